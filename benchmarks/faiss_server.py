@@ -1,4 +1,5 @@
-"""The server that a person would write around FAISS, in thirty lines, beside which serve.py measures ours.
+"""The server that a person would write around FAISS, in thirty lines, beside which serve.py
+measures ours.
 
 It answers with ids and distances alone: no metadata, words, filters, writes or limits.
 """
@@ -22,7 +23,9 @@ class Question(BaseModel):
 
 
 def make_app() -> FastAPI:
-    """Make the application over the file ``CODES`` and the model ``MODEL`` that the environment names."""
+    """Make the application over the file ``CODES`` and the model ``MODEL`` that the environment
+    names.
+    """
     import faiss
 
     model, stored = load_model(Path(os.environ["MODEL"])), CodeSet.load(Path(os.environ["CODES"]))
@@ -39,6 +42,8 @@ def make_app() -> FastAPI:
             queries = codes[rows[question.id], None]
         distances, found = index.search(queries, question.k)
         pairs = zip(found[0].tolist(), distances[0].tolist(), strict=True)
-        return {"results": [{"id": stored.ids[row], "distance": distance} for row, distance in pairs]}
+        return {
+            "results": [{"id": stored.ids[row], "distance": distance} for row, distance in pairs]
+        }
 
     return app

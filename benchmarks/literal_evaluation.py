@@ -1,4 +1,6 @@
-"""Evaluation as the equations are written, in NumPy: Boolean codes, a query at a time, one core: see metrics.py."""
+"""Evaluation as the equations are written, in NumPy: Boolean codes, a query at a time, one core:
+see metrics.py.
+"""
 
 from typing import Any
 
@@ -17,7 +19,9 @@ def evaluate_literally(
     return {name: float(np.mean([query[name] for query in each])) for name in each[0]}
 
 
-def _one_query(code: Bits, own: Bits, codes: Bits, labels: Bits, cutoffs: tuple[int, ...]) -> dict[str, Any]:
+def _one_query(
+    code: Bits, own: Bits, codes: Bits, labels: Bits, cutoffs: tuple[int, ...]
+) -> dict[str, Any]:
     distances: NDArray[np.int64] = (codes != code).sum(axis=1)
     related = np.asarray((labels & own).any(axis=1))
     radii = range(codes.shape[1] + 1)
@@ -33,14 +37,18 @@ def _one_query(code: Bits, own: Bits, codes: Bits, labels: Bits, cutoffs: tuple[
         "map_upper": _average_precision(related[np.lexsort((~related, distances))]),
         "map_in_order": _average_precision(by_rank),
         "ndcg": _expected_dcg(n, n_plus, discounts) / discounts[: related.sum()].sum(),
-        "ndcg_graded": _expected_dcg(n, gained, discounts) / (np.sort(gains)[::-1] * discounts).sum(),
+        "ndcg_graded": _expected_dcg(n, gained, discounts)
+        / (np.sort(gains)[::-1] * discounts).sum(),
         "roc_auc_macro": _area(n, n_plus),
         "radius_2_precision": n_plus[:3].sum() / max(1, n[:3].sum()),
         "radius_2_recall": n_plus[:3].sum() / related.sum(),
         "chance": related.mean(),
     }
     for z in cutoffs:
-        scores |= {f"map_at_{z}": _average_precision(by_rank[:z]), f"precision_at_{z}": by_rank[:z].mean()}
+        scores |= {
+            f"map_at_{z}": _average_precision(by_rank[:z]),
+            f"precision_at_{z}": by_rank[:z].mean(),
+        }
     return scores
 
 
@@ -62,9 +70,17 @@ def _average_precision(by_rank: Bits) -> float:
 
 def _expected_dcg(n: NDArray[Any], gained: NDArray[Any], discounts: NDArray[Any]) -> float:
     ends = np.cumsum(n)
-    return float(sum(gained[d] / n[d] * discounts[ends[d] - n[d] : ends[d]].sum() for d in range(len(n)) if n[d]))
+    return float(
+        sum(
+            gained[d] / n[d] * discounts[ends[d] - n[d] : ends[d]].sum()
+            for d in range(len(n))
+            if n[d]
+        )
+    )
 
 
 def _area(n: NDArray[Any], n_plus: NDArray[Any]) -> float:
-    true, false = (np.concatenate([[0], np.cumsum(hits)]) / hits.sum() for hits in (n_plus, n - n_plus))
+    true, false = (
+        np.concatenate([[0], np.cumsum(hits)]) / hits.sum() for hits in (n_plus, n - n_plus)
+    )
     return float(np.trapezoid(true, false))

@@ -1,4 +1,5 @@
-"""The losses beside the literal DSCH loss, which broadcasts codes to (n, n, k); tiles beside one piece; a step's share.
+"""The losses beside the literal DSCH loss, which broadcasts codes to (n, n, k); tiles beside one
+piece; a step's share.
 
 What would take more than 4 GB is not run.
 """
@@ -32,7 +33,12 @@ def main() -> None:
         head=HEAD,
         batches=(128, 512, 1024, 2048, 4096, 8192, 16384),
     )
-    rows = [one_loss(name, n, k) for n in given.samples for k in given.bits for name in given.losses.split(",")]
+    rows = [
+        one_loss(name, n, k)
+        for n in given.samples
+        for k in given.bits
+        for name in given.losses.split(",")
+    ]
     rows += [head_step(given.head, k) for k in given.bits]
     print_rows(rows + [row for n in given.batches for row in one_batch(n, 64)])
 
@@ -61,9 +67,21 @@ def one_batch(n: int, k: int) -> list[Row]:
     piece = gradients(outputs, lambda: one_piece_dsch(outputs, labels, k))
     # Distances, what is nearest to them, violations and two gradients, each for every pair.
     needed = 5 * (2 * n) ** 2 * 4
-    what, size, repeats = "dsch loss in tiles", f"n = {n}, k = {k}, 2 modalities", 5 if n <= 2048 else 1
+    what, size, repeats = (
+        "dsch loss in tiles",
+        f"n = {n}, k = {k}, 2 modalities",
+        5 if n <= 2048 else 1,
+    )
     if needed > LARGEST:
-        return [compare(what, size, tiles, f"one piece: not run, it takes {needed / 1e9:.0f} GB", repeats=repeats)]
+        return [
+            compare(
+                what,
+                size,
+                tiles,
+                f"one piece: not run, it takes {needed / 1e9:.0f} GB",
+                repeats=repeats,
+            )
+        ]
     return [
         compare(what, size, tiles, "one piece", piece, repeats),
         compare("dsch loss in one piece", size, piece, repeats=repeats),
@@ -71,7 +89,9 @@ def one_batch(n: int, k: int) -> list[Row]:
 
 
 def head_step(widths: Sequence[int], k: int) -> Row:
-    """Measure one step of Adam on the head, both modalities in one pass, and the loss's share of it."""
+    """Measure one step of Adam on the head, both modalities in one pass, and the loss's share of
+    it.
+    """
     head = hash_head([*widths, k])
     optimizer = torch.optim.Adam(head.parameters(), lr=1e-5, fused=True)
     features = torch.randn(2 * BATCH, widths[0])
@@ -86,7 +106,10 @@ def head_step(widths: Sequence[int], k: int) -> Row:
     size = f"batch {BATCH}, {'→'.join(map(str, [*widths, k]))}"
     alone = gradients(outputs, lambda: loss(outputs, labels))
     row = compare("step of the CLIPHash head", size, step, "its dsch loss alone", alone)
-    return {**row, "what": f"{row['what']} (loss {100 * (row['baseline_seconds'] or 0) / row['seconds']:.1f} %)"}
+    return {
+        **row,
+        "what": f"{row['what']} (loss {100 * (row['baseline_seconds'] or 0) / row['seconds']:.1f} %)",
+    }
 
 
 def one_piece_dsch(outputs: dict[str, Tensor], labels: Tensor, n_bits: int) -> Tensor:
@@ -98,7 +121,9 @@ def one_piece_dsch(outputs: dict[str, Tensor], labels: Tensor, n_bits: int) -> T
 
 
 def literal_dsch(outputs: dict[str, Tensor], labels: Tensor, n_bits: int) -> Tensor:
-    """Compute `DSCHLoss` with its defaults as its equations are written: cosines from arrays of (n, n, k)."""
+    """Compute `DSCHLoss` with its defaults as its equations are written: cosines from arrays of (n,
+    n, k).
+    """
     n, k = len(labels), n_bits
     sets = labels.float()
     similarity = F.cosine_similarity(sets[:, None, :], sets[None, :, :], dim=2)
@@ -109,7 +134,10 @@ def literal_dsch(outputs: dict[str, Tensor], labels: Tensor, n_bits: int) -> Ten
     for a in outputs.values():
         for b in outputs.values():
             distances = k / 2 * (1 - F.cosine_similarity(a[:, None, :], b[None, :, :], dim=2))
-            total = total + torch.maximum(lower - distances, distances - (lower + width)).clamp(min=0).sum()
+            total = (
+                total
+                + torch.maximum(lower - distances, distances - (lower + width)).clamp(min=0).sum()
+            )
     target = torch.where(torch.stack(list(outputs.values())).sum(dim=0) >= 0, 1.0, -1.0)
     quantization = torch.stack([(codes - target).abs().sum() for codes in outputs.values()]).sum()
     return total / n**2 + 0.01 * quantization / n

@@ -18,13 +18,30 @@ from channelhash.models import MODELS, HashModel
 from channelhash.utils.seeds import generator
 from timing import Row, describe_machine
 
-WORDS = ("sunset", "sea", "dog", "street", "night", "snow", "red", "boat", "people", "flower", "old", "house")
+WORDS = (
+    "sunset",
+    "sea",
+    "dog",
+    "street",
+    "night",
+    "snow",
+    "red",
+    "boat",
+    "people",
+    "flower",
+    "old",
+    "house",
+)
 _ROWS = 100_000  # that are drawn at once
 
 
-def options(description: str | None, **defaults: int | float | str | tuple[int, ...]) -> argparse.Namespace:
+def options(
+    description: str | None, **defaults: int | float | str | tuple[int, ...]
+) -> argparse.Namespace:
     """Read ``--name VALUE`` for each default; several numbers are separated by commas."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, default in defaults.items():
         kind = _numbers if isinstance(default, tuple) else type(default)
         shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
@@ -62,7 +79,9 @@ def print_rows(rows: Sequence[Row]) -> None:
                 "size": row["size"],
                 "time": seconds(row["seconds"]),
                 "alternative": row["baseline"],
-                "its time": None if row["baseline_seconds"] is None else seconds(row["baseline_seconds"]),
+                "its time": None
+                if row["baseline_seconds"] is None
+                else seconds(row["baseline_seconds"]),
                 "ratio": row["ratio"] and f"{row['ratio']:.3g}",
                 "MB": row["peak_mb"] and round(row["peak_mb"]),
             }
@@ -79,11 +98,16 @@ def seconds(value: float) -> str:
 
 
 def in_turn(calls: Sequence[Callable[[], object]], repeats: int = 5) -> list[float]:
-    """Return the median seconds of each call; they take turns, and short ones are repeated within a turn."""
+    """Return the median seconds of each call; they take turns, and short ones are repeated within a
+    turn.
+    """
     for call in calls:
         call()
     counts = [max(1, round(0.05 / max(_timed(call, 1), 1e-9))) for call in calls]
-    times = [[_timed(call, count) for call, count in zip(calls, counts, strict=True)] for _ in range(repeats)]
+    times = [
+        [_timed(call, count) for call, count in zip(calls, counts, strict=True)]
+        for _ in range(repeats)
+    ]
     return [statistics.median(each) for each in zip(*times, strict=True)]
 
 
@@ -95,28 +119,44 @@ def _timed(call: Callable[[], object], count: int) -> float:
 
 
 def draw_labels(n: int, c: int, role: str) -> NDArray[np.bool_]:
-    """Draw label sets as a photo collection has them: a few frequent labels and many rare ones, about two an item."""
+    """Draw label sets as a photo collection has them: a few frequent labels and many rare ones,
+    about two an item.
+    """
     random = generator(0, "benchmark labels", role, n, c)
     chances = 0.4 / np.arange(1, c + 1) ** 0.8
-    labels = np.concatenate([random.random((min(_ROWS, n - i), c)) < chances for i in range(0, n, _ROWS)])
+    labels = np.concatenate(
+        [random.random((min(_ROWS, n - i), c)) < chances for i in range(0, n, _ROWS)]
+    )
     bare = ~labels.any(axis=1)
     labels[bare, random.integers(0, c, int(bare.sum()))] = True
     return labels
 
 
-def draw_codes(labels: NDArray[np.bool_], k: int, modality: str, flipped: float = 0.15) -> PackedCodes:
-    """Draw codes clustered by label set: signs of the sum of an item's label directions, some bits flipped."""
-    directions = generator(0, "benchmark directions", k, labels.shape[1]).normal(size=(labels.shape[1], k))
+def draw_codes(
+    labels: NDArray[np.bool_], k: int, modality: str, flipped: float = 0.15
+) -> PackedCodes:
+    """Draw codes clustered by label set: signs of the sum of an item's label directions, some bits
+    flipped.
+    """
+    directions = generator(0, "benchmark directions", k, labels.shape[1]).normal(
+        size=(labels.shape[1], k)
+    )
     random = generator(0, "benchmark flips", modality, len(labels), k)
     parts = []
     for start in range(0, len(labels), _ROWS):
-        signs = labels[start : start + _ROWS].astype(np.float32) @ directions.astype(np.float32) >= 0
+        signs = (
+            labels[start : start + _ROWS].astype(np.float32) @ directions.astype(np.float32) >= 0
+        )
         parts.append(pack(signs ^ (random.random(signs.shape, dtype=np.float32) < flipped)))
     return np.concatenate(parts)
 
 
-def clustered_codes(n: int, n_bits: int, prototypes: int, role: str = "items", flipped: float = 0.08) -> PackedCodes:
-    """Draw codes around the same prototypes for every role, as learned codes lie around their classes."""
+def clustered_codes(
+    n: int, n_bits: int, prototypes: int, role: str = "items", flipped: float = 0.08
+) -> PackedCodes:
+    """Draw codes around the same prototypes for every role, as learned codes lie around their
+    classes.
+    """
     centres = generator(0, "benchmark", "prototypes", n_bits).random((prototypes, n_bits)) < 0.5
     random = generator(0, "benchmark", role, n_bits)
     parts = []
@@ -128,7 +168,9 @@ def clustered_codes(n: int, n_bits: int, prototypes: int, role: str = "items", f
 
 
 def draw_images(folder: Path, n: int) -> list[Path]:
-    """Draw JPEG files of smoothed noise, as large as MIRFLICKR's images and about as hard to decode."""
+    """Draw JPEG files of smoothed noise, as large as MIRFLICKR's images and about as hard to
+    decode.
+    """
     paths = [folder / f"{i}.jpg" for i in range(n)]
     for i, path in enumerate(paths):
         coarse = generator(0, "benchmark picture", i).integers(0, 256, (47, 63, 3), dtype=np.uint8)
@@ -145,6 +187,11 @@ def draw_texts(n: int, role: str) -> list[str]:
 def small_text_model(n_bits: int) -> HashModel:
     """Return the small model of texts, untrained: encoding costs what a trained one does."""
     texts = draw_texts(200, "questions")
-    records = Records(tuple(map(str, range(200))), {"text": tuple(texts)}, np.ones((200, 1), dtype=bool), ("label",))
+    records = Records(
+        tuple(map(str, range(200))),
+        {"text": tuple(texts)},
+        np.ones((200, 1), dtype=bool),
+        ("label",),
+    )
     torch.manual_seed(0)
     return MODELS["small"].create(records, n_bits)

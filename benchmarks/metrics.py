@@ -1,4 +1,5 @@
-"""Evaluation at the sizes of NUS-WIDE, beside a literal one in NumPy: query by query, radius by radius, on one core.
+"""Evaluation at the sizes of NUS-WIDE, beside a literal one in NumPy: query by query, radius by
+radius, on one core.
 
 The literal evaluation is timed on a few queries; its mAP@z and P@z go by the order of the database.
 """
@@ -23,7 +24,9 @@ Bits = NDArray[np.bool_]
 
 def main() -> None:
     """Print rows of all scores, of counting, and of growing databases with a tenth of the queries."""
-    given = options(__doc__, queries=2100, items=193_734, sample=5, sizes=(10**4, 10**5, 10**6, 10**7))
+    given = options(
+        __doc__, queries=2100, items=193_734, sample=5, sizes=(10**4, 10**5, 10**6, 10**7)
+    )
     n, items, sample = given.queries, given.items, given.sample
     rows = [all_scores(n, items, sample)]
     rows += [counting(n, items, k, LABELS, sample) for k in (16, 32, 64, 128, 256)]
@@ -35,7 +38,12 @@ def all_scores(queries: int, items: int, sample: int) -> Row:
     """Compare `metrics.evaluate` for four tasks."""
     labels = [draw_labels(n, LABELS, role) for n, role in ((queries, "queries"), (items, "items"))]
     query, database = (
-        CodeSet([str(i) for i in range(len(sets))], {m: draw_codes(sets, BITS, m) for m in MODALITIES}, sets, BITS)
+        CodeSet(
+            [str(i) for i in range(len(sets))],
+            {m: draw_codes(sets, BITS, m) for m in MODALITIES},
+            sets,
+            BITS,
+        )
         for sets in labels
     )
     bits = {m: unpack(database.codes[m], BITS) for m in MODALITIES}
@@ -44,10 +52,14 @@ def all_scores(queries: int, items: int, sample: int) -> Row:
     def literally() -> None:
         for first in MODALITIES:
             for second in MODALITIES:
-                evaluate_literally(query_bits[first], bits[second], labels[0][:sample], labels[1], CUTOFFS)
+                evaluate_literally(
+                    query_bits[first], bits[second], labels[0][:sample], labels[1], CUTOFFS
+                )
 
     ours, size = (lambda: evaluate(query, database, CUTOFFS)), _size(queries, items, BITS, LABELS)
-    return compare("all scores, 4 tasks", size, ours, _literal(sample), literally, part=sample / queries)
+    return compare(
+        "all scores, 4 tasks", size, ours, _literal(sample), literally, part=sample / queries
+    )
 
 
 def counting(queries: int, items: int, k: int, c: int, sample: int = 0) -> Row:
@@ -74,7 +86,8 @@ def in_order(queries: int, items: int) -> Row:
     histogram = hamming_histogram(*pairs, n_bits=BITS)
     ours = lambda: average_precisions_in_order(*pairs, histogram)  # noqa: E731
     return _with_rate(
-        compare("mAP in database order, 1 task", _size(queries, items, BITS, LABELS), ours), queries * items
+        compare("mAP in database order, 1 task", _size(queries, items, BITS, LABELS), ours),
+        queries * items,
     )
 
 

@@ -1,7 +1,9 @@
-"""Exact search beside FAISS's exact and approximate indexes: milliseconds a query for the first 10 answers.
+"""Exact search beside FAISS's exact and approximate indexes: milliseconds a query for the first 10
+answers.
 
-Each cell holds the time of a query in a batch and alone; in brackets the parameter of an approximate index, the least
-that finds 99.8 % of the nearest codes if any does, and the share that it finds.
+Each cell holds the time of a query in a batch and alone; in brackets the parameter of an
+approximate index, the least that finds 99.8 % of the nearest codes if any does, and the share that
+it finds.
 """
 
 import time
@@ -27,7 +29,9 @@ NEIGHBOURS, MOST_IN_GRAPH = 32, 10**6
 
 
 class Engine(NamedTuple):
-    """An index of codes: its name, parameter and recall in words, its search, and the seconds of building it."""
+    """An index of codes: its name, parameter and recall in words, its search, and the seconds of
+    building it.
+    """
 
     name: str
     note: str
@@ -48,17 +52,24 @@ def main() -> None:
                 ours, plain, index = own(codes, n_bits)
                 truth = np.array([match.distances for match in index.nearest(queries, K)])
                 # What looks at a part of random codes finds a part of the answers.
-                rivals = [flat(codes), *(approximate(codes, queries, truth) if kind == "clustered" else ())]
+                rivals = [
+                    flat(codes),
+                    *(approximate(codes, queries, truth) if kind == "clustered" else ()),
+                ]
                 size = f"{n:,} × {n_bits}"
                 rows.append({"codes × bits": size, **times([ours, plain, *rivals], queries)})
                 if kind == "clustered":
-                    columns = {"build, ours": ours.build} | {each.name: each.build for each in rivals}
+                    columns = {"build, ours": ours.build} | {
+                        each.name: each.build for each in rivals
+                    }
                     columns = {name: seconds(value) for name, value in columns.items()}
                     built.append(
                         {
                             "codes × bits": size,
                             **columns,
-                            "bytes a code": round(sum(values.nbytes for values in index.arrays().values()) / n),
+                            "bytes a code": round(
+                                sum(values.nbytes for values in index.arrays().values()) / n
+                            ),
                         }
                     )
         print_table(rows, f"milliseconds a query, {kind} codes")
@@ -72,7 +83,9 @@ def draw(kind: str, n: int, n_queries: int, n_bits: int) -> tuple[PackedCodes, P
         return items, clustered_codes(n_queries, n_bits, PROTOTYPES, "queries")
     random = generator(0, "benchmark", "random codes", n_bits)
     shape = n_bits // 8
-    return random.integers(0, 256, (n, shape), np.uint8), random.integers(0, 256, (n_queries, shape), np.uint8)
+    return random.integers(0, 256, (n, shape), np.uint8), random.integers(
+        0, 256, (n_queries, shape), np.uint8
+    )
 
 
 def own(codes: PackedCodes, n_bits: int) -> tuple[Engine, Engine, CodeIndex]:
@@ -81,7 +94,11 @@ def own(codes: PackedCodes, n_bits: int) -> tuple[Engine, Engine, CodeIndex]:
     index = CodeIndex.build(codes, n_bits)
     took = time.perf_counter() - began
     plain = CodeIndex.build(codes, n_bits, clusters=False)
-    return Engine("ours", "", index.nearest, took), Engine("our scan alone", "", plain.nearest, 0), index
+    return (
+        Engine("ours", "", index.nearest, took),
+        Engine("our scan alone", "", plain.nearest, 0),
+        index,
+    )
 
 
 def times(engines: Sequence[Engine], queries: PackedCodes) -> dict[str, str]:
@@ -114,27 +131,49 @@ def approximate(codes: PackedCodes, queries: PackedCodes, truth: np.ndarray) -> 
     """Build FAISS's indexes that look at a part of the codes."""
     n_bits = 8 * codes.shape[1]
     partitions = max(1, min(PARTITIONS, len(codes) // LEAST))
-    inverted, took = _built(faiss.IndexBinaryIVF(faiss.IndexBinaryFlat(n_bits), n_bits, partitions), codes)
-    yield _least("FAISS IVF", inverted, inverted, "nprobe", [*_powers(partitions), partitions], took, queries, truth)
+    inverted, took = _built(
+        faiss.IndexBinaryIVF(faiss.IndexBinaryFlat(n_bits), n_bits, partitions), codes
+    )
+    yield _least(
+        "FAISS IVF",
+        inverted,
+        inverted,
+        "nprobe",
+        [*_powers(partitions), partitions],
+        took,
+        queries,
+        truth,
+    )
     width = max(1, min(len(codes).bit_length() - 1, n_bits // TABLES))
     tables, took = _built(faiss.IndexBinaryMultiHash(n_bits, TABLES, width), codes)
     yield _least("FAISS MultiHash", tables, tables, "nflip", range(FLIPS + 1), took, queries, truth)
     if len(codes) <= MOST_IN_GRAPH:
         graph, took = _built(faiss.IndexBinaryHNSW(n_bits, NEIGHBOURS), codes)
-        yield _least("FAISS HNSW", graph, graph.hnsw, "efSearch", _powers(4096)[4:], took, queries, truth)
+        yield _least(
+            "FAISS HNSW", graph, graph.hnsw, "efSearch", _powers(4096)[4:], took, queries, truth
+        )
 
 
 def _built(index: Any, codes: PackedCodes) -> tuple[Any, float]:
     began = time.perf_counter()
     if not index.is_trained:
-        sample = generator(0, "benchmark", "trained").choice(len(codes), min(len(codes), TRAINED), replace=False)
+        sample = generator(0, "benchmark", "trained").choice(
+            len(codes), min(len(codes), TRAINED), replace=False
+        )
         index.train(codes[np.sort(sample)])
     index.add(codes)
     return index, time.perf_counter() - began
 
 
 def _least(
-    name: str, index: Any, owner: Any, key: str, values: Sequence[int], took: float, queries: PackedCodes, truth: Any
+    name: str,
+    index: Any,
+    owner: Any,
+    key: str,
+    values: Sequence[int],
+    took: float,
+    queries: PackedCodes,
+    truth: Any,
 ) -> Engine:
     """Return the index with the first of the values that reaches `RECALL`, or the last."""
     for value in values:

@@ -1,7 +1,8 @@
-"""A server on loopback over many codes, beside FAISS behind FastAPI: requests a second, waiting times, errors, memory.
+"""A server on loopback over many codes, beside FAISS behind FastAPI: requests a second, waiting
+times, errors, memory.
 
-Each client sends its next query when it has the response to the last. The clients are connections of one more process
-on the same machine, and take part of its cores.
+Each client sends its next query when it has the response to the last. The clients are connections
+of one more process on the same machine, and take part of its cores.
 """
 
 import json
@@ -42,8 +43,15 @@ def main() -> None:
                 with running(*program(folder, workers)) as (address, process):
                     for kind, bodies in queries.items():
                         for clients in given.clients:
-                            row = {"program": program.__name__, "processes": workers, "query": kind, "clients": clients}
-                            rows.append(row | measure(address, bodies, clients, given.seconds, process.pid))
+                            row = {
+                                "program": program.__name__,
+                                "processes": workers,
+                                "query": kind,
+                                "clients": clients,
+                            }
+                            rows.append(
+                                row | measure(address, bodies, clients, given.seconds, process.pid)
+                            )
     print_table(rows, f"{given.codes:,} codes of {BITS} bits, top {K}")
 
 
@@ -52,7 +60,9 @@ def fill(folder: Path, n: int) -> dict[str, bytes]:
     model, codes = small_text_model(BITS), clustered_codes(n, BITS, max(1, n // 100))
     model.save_pretrained(folder / "model")
     ids = [f"{row:07d}" for row in range(n)]
-    CodeSet(ids, {"image": codes}, None, BITS, model=model.fingerprint()).save(folder / "codes.parquet")
+    CodeSet(ids, {"image": codes}, None, BITS, model=model.fingerprint()).save(
+        folder / "codes.parquet"
+    )
     with closing(open_store(folder / "store", BITS, model.fingerprint())) as store:
         for start in range(0, n, ADDED):
             store.add(ids[start : start + ADDED], codes[start : start + ADDED])
@@ -74,15 +84,33 @@ def faiss_server(folder: Path, workers: int) -> tuple[list[str], str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     os.environ.update({"MODEL": str(folder / "model"), "CODES": str(folder / "codes.parquet")})
-    command = [sys.executable, "-m", "uvicorn", "faiss_server:make_app", "--factory", "--app-dir", str(HERE)]
-    command += ["--port", str(port), "--workers", str(workers), "--no-access-log", "--log-level", "error"]
+    command = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "faiss_server:make_app",
+        "--factory",
+        "--app-dir",
+        str(HERE),
+    ]
+    command += [
+        "--port",
+        str(port),
+        "--workers",
+        str(workers),
+        "--no-access-log",
+        "--log-level",
+        "error",
+    ]
     return command, f"http://127.0.0.1:{port}"
 
 
 @contextmanager
 def running(command: list[str], address: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     """Run a server; yield its address and its process once it answers and has nothing more to load."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     try:
         assert process.stdout is not None
         if not address and (match := re.search(r"at (http://\S+)/", process.stdout.readline())):
@@ -99,7 +127,9 @@ def running(command: list[str], address: str) -> Iterator[tuple[str, "subprocess
 
 
 def is_loaded(address: str) -> bool:
-    """Return whether a server answers and is not loading anything, asked several times: each worker answers in turn."""
+    """Return whether a server answers and is not loading anything, asked several times: each worker
+    answers in turn.
+    """
     try:
         for _ in range(4):
             with urllib.request.urlopen(f"{address}/info", timeout=60) as answer:
@@ -112,16 +142,22 @@ def is_loaded(address: str) -> bool:
     return True
 
 
-def measure(address: str, bodies: bytes, clients: int, seconds: float, pid: int) -> dict[str, object]:
+def measure(
+    address: str, bodies: bytes, clients: int, seconds: float, pid: int
+) -> dict[str, object]:
     """Measure one load, after a second of warm-up."""
     for length in (min(1.0, seconds), seconds):
         command = [sys.executable, str(HERE / "http_load.py"), address, str(clients), str(length)]
         done = subprocess.run(command, input=bodies, stdout=subprocess.PIPE, check=True)
     waits, errors = json.loads(done.stdout)
-    p50, p95, p99 = (round(1000 * float(np.quantile(waits, share)), 1) for share in (0.5, 0.95, 0.99))
+    p50, p95, p99 = (
+        round(1000 * float(np.quantile(waits, share)), 1) for share in (0.5, 0.95, 0.99)
+    )
     server = psutil.Process(pid)
     used = [each.memory_full_info() for each in [server, *server.children(recursive=True)]]
-    memory = sum(getattr(each, "pss", each.rss) for each in used)  # what processes share counts once
+    memory = sum(
+        getattr(each, "pss", each.rss) for each in used
+    )  # what processes share counts once
     row = {"requests/s": round(len(waits) / seconds), "p50 ms": p50, "p95 ms": p95, "p99 ms": p99}
     return row | {"errors": errors, "MB": round(memory / 1e6)}
 

@@ -1,7 +1,9 @@
-"""Engines of a store beside each other: a folder, and PostgreSQL and Milvus where their packages are installed.
+"""Engines of a store beside each other: a folder, and PostgreSQL and Milvus where their packages
+are installed.
 
-Each takes random codes with an id, a label and a year, in calls of 20,000, and answers one query at a time; a third of
-the items pass the filter. Then the folder's writer, or the server, gets SIGKILL while it takes 1,000 items a call.
+Each takes random codes with an id, a label and a year, in calls of 20,000, and answers one query at
+a time; a third of the items pass the filter. Then the folder's writer, or the server, gets SIGKILL
+while it takes 1,000 items a call.
 """
 
 import signal
@@ -42,7 +44,10 @@ def main() -> None:
     """Print a row for each engine."""
     given = options(__doc__, codes=10**6, engines=",".join(ENGINES))
     engines = [engine for engine in given.engines.split(",") if find_spec(ENGINES[engine])]
-    print_table([measure(engine, given.codes) for engine in engines], f"{given.codes:,} codes of {BITS} bits")
+    print_table(
+        [measure(engine, given.codes) for engine in engines],
+        f"{given.codes:,} codes of {BITS} bits",
+    )
 
 
 def measure(engine: str, n: int) -> dict[str, Any]:
@@ -61,14 +66,20 @@ def measure(engine: str, n: int) -> dict[str, Any]:
 
 @contextmanager
 def running(engine: str, folder: Path) -> Iterator[tuple[str, Callable[[], None] | None]]:
-    """Run the server of an engine; yield what a store's name is added to, and what kills it. A folder has none."""
+    """Run the server of an engine; yield what a store's name is added to, and what kills it. A
+    folder has none.
+    """
     folder.mkdir(exist_ok=True)
     if engine == "folder":
         yield f"{folder}/", None
         return
     command = [sys.executable, "-W", "ignore", __file__, "--server", engine, str(folder)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        _, address, pid = next(line for line in process.stdout if line.startswith("started ")).split()
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        _, address, pid = next(
+            line for line in process.stdout if line.startswith("started ")
+        ).split()
 
         def kill_server() -> None:
             psutil.Process(int(pid)).kill()
@@ -90,7 +101,9 @@ def serve(engine: str, folder: Path) -> None:
         print("started", f"{server.get_uri()}&store=", pid, flush=True)
         sys.stdin.read()
         server.cleanup()
-        if psutil.pid_exists(pid):  # the library leaves a server on that a killed process had used before
+        if psutil.pid_exists(
+            pid
+        ):  # the library leaves a server on that a killed process had used before
             psutil.Process(pid).send_signal(signal.SIGINT)
         return
     from milvus import MilvusServer
@@ -98,7 +111,12 @@ def serve(engine: str, folder: Path) -> None:
     server = MilvusServer()
     server.set_base_dir(str(folder))
     server.start()
-    print("started", f"milvus+http://127.0.0.1:{server.listen_port}/", server.server_proc.pid, flush=True)
+    print(
+        "started",
+        f"milvus+http://127.0.0.1:{server.listen_port}/",
+        server.server_proc.pid,
+        flush=True,
+    )
     sys.stdin.read()
     server.stop()
 
@@ -116,7 +134,9 @@ def speeds(store: Store, codes: PackedCodes, address: str) -> dict[str, Any]:
     right = np.mean(np.array(expected) == np.array(store.search(queries, K).distances))
     turns = cycle(queries[:, None])
     row["top 10, ms"] = 1000 * in_turn([lambda: store.search(next(turns), K)], QUERIES)[0]
-    row["with a filter, ms"] = 1000 * in_turn([lambda: store.search(next(turns), K, where="year >= 2010")], QUERIES)[0]
+    row["with a filter, ms"] = (
+        1000 * in_turn([lambda: store.search(next(turns), K, where="year >= 2010")], QUERIES)[0]
+    )
     row["distances right"] = f"{100 * right:.1f} %"
     with closing(open_store(address)) as other:
         [[nearest, *_]] = other.search(queries[:1], 1).ids
@@ -129,17 +149,23 @@ def speeds(store: Store, codes: PackedCodes, address: str) -> dict[str, Any]:
 
 
 def kill(engine: str, folder: Path) -> tuple[int, int]:
-    """Return the calls that had returned when the engine was killed, and those that are not whole afterwards."""
+    """Return the calls that had returned when the engine was killed, and those that are not whole
+    afterwards.
+    """
     with running(engine, folder) as (prefix, kill_server):
         command = [sys.executable, "-W", "ignore", "-c", WRITER, f"{prefix}killed"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as writer:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as writer:
             lines = [writer.stdout.readline() for _ in range(CALLS)]
             (kill_server or writer.kill)()
             acknowledged = list(map(int, [*lines, *writer.stdout]))
     time.sleep(5 if kill_server else 0)  # a server's other processes end when they miss it
     with running(engine, folder) as (prefix, _), closing(open_store(f"{prefix}killed")) as store:
         ids = set(store.ids())
-    lost = [call for call in acknowledged if not ids.issuperset(f"{call}-{row}" for row in range(BATCH))]
+    lost = [
+        call for call in acknowledged if not ids.issuperset(f"{call}-{row}" for row in range(BATCH))
+    ]
     return len(acknowledged), len(lost)
 
 

@@ -13,10 +13,11 @@ from channelhash.utils.machine import peak_bytes
 
 
 def measure_extra_memory(run: Callable[[], object]) -> float | None:
-    """Return the peak resident memory of this process during ``run``, beyond what it had before, in MB.
+    """Return the peak resident memory of this process during ``run``, beyond what it had before, in
+    MB.
 
-    It is None where the system does not tell. Linux can reset the peak; elsewhere only what goes beyond the process's
-    former peak counts.
+    It is None where the system does not tell. Linux can reset the peak; elsewhere only what goes
+    beyond the process's former peak counts.
     """
     record = Path("/proc/self/clear_refs")
     if not record.exists():
@@ -26,7 +27,9 @@ def measure_extra_memory(run: Callable[[], object]) -> float | None:
         return None if before is None or after is None else (after - before) / 1e6
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):
-        libc.malloc_trim(0)  # glibc keeps freed memory: a run that used it again would seem to need none
+        libc.malloc_trim(
+            0
+        )  # glibc keeps freed memory: a run that used it again would seem to need none
     record.write_text("5", encoding="ascii")
     before = _status_bytes("VmRSS")
     run()
@@ -46,8 +49,9 @@ _SHORTEST = 0.05
 class Row(TypedDict):
     """One measurement.
 
-    ``ratio`` is the baseline's seconds over ours: above 1, ours is faster. ``peak_mb`` is our peak memory beyond what
-    was there before, such as inputs and libraries; None where the system does not tell (Windows).
+    ``ratio`` is the baseline's seconds over ours: above 1, ours is faster. ``peak_mb`` is our peak
+    memory beyond what was there before, such as inputs and libraries; None where the system does
+    not tell (Windows).
     """
 
     what: str
@@ -68,10 +72,11 @@ def compare(
     repeats: int = 5,
     part: float = 1.0,
 ) -> Row:
-    """Time ``ours`` and ``alternative`` in turn, ``repeats`` times after a warm-up each, and return the medians.
+    """Time ``ours`` and ``alternative`` in turn, ``repeats`` times after a warm-up each, and return
+    the medians.
 
-    A call that takes less than a twentieth of a second is repeated and its time divided, so that neither side meets the
-    caches as the other left them.
+    A call that takes less than a twentieth of a second is repeated and its time divided, so that
+    neither side meets the caches as the other left them.
 
     Args:
         what: names the measurement.
@@ -80,7 +85,8 @@ def compare(
         baseline: names the alternative.
         alternative: does the same work; None measures ours alone.
         repeats: number of measurements.
-        part: share of the work that ``alternative`` does, in (0, 1]; its time is scaled to the whole.
+        part: share of the work that ``alternative`` does, in (0, 1]; its time is scaled to the
+            whole.
 
     >>> row = compare("sum", "3 numbers", lambda: sum([1, 2, 3]))
     >>> row["what"], row["baseline_seconds"], row["ratio"]
@@ -134,7 +140,9 @@ def describe_machine() -> str:
     name = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            name = next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
+            name = next(
+                line.split(":")[1].strip() for line in file if line.startswith("model name")
+            )
     except (OSError, StopIteration):
         pass
     return f"{name}, {os.cpu_count()} cores"

@@ -1,4 +1,5 @@
-"""An epoch of the CLIPHash head from cached features, beside a plain loop; its parts; and a validation.
+"""An epoch of the CLIPHash head from cached features, beside a plain loop; its parts; and a
+validation.
 
 64 bits, DSCH, batches of 128. A part's seconds are those of an epoch.
 """
@@ -33,7 +34,10 @@ def main() -> None:
     """Print rows of an epoch, its parts and a validation."""
     given = options(__doc__, rows=10_000, device="auto")
     n, device = given.rows, pick_device(given.device)
-    draws = {m: generator(0, "benchmark features", m).standard_normal((n, WIDTHS[0]), "float32") for m in MODALITIES}
+    draws = {
+        m: generator(0, "benchmark features", m).standard_normal((n, WIDTHS[0]), "float32")
+        for m in MODALITIES
+    }
     features = {m: torch.from_numpy(values).to(device) for m, values in draws.items()}
     labels = torch.from_numpy(generator(0, "benchmark labels").random((n, LABELS)) < 0.15)
     settings = TrainSettings(batch_size=BATCH, device=str(device))
@@ -41,7 +45,9 @@ def main() -> None:
     head = hash_head(WIDTHS)
     branches = {modality: Branch(torch.as_tensor, nn.Identity(), head) for modality in MODALITIES}
     model = HashModel("cliphash", BITS, {}, branches).to(device).train()
-    sources = {modality: partial(memory_batches, values, settings) for modality, values in features.items()}
+    sources = {
+        modality: partial(memory_batches, values, settings) for modality, values in features.items()
+    }
     steps = Steps(model, DSCHLoss(BITS), TrainingSet(sources, labels), settings)
     epochs = iter(range(1_000_000))
 
@@ -51,17 +57,33 @@ def main() -> None:
 
     size = f"{n} samples, {n // BATCH} batches of {BATCH}, {device}"
     plain = plain_epoch(features, labels, device)
-    whole = compare("epoch of the CLIPHash head from the cache", size, epoch, "DataLoader, a pass a modality", plain, 3)
+    whole = compare(
+        "epoch of the CLIPHash head from the cache",
+        size,
+        epoch,
+        "DataLoader, a pass a modality",
+        plain,
+        3,
+    )
     timed_parts(steps, device)  # warm
     parts = timed_parts(steps, device)
     total, peak = sum(parts.values()), whole["peak_mb"]
-    rows = [single_row(f"{name} ({100 * part / total:.0f} %)", size, part, peak) for name, part in parts.items()]
+    rows = [
+        single_row(f"{name} ({100 * part / total:.0f} %)", size, part, peak)
+        for name, part in parts.items()
+    ]
     shape = f"{n // 5} queries × {n - n // 5} items, 4 tasks"
-    print_rows([whole, *rows, compare("validation", shape, validation(model, features, labels), repeats=3)])
+    print_rows(
+        [whole, *rows, compare("validation", shape, validation(model, features, labels), repeats=3)]
+    )
 
 
-def plain_epoch(features: dict[str, Tensor], labels: Tensor, device: torch.device) -> Callable[[], None]:
-    """Return a plain epoch: shuffled batches of a `DataLoader`, each modality through the head, default Adam."""
+def plain_epoch(
+    features: dict[str, Tensor], labels: Tensor, device: torch.device
+) -> Callable[[], None]:
+    """Return a plain epoch: shuffled batches of a `DataLoader`, each modality through the head,
+    default Adam.
+    """
     torch.manual_seed(0)
     head, loss = hash_head(WIDTHS).to(device), DSCHLoss(BITS)
     optimizer = torch.optim.Adam(head.parameters(), lr=1e-5)
@@ -103,20 +125,26 @@ def timed_parts(steps: Steps, device: torch.device) -> dict[str, float]:
         with timed("loss, forward and backward"):
             steps.loss(detached, batch.labels).backward()
         with timed("head, backward"):
-            torch.autograd.backward(list(outputs.values()), [values.grad for values in detached.values()])
+            torch.autograd.backward(
+                list(outputs.values()), [values.grad for values in detached.values()]
+            )
         with timed("optimiser"):
             steps.optimizer.step()
 
 
 def validation(model: HashModel, features: dict[str, Tensor], labels: Tensor) -> Callable[[], None]:
-    """Return a validation: codes of all samples by one pass of the head, then tie-aware mAP of the four tasks."""
+    """Return a validation: codes of all samples by one pass of the head, then tie-aware mAP of the
+    four tasks.
+    """
     n, sets = len(labels) // 5, labels.numpy()
 
     def run() -> None:
         codes = model.encode_prepared(features)
         for a in MODALITIES:
             for b in MODALITIES:
-                hamming_histogram(codes[a][:n], codes[b][n:], sets[:n], sets[n:], BITS).mean_average_precision()
+                hamming_histogram(
+                    codes[a][:n], codes[b][n:], sets[:n], sets[n:], BITS
+                ).mean_average_precision()
 
     return run
 

@@ -16,7 +16,8 @@ from measure import options, print_rows
 from timing import Row, compare
 
 BITS, AT_ONCE = 128, 50_000
-# Words of all captions, in one and in a question; the n-th is 1 / n as frequent as the first, as in texts.
+# Words of all captions, in one and in a question; the n-th is 1 / n as frequent as the first, as in
+# texts.
 VOCABULARY, CAPTION, QUESTION, QUESTIONS = 10_000, 10, 6, 150
 
 
@@ -35,8 +36,12 @@ def main() -> None:
 
 
 def all_rankings(store: Store, n: int) -> Row:
-    """Compare answers from image codes, text codes and words together with those from image codes alone."""
-    outputs = generator(0, "benchmark words", "outputs").normal(size=(QUESTIONS, BITS)).astype(np.float32)
+    """Compare answers from image codes, text codes and words together with those from image codes
+    alone.
+    """
+    outputs = (
+        generator(0, "benchmark words", "outputs").normal(size=(QUESTIONS, BITS)).astype(np.float32)
+    )
     texts = draw_captions("questions", QUESTIONS, QUESTION)
     questions = [
         Query(code, row, "text", words)
@@ -59,7 +64,10 @@ def fill(store: Store, n: int) -> None:
     captions = draw_captions("captions", n, CAPTION)
     for start in range(0, n, AT_ONCE):
         texts = captions[start : start + AT_ONCE]
-        codes = {side: random.integers(0, 256, (len(texts), BITS // 8), np.uint8) for side in ("image", "text")}
+        codes = {
+            side: random.integers(0, 256, (len(texts), BITS // 8), np.uint8)
+            for side in ("image", "text")
+        }
         ids = [f"{start + row:08}" for row in range(len(texts))]
         store.add(ids, codes, metadata=[{"text": text} for text in texts])
 
@@ -67,7 +75,9 @@ def fill(store: Store, n: int) -> None:
 def draw_captions(name: str, n: int, n_words: int) -> list[str]:
     """Draw texts whose words are as unequally frequent as in any language (Zipf's law)."""
     shares = 1 / np.arange(1, VOCABULARY + 1)
-    words = generator(0, "benchmark words", name).choice(VOCABULARY, (n, n_words), p=shares / shares.sum())
+    words = generator(0, "benchmark words", name).choice(
+        VOCABULARY, (n, n_words), p=shares / shares.sum()
+    )
     return [" ".join(f"w{word}" for word in row) for row in words.tolist()]
 
 

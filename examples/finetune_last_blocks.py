@@ -1,11 +1,12 @@
-"""Fine-tune the last blocks of EfficientNet-Lite2 on a table of pictures and texts, against its frozen features.
+"""Fine-tune the last blocks of EfficientNet-Lite2 on a table of pictures and texts, against its
+frozen features.
 
     python examples/finetune_last_blocks.py items.csv images
 
-The blocks that stay frozen are computed once: their outputs are the images of a features file, and a model of one's own
-(`MODEL`) holds the other blocks. So an epoch costs a fraction of what it takes with ``model.unfreeze_blocks: 4``, by
-which images would be trained alike. Texts are embeddings of all-MiniLM-L6-v2. Runs are written into the folder it
-runs in.
+The blocks that stay frozen are computed once: their outputs are the images of a features file, and
+a model of one's own (`MODEL`) holds the other blocks. So an epoch costs a fraction of what it takes
+with ``model.unfreeze_blocks: 4``, by which images would be trained alike. Texts are embeddings of
+all-MiniLM-L6-v2. Runs are written into the folder it runs in.
 """
 
 import sys
@@ -41,7 +42,9 @@ def halves() -> tuple[nn.Module, nn.Module]:
     normalize, net = image_layers("package")
     row = [block for stage in net.blocks for block in stage]
     before = nn.Sequential(normalize, net.conv_stem, net.bn1, *row[:-LAST]).eval()
-    return before, nn.Sequential(nn.Sequential(*row[-LAST:]), net.conv_head, net.bn2, net.global_pool).eval()
+    return before, nn.Sequential(
+        nn.Sequential(*row[-LAST:]), net.conv_head, net.bn2, net.global_pool
+    ).eval()
 
 
 def build(n_bits: int, shape: list[int], text: int, tuned: bool) -> dict[str, Branch]:
@@ -56,17 +59,27 @@ def build(n_bits: int, shape: list[int], text: int, tuned: bool) -> dict[str, Br
     encoders = {"image": encoder, "text": nn.Identity()}
     return {
         name: Branch(
-            partial(feature_rows, modality=name, width=d), encoders[name], heads[name], pretrained=name == "image"
+            partial(feature_rows, modality=name, width=d),
+            encoders[name],
+            heads[name],
+            pretrained=name == "image",
         )
         for name, d in rows.items()
     }
 
 
 def create(train: Records, n_bits: int, tuned: bool = True) -> HashModel:
-    """Create the model, its heads' inputs standardized over the training rows; ``tuned`` trains the last blocks."""
-    side, items = SIZE // 32, {name: torch.from_numpy(np.asarray(rows)).float() for name, rows in train.items.items()}
+    """Create the model, its heads' inputs standardized over the training rows; ``tuned`` trains the
+    last blocks.
+    """
+    side, items = (
+        SIZE // 32,
+        {name: torch.from_numpy(np.asarray(rows)).float() for name, rows in train.items.items()},
+    )
     shape = [items["image"].shape[1] // side**2, side, side]
-    architecture: dict[str, Any] = dict(n_bits=n_bits, shape=shape, text=items["text"].shape[1], tuned=tuned)
+    architecture: dict[str, Any] = dict(
+        n_bits=n_bits, shape=shape, text=items["text"].shape[1], tuned=tuned
+    )
     model = HashModel("own", n_bits, architecture, build(**architecture)).eval()
     for name, branch in model.branches.items():
         with torch.no_grad():
@@ -86,7 +99,9 @@ def write_features(table: Path, root: Path, path: Path) -> None:
         for start in range(0, len(images), 64):
             pixels = RESIZE(images[start : start + 64])
             rows.append(before(pixels).flatten(1))
-        torch.testing.assert_close(last(before(pixels)), image_layers("package").eval()(pixels), atol=1e-4, rtol=1e-3)
+        torch.testing.assert_close(
+            last(before(pixels)), image_layers("package").eval()(pixels), atol=1e-4, rtol=1e-3
+        )
     text = open_encoder("photo-backbones").features("text", list(records.items["text"]))
     names = {"id": np.array(records.ids), "label_names": np.array(records.label_names)}
     np.savez(path, image=torch.cat(rows).numpy(), text=text, labels=records.labels, **names)
@@ -94,10 +109,28 @@ def write_features(table: Path, root: Path, path: Path) -> None:
 
 def run(seed: int, tuned: bool, backbone: float, head: float) -> tuple[float, Path]:
     """Train, and return the validation of the epoch that is kept, and the run's folder."""
-    train = {"epochs": 5, "batch_size": 64, "learning_rate": head, "rates": {"backbone": backbone}, "seed": seed}
-    train |= {"schedule": "cosine", "clip_gradient": 1.0, "validate_every": 5, "keep": "best", "device": "cpu"}
+    train = {
+        "epochs": 5,
+        "batch_size": 64,
+        "learning_rate": head,
+        "rates": {"backbone": backbone},
+        "seed": seed,
+    }
+    train |= {
+        "schedule": "cosine",
+        "clip_gradient": 1.0,
+        "validate_every": 5,
+        "keep": "best",
+        "device": "cpu",
+    }
     sections: dict[str, dict[str, Any]] = {
-        "data": {"kind": "features", "path": "features.npz", "queries": 500, "train": 2000, "validation_queries": 400},
+        "data": {
+            "kind": "features",
+            "path": "features.npz",
+            "queries": 500,
+            "train": 2000,
+            "validation_queries": 400,
+        },
         "model": {"name": "python:finetune_last_blocks:MODEL", "n_bits": 64, "tuned": tuned},
         "loss": {"name": "dsch", "kappa_q": 0.3, "average_precision": 16},
         "train": train,
@@ -110,7 +143,9 @@ def run(seed: int, tuned: bool, backbone: float, head: float) -> tuple[float, Pa
 
 
 def main(table: Path, root: Path) -> None:
-    """Choose the head's rate without and the backbone's rate with its blocks on validation; test both with 3 seeds."""
+    """Choose the head's rate without and the backbone's rate with its blocks on validation; test
+    both with 3 seeds.
+    """
     if not Path("features.npz").exists():
         write_features(table, root, Path("features.npz"))
     head = max((1e-3, 3e-3), key=lambda rate: run(0, False, 0.0, rate)[0])
@@ -120,8 +155,14 @@ def main(table: Path, root: Path) -> None:
             folder = run(seed, tuned, rate, head)[1]
             for leak_free in (False, True):
                 tasks = ch.evaluate(folder, leak_free=leak_free, trust_code=True)
-                scores = {task: round(100 * values["map_tie_aware"], 2) for task, values in tasks.items()}
-                print("database without training rows" if leak_free else "database", scores, flush=True)
+                scores = {
+                    task: round(100 * values["map_tie_aware"], 2) for task, values in tasks.items()
+                }
+                print(
+                    "database without training rows" if leak_free else "database",
+                    scores,
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

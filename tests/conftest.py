@@ -15,10 +15,12 @@ from hypothesis import settings
 import channelhash.utils.torchvision_compat  # noqa: F401  before a test imports anything that imports torchvision
 from channelhash.utils.files import cache_folder
 
-# Compiled loops are the same in all tests and their child processes, whose other caches are their own.
+# Compiled loops are the same in all tests and their child processes, whose other caches are their
+# own.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "compiled-in-tests"))
 
-# A busy machine is no failure: examples have no deadline. Else as hypothesis has it: in CI the same examples each time.
+# A busy machine is no failure: examples have no deadline. Else as hypothesis has it: in CI the same
+# examples each time.
 settings.register_profile("untimed", settings.default, deadline=None)
 settings.load_profile("untimed")
 
@@ -36,7 +38,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory):
-    """Caches of the tests are their own, in child processes too; the processes of one run share them."""
+    """Caches of the tests are their own, in child processes too; the processes of one run share
+    them.
+    """
     base = tmp_path_factory.getbasetemp()
     cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
     cache.mkdir(exist_ok=True)
@@ -47,8 +51,13 @@ def own_cache(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def own_signals():
-    """Commands that tests run in this process take SIGINT and SIGTERM for themselves; each test gives them back."""
-    before, hook = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}, sys.unraisablehook
+    """Commands that tests run in this process take SIGINT and SIGTERM for themselves; each test
+    gives them back.
+    """
+    before, hook = (
+        {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)},
+        sys.unraisablehook,
+    )
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -57,7 +66,9 @@ def own_signals():
 
 @pytest.fixture
 def in_folder(request, tmp_path, monkeypatch):
-    """A person's folder with the modules `OWN` of a test's file, which the interpreter knows from nowhere else."""
+    """A person's folder with the modules `OWN` of a test's file, which the interpreter knows from
+    nowhere else.
+    """
     for name, text in request.module.OWN.items():
         (tmp_path / f"{name}.py").write_text(text)
         monkeypatch.delitem(sys.modules, name, raising=False)  # that of the test before
@@ -68,7 +79,9 @@ def in_folder(request, tmp_path, monkeypatch):
 
 @pytest.fixture
 def few_english_words(tmp_path, monkeypatch):
-    """The 8,000 most frequent words of SymSpell's dictionary for all 82,833, which take seconds to load."""
+    """The 8,000 most frequent words of SymSpell's dictionary for all 82,833, which take seconds to
+    load.
+    """
     from channelhash.text import word_vectors
 
     name = "frequency_dictionary_en_82_765.txt"
@@ -94,11 +107,15 @@ NOT_LOOKED_AT = {"__pycache__", "build", "data", "dist", "site"}
 
 
 def files_here() -> set[str]:
-    """List the files of the repository and of the current folder; hidden folders are those of tools."""
+    """List the files of the repository and of the current folder; hidden folders are those of
+    tools.
+    """
     found = set()
     for root in {str(Path(__file__).parents[1]), os.getcwd()}:
         for folder, folders, names in os.walk(root):
-            folders[:] = [name for name in folders if name not in NOT_LOOKED_AT and not name.startswith(".")]
+            folders[:] = [
+                name for name in folders if name not in NOT_LOOKED_AT and not name.startswith(".")
+            ]
             found.update(os.path.join(folder, name) for name in names)
     return found
 
@@ -109,7 +126,9 @@ def pytest_sessionstart(session):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish():
-    """Leave what collecting has imported out of the garbage collector's rounds, which take a sixth of all time."""
+    """Leave what collecting has imported out of the garbage collector's rounds, which take a sixth
+    of all time.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
@@ -121,8 +140,12 @@ def pytest_sessionfinish(session, exitstatus):
     left = sorted(files_here() - session.config.stash[FILES])
     if left and shutil.which("git"):  # what a checkout has brought meanwhile is none of the tests'
         root = str(Path(__file__).parents[1])
-        tracked = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=False).stdout
+        tracked = subprocess.run(
+            ["git", "ls-files"], cwd=root, capture_output=True, text=True, check=False
+        ).stdout
         left = sorted(set(left) - {os.path.join(root, name) for name in tracked.splitlines()})
     if left and not hasattr(session.config, "workerinput"):
         session.exitstatus = max(int(exitstatus), pytest.ExitCode.TESTS_FAILED)
-        session.config.get_terminal_writer().line("\nleft behind by the tests: " + ", ".join(left), red=True)
+        session.config.get_terminal_writer().line(
+            "\nleft behind by the tests: " + ", ".join(left), red=True
+        )

@@ -1,4 +1,6 @@
-"""Codes by an exported file and what ``export.json`` says, without channelhash: the description transcribed."""
+"""Codes by an exported file and what ``export.json`` says, without channelhash: the description
+transcribed.
+"""
 
 import json
 from pathlib import Path
@@ -15,16 +17,25 @@ def exported_outputs(folder: Path, modality: str, items, batch: int) -> np.ndarr
     assert str(inputs.dtype) == entry["input"]["dtype"]
     for n, expected in zip(inputs.shape[1:], entry["input"]["shape"][1:], strict=True):
         assert expected == n
-    session = onnxruntime.InferenceSession(str(folder / entry["file"]), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        str(folder / entry["file"]), providers=["CPUExecutionProvider"]
+    )
     names = [entry["output"]["name"]], entry["input"]["name"]
-    parts = [session.run(names[0], {names[1]: inputs[i : i + batch]})[0] for i in range(0, len(inputs), batch)]
+    parts = [
+        session.run(names[0], {names[1]: inputs[i : i + batch]})[0]
+        for i in range(0, len(inputs), batch)
+    ]
     return np.concatenate(parts)
 
 
 def exported_codes(folder: Path, modality: str, items, batch: int) -> np.ndarray:
     """Packed codes of raw items (rows, for features), ``batch`` at a time."""
     description = json.loads((folder / "export.json").read_text(encoding="utf-8"))
-    return packed(exported_outputs(folder, modality, items, batch), description["n_bits"], description["bytes"])
+    return packed(
+        exported_outputs(folder, modality, items, batch),
+        description["n_bits"],
+        description["bytes"],
+    )
 
 
 def packed(outputs: np.ndarray, n_bits: int, n_bytes: int) -> np.ndarray:
@@ -73,7 +84,9 @@ def pixels(recipe: dict, path: Path) -> np.ndarray:
         width, height = picture.size
         side = min(width, height)
         left, top = (width - side) / 2, (height - side) / 2
-        picture = picture.convert("RGB").resize((size, size), method, box=(left, top, left + side, top + side))
+        picture = picture.convert("RGB").resize(
+            (size, size), method, box=(left, top, left + side, top + side)
+        )
     elif recipe["resize"] == "shortest":
         picture = picture.convert("RGB")
         short, long = sorted(picture.size)
@@ -85,5 +98,7 @@ def pixels(recipe: dict, path: Path) -> np.ndarray:
         picture = picture.convert("RGB").resize((size, size), method)
     else:
         assert recipe["resize"] == "longest"
-        picture = ImageOps.pad(picture.convert("RGB"), (size, size), method, color=(recipe["fill"],) * 3)
+        picture = ImageOps.pad(
+            picture.convert("RGB"), (size, size), method, color=(recipe["fill"],) * 3
+        )
     return np.asarray(picture).transpose(2, 0, 1)

@@ -3,15 +3,20 @@
 What a block is, its fence and the line before it say:
 
 * ``python``: executed; all such blocks of a page share their names;
-* ``sh``: each line is a ``channelhash …`` command, executed in this process; what runs others needs the comment below;
-* with ``title="FILE"``: written to FILE; below ``src/channelhash/`` it is a module of the package while the page runs;
-* ``diff``: begins with ``--- src/channelhash/…/FILE.py``; every added line goes below the context line above it, which
-  has to be there once, and new entries of the registries count while the page runs;
-* ``text`` after a block that ran: lines of its output, in order; ``…`` stands for any, and a number for any number.
+* ``sh``: each line is a ``channelhash …`` command, executed in this process; what runs others needs
+  the comment below;
+* with ``title="FILE"``: written to FILE; below ``src/channelhash/`` it is a module of the package
+  while the page runs;
+* ``diff``: begins with ``--- src/channelhash/…/FILE.py``; every added line goes below the context
+  line above it, which has to be there once, and new entries of the registries count while the page
+  runs;
+* ``text`` after a block that ran: lines of its output, in order; ``…`` stands for any, and a number
+  for any number.
 
-``<!-- not run: reason -->`` before a block: its commands are parsed against the command line, its Python is compiled.
-``<!-- page not run: reason -->`` below the title: the same for all blocks of the page.
-``<!-- background -->``: a server is started as a process, which ends with the page; port 8080 becomes a free one.
+``<!-- not run: reason -->`` before a block: its commands are parsed against the command line, its
+Python is compiled. ``<!-- page not run: reason -->`` below the title: the same for all blocks of
+the page. ``<!-- background -->``: a server is started as a process, which ends with the page; port
+8080 becomes a free one.
 """
 
 import contextlib
@@ -35,7 +40,8 @@ from small_runs import run_command
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 _FENCE = re.compile(
-    r'^(?:<!-- (?P<note>[^\n]*) -->\n+)?```(?P<kind>\w*)(?: title="(?P<title>[^"\n]+)")?\n(?P<code>.*?)^```$',
+    r"^(?:<!-- (?P<note>[^\n]*) -->\n+)?```(?P<kind>\w*)(?: "
+    r'title="(?P<title>[^"\n]+)")?\n(?P<code>.*?)^```$',
     re.M | re.S,
 )
 _PORT = "8080"
@@ -43,7 +49,9 @@ _PORT = "8080"
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: language, text, the file that it is, the comment before it, and where it begins."""
+    """A fenced block: language, text, the file that it is, the comment before it, and where it
+    begins.
+    """
 
     kind: str
     code: str
@@ -60,13 +68,19 @@ class Block:
 def blocks_of(text: str) -> list[Block]:
     """The fenced blocks of a Markdown text, in order."""
     return [
-        Block(*found.group("kind", "code", "title"), found["note"] or "", text[: found.start("code")].count("\n") + 1)
+        Block(
+            *found.group("kind", "code", "title"),
+            found["note"] or "",
+            text[: found.start("code")].count("\n") + 1,
+        )
         for found in _FENCE.finditer(text)
     ]
 
 
 def commands_of(block: Block) -> list[list[str]]:
-    """The commands of a shell block as lists of words: without comments and ``NAME=value``, continued lines joined."""
+    """The commands of a shell block as lists of words: without comments and ``NAME=value``,
+    continued lines joined.
+    """
     found = []
     for line in block.code.replace("\\\n", " ").splitlines():
         words: list[str] = []
@@ -80,7 +94,9 @@ def commands_of(block: Block) -> list[list[str]]:
 
 
 def check_command(words: list[str]) -> None:
-    """Parse a ``channelhash`` command without running it: it exists, so do its options, and no argument is missing."""
+    """Parse a ``channelhash`` command without running it: it exists, so do its options, and no
+    argument is missing.
+    """
     command: Any = typer.main.get_command(app)
     rest = words[1:]
     while hasattr(command, "commands"):
@@ -92,7 +108,9 @@ def check_command(words: list[str]) -> None:
     except Exception as error:
         raise AssertionError(f"{' '.join(words)}: {error}") from None
     assert not left, f"{' '.join(words)}: what is {left}?"
-    missing = [p.name for p in command.get_params(context) if p.required and given.get(p.name) is None]
+    missing = [
+        p.name for p in command.get_params(context) if p.required and given.get(p.name) is None
+    ]
     assert not missing or "--help" in rest, f"{' '.join(words)}: {missing} missing"
 
 
@@ -133,7 +151,9 @@ def _running(folder: Path) -> Iterator[_State]:
             yield _State(folder, patch, stack)
     finally:
         for name in set(sys.modules) - modules:
-            if name.startswith("channelhash.") and str(folder) in str(getattr(sys.modules[name], "__file__", "")):
+            if name.startswith("channelhash.") and str(folder) in str(
+                getattr(sys.modules[name], "__file__", "")
+            ):
                 parent, _, child = name.rpartition(".")
                 del sys.modules[name]
                 vars(sys.modules[parent]).pop(child, None)
@@ -167,13 +187,17 @@ def _run_commands(block: Block, state: _State) -> None:
         return
     state.output = ""
     for words in commands:
-        assert words[0] == "channelhash", f"only channelhash is run; say why {words[0]} is not: <!-- not run: … -->"
+        assert words[0] == "channelhash", (
+            f"only channelhash is run; say why {words[0]} is not: <!-- not run: … -->"
+        )
         check_command(words)
         words = [word.replace(_PORT, state.port) for word in words]
         if block.note == "background":
             from serve.served import started  # seconds to load
 
-            assert {"serve", "--port"} <= set(words), "a server that is started names its port: --port 8080"
+            assert {"serve", "--port"} <= set(words), (
+                "a server that is started names its port: --port 8080"
+            )
             _, address = state.stack.enter_context(started(*words[2:], log=subprocess.DEVNULL))
             state.port = address.strip("/").rpartition(":")[2]
         else:
@@ -196,7 +220,9 @@ def _write(block: Block, state: _State) -> None:
 
 
 def _apply(block: Block, state: _State) -> None:
-    """Put the added lines into the package's file, execute it, and take over what its registries have gained."""
+    """Put the added lines into the package's file, execute it, and take over what its registries
+    have gained.
+    """
     head, *lines = block.code.splitlines()
     name = head.removeprefix("--- ")
     source = (ROOT / name).read_text(encoding="utf-8").splitlines()
@@ -230,7 +256,9 @@ def _compare(shown: str, printed: str) -> None:
         if line == "…":
             continue
         wanted = bare(line)
-        assert wanted in lines[place:], f"{line!r} is not in the rest of what was printed:\n{printed}"
+        assert wanted in lines[place:], (
+            f"{line!r} is not in the rest of what was printed:\n{printed}"
+        )
         place += lines[place:].index(wanted) + 1
 
 

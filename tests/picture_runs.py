@@ -39,20 +39,49 @@ def tiny_clip(path: Path, image_size: int = 32) -> Path:
     """A model configuration of OpenCLIP with 1.7 million weights, almost all of them token vectors."""
     config = {
         "embed_dim": 24,
-        "vision_cfg": {"image_size": image_size, "layers": 1, "width": 32, "head_width": 16, "patch_size": 16},
-        "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1},
+        "vision_cfg": {
+            "image_size": image_size,
+            "layers": 1,
+            "width": 32,
+            "head_width": 16,
+            "patch_size": 16,
+        },
+        "text_cfg": {
+            "context_length": 77,
+            "vocab_size": 49408,
+            "width": 32,
+            "heads": 2,
+            "layers": 1,
+        },
     }
     path.write_text(json.dumps(config))
     return path
 
 
 def picture_config(
-    path: Path, items: Path, model: dict[str, object], loss: str = "dsch", kind: str = "table", **train: object
+    path: Path,
+    items: Path,
+    model: dict[str, object],
+    loss: str = "dsch",
+    kind: str = "table",
+    **train: object,
 ) -> Path:
     """A run's configuration on `write_pictures`."""
-    settings = {"epochs": 3, "batch_size": 10, "learning_rate": 1e-3, "validate_every": 1, "checkpoint_every": 1}
+    settings = {
+        "epochs": 3,
+        "batch_size": 10,
+        "learning_rate": 1e-3,
+        "validate_every": 1,
+        "checkpoint_every": 1,
+    }
     sections = {
-        "data": {"kind": kind, "path": str(items), "queries": 12, "train": 30, "validation_queries": 6},
+        "data": {
+            "kind": kind,
+            "path": str(items),
+            "queries": 12,
+            "train": 30,
+            "validation_queries": 6,
+        },
         "model": {"n_bits": 12, **model},
         "loss": {"name": loss},
         "train": settings | train,
@@ -72,16 +101,28 @@ def write_picture_features(path: Path, n: int = 60) -> Path:
 
 def features_config(path: Path, features: Path, **train: object) -> Path:
     """A run's configuration on `write_picture_features`."""
-    return picture_config(path, features, {"name": "features", "hidden": [16]}, kind="features", **train)
+    return picture_config(
+        path, features, {"name": "features", "hidden": [16]}, kind="features", **train
+    )
 
 
 def clip_model(folder: Path, **settings: object) -> dict[str, object]:
     """The section ``model`` of a small CLIPHash."""
     backbone = tiny_clip(folder / "tiny-clip.json")
-    return {"name": "cliphash", "backbone": str(backbone), "pretrained": None, "hidden": [32]} | settings
+    return {
+        "name": "cliphash",
+        "backbone": str(backbone),
+        "pretrained": None,
+        "hidden": [32],
+    } | settings
 
 
 def resnet_model(**settings: object) -> dict[str, object]:
     """The section ``model`` of a small TDSRDH."""
     hidden = {"image": [32], "text": [32]}
-    return {"name": "tdsrdh", "backbone": "resnet18", "pretrained": None, "hidden": hidden} | settings
+    return {
+        "name": "tdsrdh",
+        "backbone": "resnet18",
+        "pretrained": None,
+        "hidden": hidden,
+    } | settings

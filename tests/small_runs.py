@@ -13,19 +13,25 @@ from channelhash.utils.progress import Progress
 
 
 def write_features(path: Path, n: int = 240, seed: int = 0) -> Path:
-    """Two modalities whose features carry the labels plus noise, so that training has something to learn."""
+    """Two modalities whose features carry the labels plus noise, so that training has something to
+    learn.
+    """
     random = np.random.default_rng(seed)
     labels = random.random((n, 6)) < 0.25
     labels[~labels.any(axis=1), 0] = True
     arrays = {
-        name: (labels @ random.normal(size=(6, width)) + 0.5 * random.normal(size=(n, width))).astype(np.float32)
+        name: (
+            labels @ random.normal(size=(6, width)) + 0.5 * random.normal(size=(n, width))
+        ).astype(np.float32)
         for name, width in (("image", 20), ("text", 12))
     }
     np.savez(path, labels=labels, id=np.array([f"item{i:03d}" for i in range(n)]), **arrays)
     return path
 
 
-def write_pairs(path: Path, images: int, widths: tuple[int, int], noise: tuple[float, float]) -> Path:
+def write_pairs(
+    path: Path, images: int, widths: tuple[int, int], noise: tuple[float, float]
+) -> Path:
     """Features of images and of two texts each, which know the image, and no labels."""
     random = np.random.default_rng(0)
     seen, rows = random.normal(size=(images, 8)), np.arange(2 * images)
@@ -40,7 +46,13 @@ def write_pairs(path: Path, images: int, widths: tuple[int, int], noise: tuple[f
 
 
 def feature_config(path: Path, features: Path, loss: str = "dsch", **train: object) -> Path:
-    settings = {"epochs": 6, "batch_size": 32, "learning_rate": 1e-3, "validate_every": 2, "checkpoint_every": 1}
+    settings = {
+        "epochs": 6,
+        "batch_size": 32,
+        "learning_rate": 1e-3,
+        "validate_every": 2,
+        "checkpoint_every": 1,
+    }
     sections = {
         "data": {"kind": "features", "path": str(features), "queries": 40, "train": 120},
         "model": {"name": "features", "n_bits": 12, "hidden": [32]},
@@ -54,9 +66,20 @@ def feature_config(path: Path, features: Path, loss: str = "dsch", **train: obje
 def grid_base(folder: Path) -> Path:
     """A base configuration of a grid's, whose runs take a second."""
     sections = {
-        "data": {"kind": "features", "path": str(write_features(folder / "f.npz")), "queries": 40, "train": 120},
+        "data": {
+            "kind": "features",
+            "path": str(write_features(folder / "f.npz")),
+            "queries": 40,
+            "train": 120,
+        },
         "model": {"name": "features", "hidden": [16]},
-        "train": {"epochs": 1, "batch_size": 60, "learning_rate": 1e-3, "validate_every": 1, "checkpoint_every": 1},
+        "train": {
+            "epochs": 1,
+            "batch_size": 60,
+            "learning_rate": 1e-3,
+            "validate_every": 1,
+            "checkpoint_every": 1,
+        },
     }
     (folder / "base.yaml").write_text(yaml.safe_dump(sections))
     return folder / "base.yaml"
@@ -103,7 +126,9 @@ def run_json(capsys: pytest.CaptureFixture[str], *words: object) -> dict:
     return json.loads(run_text(capsys, *words, "--json"))
 
 
-def assert_refused(capsys: pytest.CaptureFixture[str], *arguments: object, says: str, status: int = 2) -> None:
+def assert_refused(
+    capsys: pytest.CaptureFixture[str], *arguments: object, says: str, status: int = 2
+) -> None:
     """The command ends with ``status`` and one line on stderr that contains ``says``; no traceback."""
     code = run_command(*arguments)
     error = capsys.readouterr().err

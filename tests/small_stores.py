@@ -15,7 +15,9 @@ from picture_runs import picture_records, write_pictures
 
 
 def small_model(folder: Path, n_bits: int = 12, seed: int = 0) -> HashModel:
-    """An untrained model of pictures and texts, saved in ``folder/model``: its codes differ, and no more is needed."""
+    """An untrained model of pictures and texts, saved in ``folder/model``: its codes differ, and no
+    more is needed.
+    """
     import torch
 
     torch.manual_seed(seed)
@@ -24,20 +26,27 @@ def small_model(folder: Path, n_bits: int = 12, seed: int = 0) -> HashModel:
     return model.eval()
 
 
-def encode_into(store: Store, model: Model, source: Source, *progress: StageProgress, prune: bool = False) -> Indexed:
+def encode_into(
+    store: Store, model: Model, source: Source, *progress: StageProgress, prune: bool = False
+) -> Indexed:
     """Encode a source into a store."""
     return index_source(store, lambda: model, source.encodable(model), *progress, prune=prune)[0]
 
 
 def colours(images):
     """An extractor: the mean colour of an image, as far as it is red, green and blue."""
-    means = [np.asarray(Image.open(image).convert("RGB"), dtype=float).mean(axis=(0, 1)) for image in images]
+    means = [
+        np.asarray(Image.open(image).convert("RGB"), dtype=float).mean(axis=(0, 1))
+        for image in images
+    ]
     return np.stack(means) / 255 + 0.01
 
 
 def words(texts):
     """An extractor: the colours that a text names."""
-    return np.array([[text.count(name) for name in ("red", "green", "blue")] for text in texts]) + 0.01
+    return (
+        np.array([[text.count(name) for name in ("red", "green", "blue")] for text in texts]) + 0.01
+    )
 
 
 EXTRACTORS = {"image": f"python:{__name__}:colours", "text": f"python:{__name__}:words"}
@@ -49,6 +58,8 @@ def picture_folder(folder: Path, n: int = 9) -> Path:
     (folder / "items.csv").unlink()
     (folder / "deep" / "er").mkdir(parents=True)
     for i in range(n):
-        (folder / "images" / f"{i}.png").rename(folder / (f"deep/er/{i}.png" if i % 2 else f"{i}.png"))
+        (folder / "images" / f"{i}.png").rename(
+            folder / (f"deep/er/{i}.png" if i % 2 else f"{i}.png")
+        )
     (folder / "images").rmdir()
     return folder

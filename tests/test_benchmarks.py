@@ -1,4 +1,6 @@
-"""Each script of benchmarks/ prints its table in small; what the alternatives compute is what ours compute."""
+"""Each script of benchmarks/ prints its table in small; what the alternatives compute is what ours
+compute.
+"""
 
 import runpy
 import sys
@@ -29,9 +31,15 @@ def load(name: str, run_name: str, monkeypatch) -> dict:
 
 
 def test_every_script_is_run_by_make():
-    scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "    main()" in path.read_text()}
+    scripts = {
+        path.stem for path in (ROOT / "benchmarks").glob("*.py") if "    main()" in path.read_text()
+    }
     assert scripts == {*SMALL}
-    line = next(line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("BENCHMARKS :="))
+    line = next(
+        line
+        for line in (ROOT / "Makefile").read_text().splitlines()
+        if line.startswith("BENCHMARKS :=")
+    )
     assert {*line.split()[2:]} == scripts
 
 
@@ -46,7 +54,9 @@ def test_a_script_prints_its_table(name, monkeypatch, capsys):
     if name == "serve":
         assert {line.split(" | ")[-2] for line in lines[2:]} == {"0"}  # errors
     if name == "stores":
-        assert {tuple(line.split(" | ")[-2:]) for line in lines[2:]} == {("20", "0 |")}  # none is lost
+        assert {tuple(line.split(" | ")[-2:]) for line in lines[2:]} == {
+            ("20", "0 |")
+        }  # none is lost
 
 
 def test_the_literal_loss_has_the_value_and_gradient_of_ours(monkeypatch):
@@ -62,7 +72,10 @@ def test_the_literal_loss_has_the_value_and_gradient_of_ours(monkeypatch):
 def test_the_literal_evaluation_gives_the_scores_of_the_report(monkeypatch):
     metrics, k, c = load("metrics", "metrics", monkeypatch), 16, 21
     labels = metrics["draw_labels"](20, c, "queries"), metrics["draw_labels"](300, c, "items")
-    packed = metrics["draw_codes"](labels[0], k, "image"), metrics["draw_codes"](labels[1], k, "text")
+    packed = (
+        metrics["draw_codes"](labels[0], k, "image"),
+        metrics["draw_codes"](labels[1], k, "text"),
+    )
     query, database = (
         ch.CodeSet([str(i) for i in range(len(codes))], {"image": codes}, own, k)
         for codes, own in zip(packed, labels, strict=True)
@@ -70,7 +83,15 @@ def test_the_literal_evaluation_gives_the_scores_of_the_report(monkeypatch):
     report = ch.metrics.evaluate(query, database, cutoffs=())["image->image"]
     bits = [ch.codes.unpack(codes, k) for codes in packed]
     scores = metrics["evaluate_literally"](*bits, *labels, cutoffs=(300,))
-    for name in ("map_tie_aware", "map_lower", "map_upper", "map_in_order", "ndcg", "ndcg_graded", "roc_auc_macro"):
+    for name in (
+        "map_tie_aware",
+        "map_lower",
+        "map_upper",
+        "map_in_order",
+        "ndcg",
+        "ndcg_graded",
+        "roc_auc_macro",
+    ):
         assert scores[name] == pytest.approx(report[name], abs=1e-9), name
     for name in ("precision", "recall"):
         assert scores[f"radius_2_{name}"] == pytest.approx(report["radius_2"][name])

@@ -37,24 +37,39 @@ def test_equal_label_sets_have_similarity_exactly_one(labels):
     assert similarity.max() <= 1
 
 
-@pytest.mark.parametrize("labels", [[[1, -1]], [[0.5, math.nan]], [[math.inf, 0]], [[0], [3]], [1, 2]], ids=str)
+@pytest.mark.parametrize(
+    "labels", [[[1, -1]], [[0.5, math.nan]], [[math.inf, 0]], [[0], [3]], [1, 2]], ids=str
+)
 def test_similarity_is_of_labels_alone(labels):
     wrong = torch.tensor(labels)
     for compare in (label_similarity, similarity_ratio):
         check_refusal("labels", compare, wrong, error=ValueError)
-    check_refusal("labels", label_similarity, torch.ones(1, wrong.shape[-1], dtype=torch.bool), wrong, error=ValueError)
+    check_refusal(
+        "labels",
+        label_similarity,
+        torch.ones(1, wrong.shape[-1], dtype=torch.bool),
+        wrong,
+        error=ValueError,
+    )
 
 
-@given(arrays(bool, st.tuples(st.integers(1, 6), st.just(19))), arrays(bool, st.tuples(st.integers(1, 6), st.just(19))))
+@given(
+    arrays(bool, st.tuples(st.integers(1, 6), st.just(19))),
+    arrays(bool, st.tuples(st.integers(1, 6), st.just(19))),
+)
 def test_relaxed_distance_of_binary_codes_is_the_hamming_distance(a, b):
-    relaxed = ch.channels.relaxed_hamming(torch.from_numpy(a * 2.0 - 1), torch.from_numpy(b * 2.0 - 1))
+    relaxed = ch.channels.relaxed_hamming(
+        torch.from_numpy(a * 2.0 - 1), torch.from_numpy(b * 2.0 - 1)
+    )
     np.testing.assert_allclose(relaxed, (a[:, None] != b[None]).sum(-1), atol=1e-9)
 
 
 @given(st.floats(0, 1), st.integers(8, 256), st.floats(0, 1), st.floats(0.1, 4), st.floats(0.1, 14))
 def test_dsch_bounds_are_the_equations(s, k, share, tau, gamma_w):
     lambda_neg = share * k / 2
-    lower, upper = ch.channels.dsch_bounds(torch.tensor([s], dtype=torch.float64), k, lambda_neg, tau, gamma_w)
+    lower, upper = ch.channels.dsch_bounds(
+        torch.tensor([s], dtype=torch.float64), k, lambda_neg, tau, gamma_w
+    )
     p = lambda_neg * (1 - s) - s * tau
     w = (1 - s) ** gamma_w * (k - lambda_neg - tau) + tau
     assert lower.item() == pytest.approx(p)
@@ -62,7 +77,9 @@ def test_dsch_bounds_are_the_equations(s, k, share, tau, gamma_w):
 
 
 def test_sch_bounds_jump_at_zero_similarity():
-    lower, upper = ch.channels.sch_bounds(torch.tensor([0.0, 1e-6, 0.5, 1.0], dtype=torch.float64), 32)
+    lower, upper = ch.channels.sch_bounds(
+        torch.tensor([0.0, 1e-6, 0.5, 1.0], dtype=torch.float64), 32
+    )
     np.testing.assert_allclose(lower, [16, 13, 5, 0], atol=1e-4)
     np.testing.assert_allclose(upper, [32, 16, 8, 0], atol=1e-4)
 

@@ -1,4 +1,6 @@
-"""The core runs without what extras install: codes, metrics, searches, stores and the server import none of it."""
+"""The core runs without what extras install: codes, metrics, searches, stores and the server import
+none of it.
+"""
 
 import json
 import os
@@ -15,7 +17,8 @@ from channelhash.models.exported import export_onnx
 from channelhash.utils.optional_imports import _EXTRAS, naming_extra
 from small_stores import small_model
 
-# Runs commands, one a line, with the packages of the first argument blocked; a second exit status ends it.
+# Runs commands, one a line, with the packages of the first argument blocked; a second exit status
+# ends it.
 SCRIPT = """
 import json, shlex, sys
 
@@ -51,12 +54,20 @@ BLOCKED = [name for extra in _EXTRAS if extra != "serve" for name in _EXTRAS[ext
 
 
 def run_core(folder, *commands, without=BLOCKED):
-    """Return (what each command printed, the lines with errors, all of stderr) where packages are not installed."""
+    """Return (what each command printed, the lines with errors, all of stderr) where packages are
+    not installed.
+    """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     words = [sys.executable, "-c", SCRIPT, " ".join(without), *commands]
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     answers = [part.strip().splitlines() for part in done.stdout.split("$ ")[1:]]
-    return answers, [line for line in done.stderr.splitlines() if line.startswith("error: ")], done.stderr
+    return (
+        answers,
+        [line for line in done.stderr.splitlines() if line.startswith("error: ")],
+        done.stderr,
+    )
 
 
 @pytest.fixture
@@ -103,10 +114,14 @@ def test_the_core_evaluates_and_searches_without_the_packages_of_extras(code_fil
         "train --dry-run": "train",
     }
     answers, errors, stderr = run_core(code_files, *works, *extras)
-    assert [answer[-1] for answer in answers] == ["exit 0"] * len(works) + ["exit 2"] * len(extras), stderr
+    assert [answer[-1] for answer in answers] == ["exit 0"] * len(works) + ["exit 2"] * len(
+        extras
+    ), stderr
     assert '"id": "d3"' in "".join(answers[2])
     assert json.loads(answers[len(works) - 1][1])["items"] == 30
-    assert [line.rpartition("channelhash")[2] for line in errors] == [f"[{extra}]'" for extra in extras.values()]
+    assert [line.rpartition("channelhash")[2] for line in errors] == [
+        f"[{extra}]'" for extra in extras.values()
+    ]
     needs = "this needs torch, which is not installed: pip install 'channelhash[train]'"
     assert errors[-1] == f"error: {needs}"
     assert stderr.rstrip().endswith(f"InputError: {needs}")  # what `channelhash.train` raises
@@ -114,7 +129,11 @@ def test_the_core_evaluates_and_searches_without_the_packages_of_extras(code_fil
 
 def test_small_stores_are_searched_without_the_compiled_loops(code_files):
     make_store(code_files)
-    commands = ["search a.store --like d3 --json", "search a.store dog --by words", "index check a.store"]
+    commands = [
+        "search a.store --like d3 --json",
+        "search a.store dog --by words",
+        "index check a.store",
+    ]
     commands.append("""POST a.store '{"id": "d3", "k": 1}'""")
     answers, _, stderr = run_core(code_files, *commands, without=[*BLOCKED, "numba", "llvmlite"])
     assert [answer[-1] for answer in answers] == ["exit 0"] * 3 + ["exit None"], stderr
@@ -143,7 +162,9 @@ def test_files_of_codes_become_stores_with_parquet_alone(code_files):
 def test_the_core_lists_describes_and_names_the_extra_that_encodes(code_files):
     (code_files / "photos").mkdir()
     Image.new("RGB", (8, 8)).save(code_files / "photos" / "a.png")
-    (code_files / "items.csv").write_text("id,text,labels\na,a dog,dog\nb,a cat,cat\n", encoding="utf-8")
+    (code_files / "items.csv").write_text(
+        "id,text,labels\na,a dog,dog\nb,a cat,cat\n", encoding="utf-8"
+    )
     (code_files / "run").mkdir()
     (code_files / "run" / "config.json").write_text('{"name": "small"}', encoding="utf-8")
     for name in ("theirs.mat", "theirs.h5"):
@@ -163,8 +184,12 @@ def test_the_core_lists_describes_and_names_the_extra_that_encodes(code_files):
         "evaluate --codes theirs.h5": "mat",
     }
     answers, errors, stderr = run_core(code_files, *works, *extras)
-    assert [answer[-1] for answer in answers] == ["exit 0"] * len(works) + ["exit 2"] * len(extras), stderr
-    assert [line.rpartition("channelhash")[2] for line in errors] == [f"[{extra}]'" for extra in extras.values()]
+    assert [answer[-1] for answer in answers] == ["exit 0"] * len(works) + ["exit 2"] * len(
+        extras
+    ), stderr
+    assert [line.rpartition("channelhash")[2] for line in errors] == [
+        f"[{extra}]'" for extra in extras.values()
+    ]
 
 
 def test_other_missing_modules_stay_what_they_are():

@@ -16,8 +16,14 @@ SECRET = "2secret"
 USER_INFO = [
     *(f"postgresql://u:hunter{odd}{SECRET}@127.0.0.1:1/db" for odd in ("", *"#/?[]@:&=;%'\"\\\n ")),
     *(f"postgresql://u:12{odd}{SECRET}@127.0.0.1:1/db" for odd in "#/?["),
-    *(f"{scheme}u:{SECRET}@h/d" for scheme in ("postgres://", "POSTGRESQL://", "postgresql+psycopg://", "postgresql:")),
-    *(f"{scheme}u:{SECRET}@h/d" for scheme in ("postgres:/", "postgresql:///", "jdbc:postgresql://", "mysql://")),
+    *(
+        f"{scheme}u:{SECRET}@h/d"
+        for scheme in ("postgres://", "POSTGRESQL://", "postgresql+psycopg://", "postgresql:")
+    ),
+    *(
+        f"{scheme}u:{SECRET}@h/d"
+        for scheme in ("postgres:/", "postgresql:///", "jdbc:postgresql://", "mysql://")
+    ),
     f"postgresql://u%3A{SECRET}@h/d",
     f"milvus+http://u:hunter#{SECRET}@127.0.0.1:1/c",
     f"milvus+http://{SECRET}@127.0.0.1:1/c",
@@ -36,11 +42,21 @@ OPTIONS = [
     f"host=h dbname=d password = '{SECRET}'",
 ]
 HARMLESS = [
-    "postgresql://postgres:@/postgres?host=/tmp/x&store=a", "postgresql://h:5432/d?user=me@tenant", "postgresql:///d",
-    "postgresql://me@h1:1,h2:2/d?sslkey=/a/b&passfile=/x&keepalives=1", "postgresql://[::1]:5432/d",
-    "milvus+http://localhost:19530/photos?x=1&nlist=10", "s3://bucket/a@2x.png", "s3://bucket/a:b@c",
-    "https://h:8080/a@2x.png", "file:///a:b@c", "C:/a:b@c", "sftp://me@h:22/a@b", "hdfs://nn:8020/a@b", "a dog: b/c@d",
-]  # fmt: skip
+    "postgresql://postgres:@/postgres?host=/tmp/x&store=a",
+    "postgresql://h:5432/d?user=me@tenant",
+    "postgresql:///d",
+    "postgresql://me@h1:1,h2:2/d?sslkey=/a/b&passfile=/x&keepalives=1",
+    "postgresql://[::1]:5432/d",
+    "milvus+http://localhost:19530/photos?x=1&nlist=10",
+    "s3://bucket/a@2x.png",
+    "s3://bucket/a:b@c",
+    "https://h:8080/a@2x.png",
+    "file:///a:b@c",
+    "C:/a:b@c",
+    "sftp://me@h:22/a@b",
+    "hdfs://nn:8020/a@b",
+    "a dog: b/c@d",
+]
 
 
 @pytest.mark.parametrize("address", USER_INFO + OPTIONS)
@@ -51,10 +67,14 @@ def test_an_address_with_a_secret_is_refused_and_not_repeated(address):
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("address", [address for address in USER_INFO + OPTIONS if not set(address) & {" ", "\n"}])
+@pytest.mark.parametrize(
+    "address", [address for address in USER_INFO + OPTIONS if not set(address) & {" ", "\n"}]
+)
 def test_no_error_repeats_it(address):
     for error in (InputError, JobError):
-        assert SECRET not in str(pickle.loads(pickle.dumps(error(f"{address}: no such file ({address!r}); look"))))
+        assert SECRET not in str(
+            pickle.loads(pickle.dumps(error(f"{address}: no such file ({address!r}); look")))
+        )
 
 
 @pytest.mark.parametrize("address", HARMLESS)
@@ -66,7 +86,10 @@ def test_other_addresses_are_taken_and_printed(address):
 def test_what_signs_a_web_address_is_taken_but_not_printed():
     signed = f"https://127.0.0.1:1/a.tar?X-Amz-Date=1&X-Amz-Signature={SECRET}"
     check_address(signed)
-    assert hide_secrets(f"{signed}: no") == "https://127.0.0.1:1/a.tar?X-Amz-Date=1&X-Amz-Signature=…: no"
+    assert (
+        hide_secrets(f"{signed}: no")
+        == "https://127.0.0.1:1/a.tar?X-Amz-Date=1&X-Amz-Signature=…: no"
+    )
     with pytest.raises((InputError, JobError)) as failed:
         list(list_files(signed))
     assert SECRET not in str(failed.value)
@@ -77,7 +100,9 @@ def test_files_in_an_object_store_are_not_asked_for_with_a_key():
         check_refusal("AWS_SECRET_ACCESS_KEY", ask, f"s3://key:{SECRET}@bucket/x")
 
 
-@pytest.mark.parametrize("words", [("serve",), ("search",), ("--debug", "index", "info"), ("evaluate", "a", "--no")])
+@pytest.mark.parametrize(
+    "words", [("serve",), ("search",), ("--debug", "index", "info"), ("evaluate", "a", "--no")]
+)
 def test_no_command_repeats_it(capsys, words):
     assert run_command(*words, f"postgres://u:{SECRET}@h/d") == 2
     out, error = capsys.readouterr()

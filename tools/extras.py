@@ -1,9 +1,11 @@
-"""Measure what extras bring: ``python tools/extras.py [none] [photos,serve] …`` prints a table in Markdown.
+"""Measure what extras bring: ``python tools/extras.py [none] [photos,serve] …`` prints a table in
+Markdown.
 
-For each an empty virtual environment gets the package by a plain ``pip install``, as a user does: no constraints, and
-the index that pip is configured for. Where that has PyTorch, the line says which build came. The download is the sum of
-the files that pip takes, the installed size that of the environment less an empty one's (1 MB = 2²⁰ bytes, as `du -m`
-counts). Times are of this machine: of ``pip install`` with the files beside it, and of ``import channelhash`` in a new
+For each an empty virtual environment gets the package by a plain ``pip install``, as a user does:
+no constraints, and the index that pip is configured for. Where that has PyTorch, the line says
+which build came. The download is the sum of the files that pip takes, the installed size that of
+the environment less an empty one's (1 MB = 2²⁰ bytes, as `du -m` counts). Times are of this
+machine: of ``pip install`` with the files beside it, and of ``import channelhash`` in a new
 process, the middle of five. Run it alone.
 """
 
@@ -17,14 +19,20 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-#: Extras of the table, without those for work on channelhash itself; the first is the package alone.
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+    "optional-dependencies"
+]
+#: Extras of the table, without those for work on channelhash itself; the first is the package
+#: alone.
 SHOWN = ["", *(extra for extra in EXTRAS if extra not in ("docs", "test", "dev"))]
 
 
 def main(extras: list[str]) -> None:
     """Print a line for each extra."""
-    print("| extra | packages | download, MB | installed, MB | `pip install`, s | `import channelhash`, s |")
+    print(
+        "| extra | packages | download, MB | installed, MB | `pip install`, s | `import "
+        "channelhash`, s |"
+    )
     print("|---|---:|---:|---:|---:|---:|", flush=True)
     for extra in extras:
         with tempfile.TemporaryDirectory(prefix="channelhash-extras-") as folder:
@@ -37,15 +45,37 @@ def measured(extra: str, folder: Path) -> str:
     name, brackets = (f"`{extra}`", f"[{extra}]") if extra else ("none", "")
     run(sys.executable, "-m", "venv", str(folder / "venv"))
     empty = installed_bytes(folder / "venv")
-    run(str(python), "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(wheels), f"{ROOT}{brackets}")
+    run(
+        str(python),
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--wheel-dir",
+        str(wheels),
+        f"{ROOT}{brackets}",
+    )
     files = [file.stat().st_size for file in wheels.iterdir()]
     began = time.perf_counter()
     [own] = wheels.glob("channelhash-*.whl")
-    run(str(python), "-m", "pip", "install", "--quiet", "--no-index", "--find-links", str(wheels), f"{own}{brackets}")
+    run(
+        str(python),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-index",
+        "--find-links",
+        str(wheels),
+        f"{own}{brackets}",
+    )
     seconds = time.perf_counter() - began
     size = installed_bytes(folder / "venv") - empty
     run(str(python), "-m", "pip", "check")
-    times = [timed(str(python), "-c", "import channelhash") - timed(str(python), "-c", "") for _ in range(5)]
+    times = [
+        timed(str(python), "-c", "import channelhash") - timed(str(python), "-c", "")
+        for _ in range(5)
+    ]
     torch = "".join(f", PyTorch {file.name.split('-')[1]}" for file in wheels.glob("torch-*.whl"))
     cells = [len(files), f"{sum(files) / 2**20:,.0f}", f"{size / 2**20:,.0f}", f"{seconds:.0f}"]
     return f"| {name}{torch} | {' | '.join(map(str, cells))} | {statistics.median(times):.2f} |"

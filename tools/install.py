@@ -1,8 +1,10 @@
-"""Install a requirement into a virtual environment, a line for each step: ``python tools/install.py .venv '.[dev]'``.
+"""Install a requirement into a virtual environment, a line for each step: ``python tools/install.py
+.venv '.[dev]'``.
 
-PyTorch is taken for CPUs where there is no NVIDIA GPU: on Linux the default build brings CUDA libraries of gigabytes.
-In this order: from the index in ``TORCH_INDEX``, from pip's own sources, by uv, which knows where PyTorch keeps its
-builds. Runs with the standard library alone, as nothing is installed yet.
+PyTorch is taken for CPUs where there is no NVIDIA GPU: on Linux the default build brings CUDA
+libraries of gigabytes. In this order: from the index in ``TORCH_INDEX``, from pip's own sources, by
+uv, which knows where PyTorch keeps its builds. Runs with the standard library alone, as nothing is
+installed yet.
 """
 
 import os
@@ -24,7 +26,8 @@ _MINUTES = "two to seven minutes beyond the download"
 #: Between two lines where there is no terminal.
 _SECONDS = 15.0
 _ADVICE = (
-    "PyTorch's build for CPUs cannot be fetched here. pip takes the default one, which on Linux brings CUDA libraries\n"
+    "PyTorch's build for CPUs cannot be fetched here. pip takes the default one, which on Linux "
+    "brings CUDA libraries\n"
     "    of gigabytes. To have the other: TORCH_INDEX=ADDRESS make …, with the address that\n"
     "    https://pytorch.org/get-started/locally/ names for Linux, Pip, CPU"
 )
@@ -33,7 +36,10 @@ _ADVICE = (
 def main(venv: Path, requirement: str) -> None:
     """Make the environment, choose PyTorch's build, install, and check that all fits together."""
     if sys.version_info < (3, 11):  # noqa: UP036  # which Python make found is not known yet
-        sys.exit(f"Python 3.11 or later is needed, this is {sys.version.split()[0]}: make PYTHON=python3.12 …")
+        sys.exit(
+            f"Python 3.11 or later is needed, this is {sys.version.split()[0]}: make "
+            "PYTHON=python3.12 …"
+        )
     python = venv / "bin" / "python"
     print(f"1/4 Python {sys.version.split()[0]} in {venv}", flush=True)
     if not python.exists():
@@ -51,15 +57,23 @@ def main(venv: Path, requirement: str) -> None:
 
 def _torch(python: Path) -> None:
     """Install PyTorch for CPUs where that is another build than pip would take."""
-    if subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
+    if (
+        subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode
+        == 0
+    ):
         print("2/4 PyTorch is there", flush=True)
     elif sys.platform != "linux" or has_gpu():
-        print(f"2/4 PyTorch's default build{', for the GPU' if sys.platform == 'linux' else ''}", flush=True)
+        print(
+            f"2/4 PyTorch's default build{', for the GPU' if sys.platform == 'linux' else ''}",
+            flush=True,
+        )
     elif index := os.environ.get("TORCH_INDEX"):
         print("2/4 PyTorch for CPUs, from TORCH_INDEX", flush=True)
         _run([*_pip(python), "--extra-index-url", index, "torch", "torchvision"])
     elif offers_cpu_build(_versions(python), Path(CONSTRAINTS).read_text(encoding="utf-8")):
-        print("2/4 PyTorch for CPUs (no NVIDIA GPU here), which pip's own sources offer", flush=True)
+        print(
+            "2/4 PyTorch for CPUs (no NVIDIA GPU here), which pip's own sources offer", flush=True
+        )
     else:
         print("2/4 PyTorch for CPUs (no NVIDIA GPU here): about 190 MB, by uv", flush=True)
         if not _by_uv(python):
@@ -72,19 +86,29 @@ def has_gpu() -> bool:
 
 
 def offers_cpu_build(versions: str, constraints: str) -> bool:
-    """Return whether pip would take a build for CPUs of the version of torch that the constraints name."""
-    return any(f"{version}+cpu" in versions.split() for version in re.findall(r"^torch==(\S+)$", constraints, re.M))
+    """Return whether pip would take a build for CPUs of the version of torch that the constraints
+    name.
+    """
+    return any(
+        f"{version}+cpu" in versions.split()
+        for version in re.findall(r"^torch==(\S+)$", constraints, re.M)
+    )
 
 
 def _versions(python: Path) -> str:
     done = subprocess.run(
-        [python, "-m", "pip", "index", "versions", "torch"], capture_output=True, text=True, check=False
+        [python, "-m", "pip", "index", "versions", "torch"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.stdout.replace(",", " ")
 
 
 def _by_uv(python: Path) -> bool:
-    """Let uv install PyTorch for CPUs; pip brings what that needs. Without uv, it is fetched for this alone."""
+    """Let uv install PyTorch for CPUs; pip brings what that needs. Without uv, it is fetched for
+    this alone.
+    """
     with tempfile.TemporaryDirectory() as folder:
         uv = shutil.which("uv")
         if uv is None:
@@ -92,7 +116,16 @@ def _by_uv(python: Path) -> bool:
             if subprocess.run(fetched, check=False).returncode:
                 return False
             uv = str(Path(folder, "bin", "uv"))
-        install = [uv, "pip", "install", "--python", str(python), "--torch-backend", "cpu", "--no-deps"]
+        install = [
+            uv,
+            "pip",
+            "install",
+            "--python",
+            str(python),
+            "--torch-backend",
+            "cpu",
+            "--no-deps",
+        ]
         packages = ["--constraint", CONSTRAINTS, "torch", "torchvision"]
         return _status([*install, *packages]) == 0
 
@@ -102,7 +135,9 @@ def _pip(python: Path) -> list[str]:
 
 
 def _status(command: list[str]) -> int:
-    """Run a command; without a terminal, say now and then for how long, its last line, and what it said if it fails."""
+    """Run a command; without a terminal, say now and then for how long, its last line, and what it
+    said if it fails.
+    """
     if sys.stdout.isatty():
         return subprocess.run(command, check=False).returncode
     began, last = time.monotonic(), deque([""], maxlen=20)

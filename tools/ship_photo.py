@@ -1,8 +1,10 @@
-"""Make what ships with the encoder ``photo``, in half precision: its network of images, and the heads of a run.
+"""Make what ships with the encoder ``photo``, in half precision: its network of images, and the
+heads of a run.
 
-python tools/ship_photo.py                              # image.onnx: EfficientNet-Lite2 as published
-python tools/ship_photo.py runs/photo                   # config.json and model.safetensors
-python tools/ship_photo.py runs/photo validation.csv    # into config.json, how likely a photograph fits a caption
+python tools/ship_photo.py                              # image.onnx: EfficientNet-Lite2 as
+published python tools/ship_photo.py runs/photo                   # config.json and
+model.safetensors python tools/ship_photo.py runs/photo validation.csv    # into config.json, how
+likely a photograph fits a caption
 """
 
 import sys
@@ -28,18 +30,27 @@ STAGES = ((1, 1), (3, 2), (3, 2), (4, 2), (4, 1), (5, 2), (1, 1))
 
 
 def image_graph(network: Any) -> onnx.ModelProto:
-    """Write the graph from ``pixels`` ``(n, 3, s, s)`` uint8 to ``features`` ``(n, 1280)``, after ReLU6 and the mean.
+    """Write the graph from ``pixels`` ``(n, 3, s, s)`` uint8 to ``features`` ``(n, 1280)``, after
+    ReLU6 and the mean.
 
-    Batch normalisation is part of the convolutions, whose padding is TensorFlow's ``SAME``. A convolution's kernel,
-    and its normalisation's weights, mean and variance follow each other in the network's state.
+    Batch normalisation is part of the convolutions, whose padding is TensorFlow's ``SAME``. A
+    convolution's kernel, and its normalisation's weights, mean and variance follow each other in
+    the network's state.
     """
     values = [array.double().numpy() for array in network.state_dict().values() if array.ndim]
     layers, nodes, weights = zip(*(values[i::5] for i in range(5)), strict=True), [], []
 
     def add(operation: str, *inputs: Any, **attributes: Any) -> str:
-        names = [value if isinstance(value, str) else f"{operation}_{len(nodes)}_{i}" for i, value in enumerate(inputs)]
+        names = [
+            value if isinstance(value, str) else f"{operation}_{len(nodes)}_{i}"
+            for i, value in enumerate(inputs)
+        ]
         arrays = zip(names, inputs, strict=True)
-        weights.extend(numpy_helper.from_array(values, name) for name, values in arrays if not isinstance(values, str))
+        weights.extend(
+            numpy_helper.from_array(values, name)
+            for name, values in arrays
+            if not isinstance(values, str)
+        )
         output = "features" if operation == "Flatten" else f"{operation}_{len(nodes)}"
         nodes.append(helper.make_node(operation, names, [output], **attributes))
         return output
@@ -47,10 +58,19 @@ def image_graph(network: Any) -> onnx.ModelProto:
     def convolve(x: str, stride: int = 1, scale: float = 1.0) -> str:
         kernel, weight, offset, mean, variance = next(layers)
         factor = weight / np.sqrt(variance + 1e-3)
-        folded = (kernel * factor[:, None, None, None] * scale).astype(np.float32).astype(np.float16)
-        steps: dict[str, Any] = dict(auto_pad="SAME_UPPER", strides=[stride] * 2, kernel_shape=kernel.shape[2:])
-        groups, widened = len(kernel) if kernel.shape[1] == 1 else 1, add("Cast", folded, to=TensorProto.FLOAT)
-        return add("Conv", x, widened, (offset - mean * factor).astype(np.float32), group=groups, **steps)
+        folded = (
+            (kernel * factor[:, None, None, None] * scale).astype(np.float32).astype(np.float16)
+        )
+        steps: dict[str, Any] = dict(
+            auto_pad="SAME_UPPER", strides=[stride] * 2, kernel_shape=kernel.shape[2:]
+        )
+        groups, widened = (
+            len(kernel) if kernel.shape[1] == 1 else 1,
+            add("Cast", folded, to=TensorProto.FLOAT),
+        )
+        return add(
+            "Conv", x, widened, (offset - mean * factor).astype(np.float32), group=groups, **steps
+        )
 
     def clipped(x: str) -> str:
         return add("Clip", x, np.array(0, np.float32), np.array(6, np.float32))
@@ -82,18 +102,28 @@ def ship_heads(run: Path) -> None:
             part = f"mlp.{layers.index(int(layer))}.{kind}"
         weights[f"{modality}.head.{part}"] = values.astype(np.float16)
     n_bits, nested = form["n_bits"], form["architecture"]["nested"]
-    fit = dict(n_bits=n_bits, encoder="photo", codes="learned", seed=0, fitted_on=0, unit=False, nested=nested)
+    fit = dict(
+        n_bits=n_bits,
+        encoder="photo",
+        codes="learned",
+        seed=0,
+        fitted_on=0,
+        unit=False,
+        nested=nested,
+    )
     fit["widths"] = dict.fromkeys(form["architecture"]["widths"], n_bits)
     form |= {"name": "fitted", "architecture": fit}
     write_model(WEIGHTS, save, weights, form)
 
 
 def learn_fits(table: Path) -> dict[str, list[float]]:
-    """Return, for each length of codes, the logistic regression of whether a photograph is a caption's own on 1, their
-    cosine and the length of the caption's outputs (`channelhash.search.match`).
+    """Return, for each length of codes, the logistic regression of whether a photograph is a
+    caption's own on 1, their cosine and the length of the caption's outputs
+    (`channelhash.search.match`).
 
-    A caption's other photographs together count three times as much as its own. The ten nearest photographs to each
-    text that means nothing count, of all such texts together, as much as the captions' own.
+    A caption's other photographs together count three times as much as its own. The ten nearest
+    photographs to each text that means nothing count, of all such texts together, as much as the
+    captions' own.
     """
     encoder, records = open_encoder("photo"), load_table(table, label_columns=[])
     image, text = (encoder.features(name, records.items[name]) for name in ("image", "text"))
@@ -101,7 +131,10 @@ def learn_fits(table: Path) -> dict[str, list[float]]:
     n, fits = len(image), {}
     answers = np.concatenate([np.eye(n).ravel(), np.zeros(10 * len(nothing))])
     weights = np.concatenate(
-        [np.where(np.eye(n), 1, 3 / (n - 1)).ravel(), np.full(10 * len(nothing), n / 10 / len(nothing))]
+        [
+            np.where(np.eye(n), 1, 3 / (n - 1)).ravel(),
+            np.full(10 * len(nothing), n / 10 / len(nothing)),
+        ]
     )
     for n_bits in (64, 128, 256):
         units, columns = unit_rows(image[:, :n_bits]), []
@@ -124,7 +157,10 @@ def nonsense(n: int) -> list[str]:
     random, rows = np.random.default_rng(0), ["qwertyuiop", "asdfghjkl", "zxcvbnm"]
     texts = []
     for place in range(n):
-        words = ["".join(random.choice(list(ascii_lowercase), size)) for size in random.integers(3, 10, 3)]
+        words = [
+            "".join(random.choice(list(ascii_lowercase), size))
+            for size in random.integers(3, 10, 3)
+        ]
         if place % 2:
             chosen = random.choice(rows, random.integers(1, 5))
             words = [row[random.integers(5) :][: random.integers(3, 7)] for row in chosen]

@@ -1,13 +1,15 @@
-"""Follow the ways of docs/explanation/architecture.md through the running code, and count the files that they touch.
+"""Follow the ways of docs/explanation/architecture.md through the running code, and count the files
+that they touch.
 
     python tools/ways.py
 
-Each table of the page is a way: a file and a function a row, from a command to its result. This program runs the
-command on small data and looks at the call stack whenever a function of the table is called.
+Each table of the page is a way: a file and a function a row, from a command to its result. This
+program runs the command on small data and looks at the call stack whenever a function of the table
+is called.
 
 * *On the way*: the files on those stacks. The table lists exactly these, in this order.
-* *All*: those, and every file with a function that runs meanwhile. What all ways use (`COMMON`) and what that calls is
-  not counted, nor is what is a way of its own (`WITHIN`).
+* *All*: those, and every file with a function that runs meanwhile. What all ways use (`COMMON`) and
+  what that calls is not counted, nor is what is a way of its own (`WITHIN`).
 """
 
 import json
@@ -40,7 +42,9 @@ WITHIN = ("lab/experiments/runner.py:_run_and_evaluate", "serve/search.py:answer
 
 
 class Step(NamedTuple):
-    """One row of a table: a function, and types that its annotations name; ``takes`` is None without an argument."""
+    """One row of a table: a function, and types that its annotations name; ``takes`` is None
+    without an argument.
+    """
 
     file: str
     function: str
@@ -49,7 +53,9 @@ class Step(NamedTuple):
 
 
 class Way(NamedTuple):
-    """The files on the stacks of a way's steps, those and all others that were counted, and steps never called."""
+    """The files on the stacks of a way's steps, those and all others that were counted, and steps
+    never called.
+    """
 
     spine: list[str]
     files: set[str]
@@ -57,22 +63,28 @@ class Way(NamedTuple):
 
 
 def read_ways(page: str) -> dict[str, list[Step]]:
-    """Read the tables with the header ``file | function | takes | gives``, by the heading above each."""
+    """Read the tables with the header ``file | function | takes | gives``, by the heading above
+    each.
+    """
     ways: dict[str, list[Step]] = {}
     heading = ""
     for line in page.splitlines():
         if line.startswith("#"):
             heading = line.lstrip("# ")
-        elif row := re.fullmatch(r"\| `([\w/]+\.py)` \| `([\w.]+)` \| (?:`(\w+)`|–) \| `(\w+)` \|.*", line):
+        elif row := re.fullmatch(
+            r"\| `([\w/]+\.py)` \| `([\w.]+)` \| (?:`(\w+)`|–) \| `(\w+)` \|.*", line
+        ):
             ways.setdefault(heading, []).append(Step(row[1], row[2], row[3], row[4]))
     return ways
 
 
-def follow(steps: Sequence[Step], command: Callable[[], Any], start: str = "", aside: Sequence[str] = ()) -> Way:
+def follow(
+    steps: Sequence[Step], command: Callable[[], Any], start: str = "", aside: Sequence[str] = ()
+) -> Way:
     """Run a command in this process and watch for the steps, also in threads that it starts.
 
-    Files are counted from the function ``start`` on (``file:function``; empty for the beginning), except while a
-    function of ``aside`` runs.
+    Files are counted from the function ``start`` on (``file:function``; empty for the beginning),
+    except while a function of ``aside`` runs.
     """
     goals = {f"{step.file}:{step.function}" for step in steps}
     spine: list[str] = []
@@ -107,7 +119,9 @@ def follow(steps: Sequence[Step], command: Callable[[], Any], start: str = "", a
 
 @cache
 def _file(code: CodeType) -> str | None:
-    """Return the file of a function of the package, None for other code and for the bodies of modules and classes."""
+    """Return the file of a function of the package, None for other code and for the bodies of
+    modules and classes.
+    """
     path, is_function = code.co_filename, code.co_flags & 1  # CO_OPTIMIZED
     return path[len(str(PACKAGE)) + 1 :] if is_function and path.startswith(f"{PACKAGE}/") else None
 
@@ -156,29 +170,58 @@ def follow_all(ways: dict[str, list[Step]], folder: Path) -> dict[str, Way]:
     arrays = {name: labels + random.normal(size=labels.shape) for name in ("image", "text")}
     np.savez(folder / "features.npz", labels=labels, **arrays)
     base = {
-        "data": {"kind": "features", "path": str(folder / "features.npz"), "queries": 20, "train": 60},
+        "data": {
+            "kind": "features",
+            "path": str(folder / "features.npz"),
+            "queries": 20,
+            "train": 60,
+        },
         "model": {"name": "features", "hidden": [8], "n_bits": 8},
         "loss": {"name": "dsch"},
         "train": {"epochs": 1, "batch_size": 30, "learning_rate": 1e-3, "validate_every": 1},
     }
     (folder / "base.yaml").write_text(json.dumps(base))
     drawn = base | {
-        "data": {"kind": "synthetic", "root": str(folder / "images"), "n_images": 60, "queries": 10, "train": 30},
+        "data": {
+            "kind": "synthetic",
+            "root": str(folder / "images"),
+            "n_images": 60,
+            "queries": 10,
+            "train": 30,
+        },
         "model": {"name": "small", "image_size": 16, "width": 8, "n_bits": 8},
     }
     (folder / "drawn.yaml").write_text(json.dumps(drawn))
     run_command("train", folder / "drawn.yaml", "--out", folder / "drawn")
     run_command("evaluate", folder / "drawn")
     store, photographs = folder / "store", folder / "images" / "mirflickr"
-    grid = ["experiment", "losses", "--config", folder / "base.yaml", "--out", folder / "grid", "--bits", "8"]
+    grid = [
+        "experiment",
+        "losses",
+        "--config",
+        folder / "base.yaml",
+        "--out",
+        folder / "grid",
+        "--bits",
+        "8",
+    ]
     commands = {
-        "One training step": partial(run_command, "train", folder / "base.yaml", "--out", folder / "run"),
-        "One search": partial(run_command, "search", folder / "drawn", "--text", "boats on the sea"),
+        "One training step": partial(
+            run_command, "train", folder / "base.yaml", "--out", folder / "run"
+        ),
+        "One search": partial(
+            run_command, "search", folder / "drawn", "--text", "boats on the sea"
+        ),
         "One request": partial(ask_server, folder / "drawn"),
-        "One indexing": partial(run_command, "index", "create", store, photographs, "--model", folder / "drawn"),
+        "One indexing": partial(
+            run_command, "index", "create", store, photographs, "--model", folder / "drawn"
+        ),
         "One grid": partial(run_command, *grid, "--seeds", "1"),
     }
-    return {name: follow(ways[name], command, START.get(name, ""), WITHIN) for name, command in commands.items()}
+    return {
+        name: follow(ways[name], command, START.get(name, ""), WITHIN)
+        for name, command in commands.items()
+    }
 
 
 def main() -> None:

@@ -1,15 +1,17 @@
 """Find the rows of COCO-17 among the images of MS-COCO, by the official annotations.
 
-    python examples/coco17/coco_ids.py coco_ids.csv --annotations annotations
-    python examples/coco17/coco_ids.py coco_ids.csv --annotations annotations --photographs train2014 --out coco17
+    python examples/coco17/coco_ids.py coco_ids.csv --annotations annotations python
+    examples/coco17/coco_ids.py coco_ids.csv --annotations annotations --photographs train2014 --out
+    coco17
 
-The first line reads ``captions_train2014.json`` and ``instances_train2014.json``. It writes a line for each row that it
-finds: number of the image, its file, its address at Flickr and its licence. The second line writes ``items.csv`` and
-``images/`` of these rows as well, from the official photographs.
+The first line reads ``captions_train2014.json`` and ``instances_train2014.json``. It writes a line
+for each row that it finds: number of the image, its file, its address at Flickr and its licence.
+The second line writes ``items.csv`` and ``images/`` of these rows as well, from the official
+photographs.
 
-A row is found where an image has its caption (letters and digits alone: the published table lost some punctuation) and
-twice its width and height, give or take two pixels. Of several such images the one with the row's labels is taken; if
-that is not one image, the row is left out.
+A row is found where an image has its caption (letters and digits alone: the published table lost
+some punctuation) and twice its width and height, give or take two pixels. Of several such images
+the one with the row's labels is taken; if that is not one image, the row is left out.
 """
 
 import argparse
@@ -53,11 +55,15 @@ def read_official(folder: Path, part: str = "train2014") -> Official:
     Raises:
         InputError: a file is missing or has another format.
     """
-    captions, instances = (_json(folder / f"{kind}_{part}.json") for kind in ("captions", "instances"))
+    captions, instances = (
+        _json(folder / f"{kind}_{part}.json") for kind in ("captions", "instances")
+    )
     with reading(folder, "no official annotations"):
         captioned: dict[str, dict[int, str]] = defaultdict(dict)
         for annotation in captions["annotations"]:
-            captioned[caption_digits(annotation["caption"])][annotation["image_id"]] = annotation["caption"]
+            captioned[caption_digits(annotation["caption"])][annotation["image_id"]] = annotation[
+                "caption"
+            ]
         categories: dict[int, set[int]] = defaultdict(set)
         for annotation in instances["annotations"]:
             categories[annotation["image_id"]].add(annotation["category_id"])
@@ -91,16 +97,24 @@ def write_ids(found: Sequence[tuple[Row, int]], official: Official, path: Path) 
         image = official.images[number]
         same = int(official.labels.get(number, "") == row.labels)
         license = official.licenses.get(image["license"], "")
-        writer.writerow([row.id, number, image["file_name"], same, image.get("flickr_url", ""), license])
+        writer.writerow(
+            [row.id, number, image["file_name"], same, image.get("flickr_url", ""), license]
+        )
     write_text(path, text.getvalue())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if a row was not found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("table", type=Path, help="table to write, .csv")
-    parser.add_argument("--annotations", type=Path, required=True, help="folder of the official annotations")
-    parser.add_argument("--photographs", type=Path, help="folder of the official photographs, to write images too")
+    parser.add_argument(
+        "--annotations", type=Path, required=True, help="folder of the official annotations"
+    )
+    parser.add_argument(
+        "--photographs", type=Path, help="folder of the official photographs, to write images too"
+    )
     parser.add_argument("--out", type=Path, help="folder for items.csv and images/")
     options = parser.parse_args(arguments)
     if (options.photographs is None) != (options.out is None):
@@ -112,7 +126,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_ids(found, official, options.table)
     print(f"{len(found):,} of {len(rows):,} rows found, {same:,} of them with the same labels")
     if options.out:
-        photographs = [options.photographs / official.images[number]["file_name"] for _, number in found]
+        photographs = [
+            options.photographs / official.images[number]["file_name"] for _, number in found
+        ]
         write_images([row for row, _ in found], photographs, options.out / "images")
         captions = [official.captioned[row.caption][number].strip() for row, number in found]
         write_items([row for row, _ in found], captions, options.out / "items.csv")

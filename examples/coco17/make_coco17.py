@@ -1,11 +1,13 @@
 """Build COCO-17, the collection behind most pages of results, from public files.
 
-    python examples/coco17/make_coco17.py coco17 --clone COMP5329DeepLearningA2_ViT
-    python examples/coco17/make_coco17.py coco17 --clone COMP5329DeepLearningA2_ViT --network NETWORK.tflite
+    python examples/coco17/make_coco17.py coco17 --clone COMP5329DeepLearningA2_ViT python
+    examples/coco17/make_coco17.py coco17 --clone COMP5329DeepLearningA2_ViT --network
+    NETWORK.tflite
 
-The first line writes ``items.csv``, ``images/`` and the splits of the experiments, the second ``features.npz`` as well.
-``rows.csv.gz`` lists the rows: labels, the size of each published photograph, and the first digits of the SHA-256 of
-its caption and of the image that it becomes. Where files come from, and what they should be: docs/how-to/coco-17.md.
+The first line writes ``items.csv``, ``images/`` and the splits of the experiments, the second
+``features.npz`` as well. ``rows.csv.gz`` lists the rows: labels, the size of each published
+photograph, and the first digits of the SHA-256 of its caption and of the image that it becomes.
+Where files come from, and what they should be: docs/how-to/coco-17.md.
 """
 
 import argparse
@@ -79,7 +81,10 @@ class Row(NamedTuple):
 
 def read_rows(path: Path) -> list[Row]:
     """Read ``rows.csv.gz``."""
-    with reading(path, "not a table of rows"), gzip.open(path, "rt", encoding="utf-8", newline="") as opened:
+    with (
+        reading(path, "not a table of rows"),
+        gzip.open(path, "rt", encoding="utf-8", newline="") as opened,
+    ):
         return [
             Row(
                 each["id"],
@@ -116,22 +121,29 @@ def write_items(rows: Sequence[Row], captions: Sequence[str], path: Path) -> Non
     text = io.StringIO()
     writer = csv.writer(text)  # ends lines with \r\n, on every system
     writer.writerow(["id", "image", "text", "labels"])
-    writer.writerows([row.id, row.image, caption, row.labels] for row, caption in zip(rows, captions, strict=True))
+    writer.writerows(
+        [row.id, row.image, caption, row.labels]
+        for row, caption in zip(rows, captions, strict=True)
+    )
     with atomic_path(path) as temporary:
         temporary.write_bytes(text.getvalue().encode())
 
 
 def read_captions(rows: Sequence[Row], table: Path) -> list[str]:
-    """Return the captions of the published table, ``train.csv`` of the clone, once labels and captions are compared.
+    """Return the captions of the published table, ``train.csv`` of the clone, once labels and
+    captions are compared.
 
-    Its class numbers are COCO's. A caption is in quotation marks and may contain others and line breaks, so that the
-    ``csv`` module leaves some at its end; four captions have unquoted commas. The features were computed from captions
-    with these marks, ``items.csv`` has them without.
+    Its class numbers are COCO's. A caption is in quotation marks and may contain others and line
+    breaks, so that the ``csv`` module leaves some at its end; four captions have unquoted commas.
+    The features were computed from captions with these marks, ``items.csv`` has them without.
 
     Raises:
         InputError: the table is not the one that the rows were taken from.
     """
-    with reading(table, "not the published table"), open(table, encoding="utf-8", newline="") as opened:
+    with (
+        reading(table, "not the published table"),
+        open(table, encoding="utf-8", newline="") as opened,
+    ):
         published = {
             image: (",".join(caption).replace("\r\n", "\n"), label_names(map(int, numbers.split())))
             for image, numbers, *caption in csv.reader(opened)
@@ -144,7 +156,8 @@ def read_captions(rows: Sequence[Row], table: Path) -> list[str]:
     ]
     if not all(same):
         raise InputError(
-            f"{table}: {same.count(False)} of {len(rows)} rows differ, the first is {rows[same.index(False)].image}; "
+            f"{table}: {same.count(False)} of {len(rows)} rows differ, the first is "
+            f"{rows[same.index(False)].image}; "
             "check out cb8e6b38"
         )
     return list(captions)
@@ -157,7 +170,10 @@ def small_image(photograph: Path, size: tuple[int, int]) -> bytes:
         photograph: its file.
         size: width and height of the published photograph, whose proportions count.
     """
-    with reading(photograph, "not a readable photograph", "clone again"), Image.open(photograph) as opened:
+    with (
+        reading(photograph, "not a readable photograph", "clone again"),
+        Image.open(photograph) as opened,
+    ):
         image = opened.convert("RGB")
     scale = min(1.0, SHORT_SIDE / min(size))
     image = image.resize((round(size[0] * scale), round(size[1] * scale)), Image.Resampling.LANCZOS)
@@ -174,12 +190,16 @@ def write_images(rows: Sequence[Row], photographs: Sequence[Path], folder: Path)
         image = small_image(photograph, row.size)
         if hashlib.sha256(image).hexdigest()[:DIGITS] != row.sha256:
             different.append(row.image)
-        (folder / row.image).write_bytes(image)  # not synced one by one: a run that was cut begins anew
+        (folder / row.image).write_bytes(
+            image
+        )  # not synced one by one: a run that was cut begins anew
     return different
 
 
 def write_splits(items: Path) -> dict[str, str]:
-    """Write the splits that ``data.queries=1000 data.train=5000`` draws; return file -> hash of its rows."""
+    """Write the splits that ``data.queries=1000 data.train=5000`` draws; return file -> hash of its
+    rows.
+    """
     records = load_table(items, image_column=None)
     hashes = {}
     for seed in SEEDS:
@@ -190,7 +210,9 @@ def write_splits(items: Path) -> dict[str, str]:
     return hashes
 
 
-def image_features(photographs: Sequence[Path], network: Path) -> tuple[NDArray[np.int8], float, int]:
+def image_features(
+    photographs: Sequence[Path], network: Path
+) -> tuple[NDArray[np.int8], float, int]:
     """Run the quantised MobileNetV2 on photographs squashed to 224 × 224.
 
     Returns:
@@ -204,7 +226,9 @@ def image_features(photographs: Sequence[Path], network: Path) -> tuple[NDArray[
     except ModuleNotFoundError:
         raise InputError("features of images need a package: pip install ai-edge-litert") from None
     with reading(network, "not a network of TensorFlow Lite"):
-        interpreter = Interpreter(str(network), experimental_preserve_all_tensors=True, num_threads=os.cpu_count())
+        interpreter = Interpreter(
+            str(network), experimental_preserve_all_tensors=True, num_threads=os.cpu_count()
+        )
         interpreter.allocate_tensors()
     pooled = [
         tensor
@@ -212,12 +236,17 @@ def image_features(photographs: Sequence[Path], network: Path) -> tuple[NDArray[
         if tensor["dtype"] is np.int8 and list(tensor["shape"]) == [1, 1, 1, WIDTH]
     ]
     if len(pooled) != 1:
-        raise InputError(f"{network}: {len(pooled)} tensors of 1 × 1 × 1 × {WIDTH}, one expected; take the file named")
+        raise InputError(
+            f"{network}: {len(pooled)} tensors of 1 × 1 × 1 × {WIDTH}, one expected; take the file "
+            "named"
+        )
     features = np.empty((len(photographs), WIDTH), dtype=np.int8)
     for number, photograph in enumerate(photographs):
         with Image.open(photograph) as opened:
             pixels = opened.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
-        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], np.asarray(pixels)[None])
+        interpreter.set_tensor(
+            interpreter.get_input_details()[0]["index"], np.asarray(pixels)[None]
+        )
         interpreter.invoke()
         features[number] = interpreter.get_tensor(pooled[0]["index"]).reshape(WIDTH)
     scale, zero = pooled[0]["quantization"]
@@ -235,7 +264,11 @@ def text_features(texts: Sequence[str]) -> NDArray[np.float16]:
 
 
 def write_features(
-    rows: Sequence[Row], photographs: Sequence[Path], captions: Sequence[str], network: Path, path: Path
+    rows: Sequence[Row],
+    photographs: Sequence[Path],
+    captions: Sequence[str],
+    network: Path,
+    path: Path,
 ) -> None:
     """Write ``features.npz``: ``id``, ``image``, ``text``, ``labels`` and ``label_names``."""
     image, scale, zero = image_features(photographs, network)
@@ -256,10 +289,16 @@ def write_features(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if an image has other bytes than ours."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", type=Path, help="folder to write")
     parser.add_argument("--clone", type=Path, required=True, help="folder of the cloned repository")
-    parser.add_argument("--network", type=Path, help="tf2_mobilenet_v2_1.0_224_ptq.tflite, to write features.npz too")
+    parser.add_argument(
+        "--network",
+        type=Path,
+        help="tf2_mobilenet_v2_1.0_224_ptq.tflite, to write features.npz too",
+    )
     options = parser.parse_args(arguments)
     rows = read_rows(ROWS)
     captions = read_captions(rows, options.clone / "train.csv")
@@ -274,7 +313,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_features(rows, photographs, captions, options.network, options.out / "features.npz")
         print("features.npz  written")
     if different:
-        print(f"another JPEG library wrote {different[0]} and others: scores may differ", file=sys.stderr)
+        print(
+            f"another JPEG library wrote {different[0]} and others: scores may differ",
+            file=sys.stderr,
+        )
     return bool(different)
 
 

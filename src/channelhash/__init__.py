@@ -1,6 +1,8 @@
-"""Cross-modal hashing: short binary codes for pictures and their words. See the README for the whole use in ten lines.
+"""Cross-modal hashing: short binary codes for pictures and their words. See the README for the
+whole use in ten lines.
 
-Public names are loaded on first use, so that ``import channelhash`` and ``channelhash --help`` do not import torch.
+Public names are loaded on first use, so that ``import channelhash`` and ``channelhash --help`` do
+not import torch.
 """
 
 import importlib
@@ -12,7 +14,13 @@ from channelhash._version import __version__
 from channelhash.utils import machine, optional_imports
 
 if TYPE_CHECKING:
-    from channelhash import channels as channels, codes as codes, losses as losses, metrics as metrics, search as search
+    from channelhash import (
+        channels as channels,
+        codes as codes,
+        losses as losses,
+        metrics as metrics,
+        search as search,
+    )
     from channelhash.codes import CodeSet as CodeSet
     from channelhash.explanation import explain as explain
     from channelhash.models import HashModel as HashModel, load_model as load_model

@@ -4,7 +4,8 @@ import gc
 
 from channelhash.cli import listen
 
-# Imports make hundreds of thousands of objects, of which none is garbage; looking for it after each 700 takes long.
+# Imports make hundreds of thousands of objects, of which none is garbage; looking for it after each
+# 700 takes long.
 _OBJECTS_BETWEEN_COLLECTIONS = 10_000
 
 

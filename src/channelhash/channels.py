@@ -1,7 +1,8 @@
-"""Label similarity, relaxed Hamming distance, and the band of distances ("channel") a pair of samples should lie in.
+"""Label similarity, relaxed Hamming distance, and the band of distances ("channel") a pair of
+samples should lie in.
 
-Pure functions on tensors; the losses are built from them. The paper's notation: S similarity in [0, 1], k = ``n_bits``,
-d distance in [0, k].
+Pure functions on tensors; the losses are built from them. The paper's notation: S similarity in [0,
+1], k = ``n_bits``, d distance in [0, k].
 """
 
 import math
@@ -28,9 +29,10 @@ def label_similarity(labels: Tensor, others: Tensor | None = None) -> Tensor:
         ValueError: as `check_labels`.
 
     Returns:
-        ``(n, n)``, or ``(n, m)`` with ``others``, in [0, 1], float32 (float64 for float64 labels). A sample without
-        labels has similarity 0 to all others, and 1 to itself (``protocol.md`` § 5). Samples with the same label set
-        have exactly 1, so that they form the set "S = 1" of the losses whatever the rounding.
+        ``(n, n)``, or ``(n, m)`` with ``others``, in [0, 1], float32 (float64 for float64 labels).
+        A sample without labels has similarity 0 to all others, and 1 to itself (``protocol.md`` §
+        5). Samples with the same label set have exactly 1, so that they form the set "S = 1" of the
+        losses whatever the rounding.
 
     >>> label_similarity(torch.tensor([[1, 1, 0], [1, 1, 0], [0, 0, 1]])).tolist()
     [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
@@ -51,7 +53,11 @@ def check_labels(labels: Tensor, largest: float = math.inf) -> None:
     ValueError: labels are 0 or more, not -1 (row 0, column 1); of labels of -1 and 1 pass labels > 0
     """
     if labels.ndim != 2:
-        hint = "; of class numbers pass torch.nn.functional.one_hot(labels.long())" if labels.ndim == 1 else ""
+        hint = (
+            "; of class numbers pass torch.nn.functional.one_hot(labels.long())"
+            if labels.ndim == 1
+            else ""
+        )
         raise ValueError(f"labels are (n, c), not {tuple(labels.shape)}{hint}")
     if labels.dtype == torch.bool:
         return
@@ -82,7 +88,8 @@ def label_cosines(labels: Tensor, others: Tensor | None = None) -> Tensor:
     rows = _floats(labels)
     columns = rows if others is None else _floats(others)
     shared = rows @ columns.T
-    # One root of an exact product (not a product of two rounded roots) makes 3 / sqrt(3 · 3) exactly 1.
+    # One root of an exact product (not a product of two rounded roots) makes 3 / sqrt(3 · 3)
+    # exactly 1.
     lengths = (rows.square().sum(dim=1)[:, None] * columns.square().sum(dim=1)[None, :]).sqrt()
     # Where a length is 0, so is what is shared.
     similarity = (shared / lengths.clamp_min(_SMALLEST_NORM)).clamp(0, 1)
@@ -123,12 +130,16 @@ def unit_rows(codes: Tensor) -> Tensor:
 
 
 def dsch_bounds(
-    similarity: Tensor, n_bits: int, lambda_neg: float | None = None, tau: float = 1.0, gamma_w: float = 8.0
+    similarity: Tensor,
+    n_bits: int,
+    lambda_neg: float | None = None,
+    tau: float = 1.0,
+    gamma_w: float = 8.0,
 ) -> tuple[Tensor, Tensor]:
     """Return the lower and upper end of the dynamic channel of DSCH.
 
-    Width w = (1 − S)^γ_w · (k − λ_neg − τ) + τ and leftmost point p = λ_neg (1 − S) − τ S, eq. (dsch:it:w) and
-    (dsch:it:p). Both are continuous in S.
+    Width w = (1 − S)^γ_w · (k − λ_neg − τ) + τ and leftmost point p = λ_neg (1 − S) − τ S, eq.
+    (dsch:it:w) and (dsch:it:p). Both are continuous in S.
 
     Args:
         similarity: any shape, values in [0, 1].
@@ -138,7 +149,8 @@ def dsch_bounds(
         gamma_w: how fast the width falls with S.
 
     Returns:
-        ``(p, p + w)``, each shaped like ``similarity``. p is −τ at S = 1: the part below 0 is never reached.
+        ``(p, p + w)``, each shaped like ``similarity``. p is −τ at S = 1: the part below 0 is never
+        reached.
 
     >>> lower, upper = dsch_bounds(torch.tensor([0.0, 1.0]), n_bits=16)
     >>> lower.tolist(), upper.tolist()
@@ -152,10 +164,11 @@ def dsch_bounds(
 
 
 def sch_bounds(similarity: Tensor, n_bits: int, tau: float = 3.0) -> tuple[Tensor, Tensor]:
-    """Return the lower and upper end of SCH's fixed-width channel (Hu et al. 2024), eq. (sch:lambdal), (sch:lambdau).
+    """Return the lower and upper end of SCH's fixed-width channel (Hu et al. 2024), eq.
+    (sch:lambdal), (sch:lambdau).
 
-    S = 0: [k/2, k]. Otherwise [k/2 (1 − S) − τ, k/2 (1 − S)], the lower end clamped at 0, which changes no loss
-    value because no distance is negative. Arguments and shapes as in `dsch_bounds`.
+    S = 0: [k/2, k]. Otherwise [k/2 (1 − S) − τ, k/2 (1 − S)], the lower end clamped at 0, which
+    changes no loss value because no distance is negative. Arguments and shapes as in `dsch_bounds`.
 
     >>> lower, upper = sch_bounds(torch.tensor([0.0, 0.5, 1.0]), n_bits=16)
     >>> lower.tolist(), upper.tolist()
@@ -171,21 +184,26 @@ def sch_bounds(similarity: Tensor, n_bits: int, tau: float = 3.0) -> tuple[Tenso
 def balanced_bounds(
     similarity: Tensor, n_bits: int, similarity_ratio: float, rho: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """Return the lower and upper end of the balanced channels of BSCH (``docs/explanation/own-losses.md``).
+    """Return the lower and upper end of the balanced channels of BSCH
+    (``docs/explanation/own-losses.md``).
 
-    S > 0: [0, k/2 · (1 − S)], no lower end that counts. S = 0: [k/2 + g, k] with the gap g = ρ · k/2 · r, at most k/2.
+    S > 0: [0, k/2 · (1 − S)], no lower end that counts. S = 0: [k/2 + g, k] with the gap g = ρ ·
+    k/2 · r, at most k/2.
 
-    Where it comes from: over all ordered pairs of n codes, Σ cos(b_i, b_j) = ‖Σ b_i/‖b_i‖‖² ≥ 0, so their mean distance
-    is at most k/2, and it is k/2 if and only if the directions' mean is 0: balanced bits. The channels of SCH and DSCH
-    put dissimilar pairs at k/2 and similar ones below, which unbalanced codes attain too, and which leaves no room
-    between S = 0 and S → 0. With ρ = 1 the ends, k/2 · (1 − S) and k/2 + g, have the mean k/2: the largest gap that
-    any codes could attain.
+    Where it comes from: over all ordered pairs of n codes, Σ cos(b_i, b_j) = ‖Σ b_i/‖b_i‖‖² ≥ 0, so
+    their mean distance is at most k/2, and it is k/2 if and only if the directions' mean is 0:
+    balanced bits. The channels of SCH and DSCH put dissimilar pairs at k/2 and similar ones below,
+    which unbalanced codes attain too, and which leaves no room between S = 0 and S → 0. With ρ = 1
+    the ends, k/2 · (1 − S) and k/2 + g, have the mean k/2: the largest gap that any codes could
+    attain.
 
     >>> lower, upper = balanced_bounds(torch.tensor([0.0, 0.5, 1.0]), n_bits=16, similarity_ratio=0.25)
     >>> lower.tolist(), upper.tolist()
     ([10.0, 0.0, 0.0], [16.0, 4.0, 0.0])
     """
-    fraction = min(rho * similarity_ratio, 1.0) if rho else 0.0  # r is infinite where no pair is dissimilar
+    fraction = (
+        min(rho * similarity_ratio, 1.0) if rho else 0.0
+    )  # r is infinite where no pair is dissimilar
     gap = fraction * 0.5 * n_bits
     dissimilar = similarity == 0
     lower = dissimilar * similarity.new_tensor(0.5 * n_bits + gap)
@@ -194,7 +212,8 @@ def balanced_bounds(
 
 
 def similarity_ratio(labels: Tensor) -> float:
-    """Return r = Σ S / #{S = 0} over all ordered pairs of samples, each with itself included (S = 1).
+    """Return r = Σ S / #{S = 0} over all ordered pairs of samples, each with itself included (S =
+    1).
 
     >>> similarity_ratio(torch.eye(3))  # 3 pairs of a sample with itself, 6 others
     0.5
@@ -211,6 +230,8 @@ def similarity_ratio(labels: Tensor) -> float:
         pairs = numbers[:, None] * counts
         total += float((similarity * pairs).sum())
         dissimilar += int(((similarity == 0) * pairs).sum())
-    unlabelled = int(counts[rows.sum(dim=1) == 0].sum())  # each 1 to itself, which a comparison of rows cannot see
+    unlabelled = int(
+        counts[rows.sum(dim=1) == 0].sum()
+    )  # each 1 to itself, which a comparison of rows cannot see
     total, dissimilar = total + unlabelled, dissimilar - unlabelled
     return total / dissimilar if dissimilar else math.inf

@@ -1,4 +1,6 @@
-"""A run's configuration: read from YAML, overridden by ``--set a.b=value``, checked, and written back complete."""
+"""A run's configuration: read from YAML, overridden by ``--set a.b=value``, checked, and written
+back complete.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,37 +29,43 @@ class TrainSettings(Settings):
     Attributes:
         epochs: passes over the training rows.
         batch_size: rows per batch; the last partial batch is dropped.
-        captions: each epoch takes every row, or each image once with one of its rows, drawn anew; then a batch holds no
-            two texts of one image, and ``batch_size`` counts images.
+        captions: each epoch takes every row, or each image once with one of its rows, drawn anew;
+            then a batch holds no two texts of one image, and ``batch_size`` counts images.
         learning_rate: Adam's, before the schedule.
-        rates: learning rates of parts with one of their own, before the schedule. ``backbone`` is what is trained of
-            pre-trained encoders, ``head`` the rest of the model. ``proxies`` are what the loss trains (proxies, a
-            classifier), if anything. A part at 0 stays as it was.
-        schedule: the paper's, which is constant at first and at last; or a rise from 0 over the first 5 % of the
-            training and half a cosine to 0, step by step.
+        rates: learning rates of parts with one of their own, before the schedule. ``backbone`` is
+            what is trained of pre-trained encoders, ``head`` the rest of the model. ``proxies`` are
+            what the loss trains (proxies, a classifier), if anything. A part at 0 stays as it was.
+        schedule: the paper's, which is constant at first and at last; or a rise from 0 over the
+            first 5 % of the training and half a cosine to 0, step by step.
         weight_decay: AdamW's; 0 is Adam.
-        clip_gradient: largest 2-norm of a step's gradient, model and loss together: a longer one is shortened to it; 0
-            shortens none.
-        average: decay d of the average of the weights over the steps, about the last 1 / (1 − d) of them, which is
-            what is validated and saved; 0 takes the weights of the last step.
+        clip_gradient: largest 2-norm of a step's gradient, model and loss together: a longer one is
+            shortened to it; 0 shortens none.
+        average: decay d of the average of the weights over the steps, about the last 1 / (1 − d) of
+            them, which is what is validated and saved; 0 takes the weights of the last step.
         keep: the trained model is that of the last epoch, or of the one ``best`` on validation.
         seed: of initial weights, order and dropout.
         validate_every: epochs between two validations, the last epoch included; 0 never validates.
         checkpoint_every: epochs between two checkpoints to resume from.
-        alternate: for losses with an anchor: one pass for each modality in an epoch, or each batch for all of them.
+        alternate: for losses with an anchor: one pass for each modality in an epoch, or each batch
+            for all of them.
         augment: images are taken as they are, or augmented progressively by the paper's tables.
-        easy_weights: the four kinds of easy augmentation are equally likely; or each of the four angles counts as a
-            kind, as in the published code.
-        augment_seed: seed of the augmentation, separate so that trainings with other seeds can use one bank.
-        features: where the features of a frozen backbone come from: computed for each batch (``online``), once for
-            the items as they are (``cached``), or once for every augmented draw (``bank``); ``auto`` is ``cached``
-            without augmentation, ``bank`` with it, and ``online`` for a model without a frozen backbone.
+        easy_weights: the four kinds of easy augmentation are equally likely; or each of the four
+            angles counts as a kind, as in the published code.
+        augment_seed: seed of the augmentation, separate so that trainings with other seeds can use
+            one bank.
+        features: where the features of a frozen backbone come from: computed for each batch
+            (``online``), once for the items as they are (``cached``), or once for every augmented
+            draw (``bank``); ``auto`` is ``cached`` without augmentation, ``bank`` with it, and
+            ``online`` for a model without a frozen backbone.
         feature_dtype: number type of cached features.
         workers: processes that read images from disk; None is one per core.
-        label_noise: share of the training rows that are given the labels of another row, to measure what that costs.
+        label_noise: share of the training rows that are given the labels of another row, to measure
+            what that costs.
         device: where to train; ``auto`` takes a GPU if there is one.
-        precision: matrix products in bfloat16 or float32; ``auto`` is bfloat16 on a GPU. Losses are always float32.
-        accumulate: batches whose gradients are averaged for one step; the loss sees the pairs within each batch.
+        precision: matrix products in bfloat16 or float32; ``auto`` is bfloat16 on a GPU. Losses are
+            always float32.
+        accumulate: batches whose gradients are averaged for one step; the loss sees the pairs
+            within each batch.
         compile: compile the model with ``torch.compile``.
         patience: stop after this number of validations without a better one; 0 never stops early.
     """
@@ -66,7 +74,9 @@ class TrainSettings(Settings):
     batch_size: int = Field(128, ge=1)
     captions: Literal["all", "one"] = "all"
     learning_rate: float = Field(1e-5, gt=0)
-    rates: dict[Literal["backbone", "head", "proxies"], Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    rates: dict[Literal["backbone", "head", "proxies"], Annotated[float, Field(ge=0)]] = Field(
+        default_factory=dict
+    )
     schedule: Literal["paper", "cosine"] = "paper"
     weight_decay: float = Field(0.0, ge=0)
     clip_gradient: float = Field(0.0, ge=0)
@@ -101,16 +111,19 @@ class _EvaluateSettings(Settings):
 
 
 class ExtendSettings(Settings):
-    """The section ``extend``: the run continues another one, whose codes stay valid (`losses.incremental`).
+    """The section ``extend``: the run continues another one, whose codes stay valid
+    (`losses.incremental`).
 
-    The section ``data`` describes only the new items; the run's collection is that of ``run`` followed by these.
+    The section ``data`` describes only the new items; the run's collection is that of ``run``
+    followed by these.
 
     Attributes:
         run: folder of the finished run that is extended; its weights are where the training begins.
         stored: weight w_s of the channels between new items and stored codes.
         keep: weight w_k that holds old training items at their codes.
         partners: stored codes that are drawn for each batch, at most.
-        replay: old training rows that are trained on again, drawn at random; None takes as many as there are new ones.
+        replay: old training rows that are trained on again, drawn at random; None takes as many as
+            there are new ones.
     """
 
     run: Path
@@ -159,10 +172,17 @@ class RunConfig:
 
     @property
     def sources(self) -> list[DataSource]:
-        """Sources of the run's collection: those of the extended run, if any, then the section ``data``."""
+        """Sources of the run's collection: those of the extended run, if any, then the section
+        ``data``.
+        """
         with typed_settings.trusting(self.python_names):  # as this one names them too
             old = [] if self.extend is None else read_run_config(self.extend.run).sources
-        return [*old, DataSource(self.kind, vars(self.source), self.split.only_labels, self.split.without_labels)]
+        return [
+            *old,
+            DataSource(
+                self.kind, vars(self.source), self.split.only_labels, self.split.without_labels
+            ),
+        ]
 
     @property
     def python_names(self) -> list[str]:
@@ -172,7 +192,9 @@ class RunConfig:
     def sections(self) -> dict[str, dict[str, Any]]:
         """Return the complete configuration as plain values, which `make_config` takes."""
         # Absent unless set: configurations have the hashes of the published tables.
-        unset = {key for key in ("only_labels", "without_labels") if getattr(self.split, key) is None}
+        unset = {
+            key for key in ("only_labels", "without_labels") if getattr(self.split, key) is None
+        }
         split = self.split.model_dump(mode="json", exclude=unset)
         sections: dict[str, dict[str, Any]] = {
             "data": {"kind": self.kind, **_plain(self.source), **split},
@@ -200,16 +222,23 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
 
 
 def read_sections(path: Path, overrides: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
-    """Read the sections of a configuration file and apply ``overrides``; only their form is checked.
+    """Read the sections of a configuration file and apply ``overrides``; only their form is
+    checked.
 
-    ``configs/NAME.yaml``, as the pages name what ships with the package, is found outside the repository too.
+    ``configs/NAME.yaml``, as the pages name what ships with the package, is found outside the
+    repository too.
     """
     if not path.exists():
         shipped = Path(__file__).parent / "presets" / path.name
         if path.parent != Path("configs") or not shipped.exists():
-            raise InputError(f"{path}: no such configuration file; `channelhash config list` names those that ship")
+            raise InputError(
+                f"{path}: no such configuration file; `channelhash config list` names those that "
+                "ship"
+            )
         path = shipped
-    values = read_yaml_sections(path, f"a configuration has the sections {', '.join(_SECTIONS)}, each with keys")
+    values = read_yaml_sections(
+        path, f"a configuration has the sections {', '.join(_SECTIONS)}, each with keys"
+    )
     typed_settings.apply_overrides(values, *overrides)
     return values
 
@@ -218,9 +247,15 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
     """Check a nested dictionary of sections; errors as in `read_config`."""
     for section in values:
         if section not in _SECTIONS:
-            raise InputError(typed_settings.unknown(f"section {section!r}", section, list(_SECTIONS)))
+            raise InputError(
+                typed_settings.unknown(f"section {section!r}", section, list(_SECTIONS))
+            )
     data, model, loss = (dict(values.get(section, {})) for section in ("data", "model", "loss"))
-    for section, key, keys in (("data", "kind", data), ("model", "name", model), ("loss", "name", loss)):
+    for section, key, keys in (
+        ("data", "kind", data),
+        ("model", "name", model),
+        ("loss", "name", loss),
+    ):
         if key not in keys:
             raise InputError(f"{section}.{key}: is missing and has no default")
     kind, model_name, loss_name = data.pop("kind"), model.pop("name"), loss.pop("name")
@@ -232,7 +267,9 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
     loss_class = resolve_loss(loss_name)
     own_keys = loss_settings(loss_class)
     loss = expand_settings(loss_name, loss, n_bits)
-    loss_values, terms = typed_settings.read_both(own_keys, settings_of(Terms), loss, "loss", f"loss {loss_name!r}")
+    loss_values, terms = typed_settings.read_both(
+        own_keys, settings_of(Terms), loss, "loss", f"loss {loss_name!r}"
+    )
     if problem := Terms(**terms.model_dump()).problem(loss_class):
         raise InputError(f"loss.{problem}")
     return RunConfig(
@@ -247,7 +284,9 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
         terms=terms,
         train=read_settings(TrainSettings, values.get("train", {}), "train"),
         evaluate=read_settings(_EvaluateSettings, values.get("evaluate", {}), "evaluate"),
-        extend=absolute(read_settings(ExtendSettings, values["extend"], "extend")) if "extend" in values else None,
+        extend=absolute(read_settings(ExtendSettings, values["extend"], "extend"))
+        if "extend" in values
+        else None,
     )
 
 
@@ -255,7 +294,9 @@ def read_run_config(folder: Path) -> RunConfig:
     """Read the configuration of a run's folder."""
     path = folder / "config.yaml"
     if not path.exists():
-        raise InputError(f"{folder}: not a run's folder (no config.yaml); give the folder that `train` wrote")
+        raise InputError(
+            f"{folder}: not a run's folder (no config.yaml); give the folder that `train` wrote"
+        )
     typed_settings.check_trusted(read_sections(path), path)
     return read_config(path)
 

@@ -1,11 +1,14 @@
-"""The one error a user is meant to read: one line that says what, where and what to do, and repeats no password."""
+"""The one error a user is meant to read: one line that says what, where and what to do, and repeats
+no password.
+"""
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote
 
-# One letter before a colon is a drive of Windows. Without an upper bound, a word of 70,000 letters takes minutes.
+# One letter before a colon is a drive of Windows. Without an upper bound, a word of 70,000 letters
+# takes minutes.
 _SCHEME = r"[a-z][a-z0-9+.-]{1,40}:/{1,2}|(?:postgres|milvus)[a-z0-9+.-]*:"
 _ADDRESS = re.compile(rf"({_SCHEME})(.*)", re.IGNORECASE | re.DOTALL)
 # Punctuation at the end belongs to the sentence around the address.
@@ -45,7 +48,11 @@ def check_address(address: str) -> None:
     if match := _ADDRESS.search(address):
         scheme, rest = match[1].lower(), match[2]
         if scheme.startswith("http"):
-            rest = re.split(r"[?#]", rest, maxsplit=1)[0] if "@" not in rest else rest.rpartition("@")[0] + "@"
+            rest = (
+                re.split(r"[?#]", rest, maxsplit=1)[0]
+                if "@" not in rest
+                else rest.rpartition("@")[0] + "@"
+            )
         holds_secret = _hide(scheme, rest) != rest
     else:
         scheme = "postgresql:"
@@ -57,7 +64,10 @@ def check_address(address: str) -> None:
         elif scheme.startswith("milvus"):
             remedy = "the variable MILVUS_TOKEN"
         name = scheme.partition(":")[0]
-        raise InputError(f"{name}://…: an address ends up in logs; put the password or key into {remedy}, not here")
+        raise InputError(
+            f"{name}://…: an address ends up in logs; put the password or key into {remedy}, not "
+            "here"
+        )
 
 
 def _hide(scheme: str, rest: str) -> str:
@@ -72,12 +82,15 @@ def _hide(scheme: str, rest: str) -> str:
 
 
 def _user_info(scheme: str, rest: str) -> str:
-    """Return what stands before the host: more than the standard says, where odd characters of a password cut it."""
+    """Return what stands before the host: more than the standard says, where odd characters of a
+    password cut it.
+    """
     user, _, hosts = re.split("[/?#]", rest, maxsplit=1)[0].rpartition("@")
     before = rest.rpartition("@")[0]
     if not _HOSTS.fullmatch(hosts):
         return before
-    # A port may be the beginning of a password; behind one, a store's address has an @ in the values of options alone.
+    # A port may be the beginning of a password; behind one, a store's address has an @ in the
+    # values of options alone.
     of_store = scheme.lower().startswith(("postgres", "milvus"))
     if of_store and not user and not re.search(r"[?&][\w.-]+=[^&]*$", before):
         return before
@@ -106,8 +119,12 @@ def naming(place: object, kind: type[Exception] = InputError) -> Iterator[None]:
 
 
 class JobError(_OneLineError):
-    """A job that was set up correctly failed while it ran (a loss turned NaN, a disk filled up); exit status 1."""
+    """A job that was set up correctly failed while it ran (a loss turned NaN, a disk filled up);
+    exit status 1.
+    """
 
 
 class NoSpaceError(JobError):
-    """A disk or a quota is full: what was written before is kept, and the job goes on when there is room."""
+    """A disk or a quota is full: what was written before is kept, and the job goes on when there is
+    room.
+    """

@@ -1,7 +1,8 @@
-"""What a user sees of this version, by public commands and names alone; each function returns what JSON can hold.
+"""What a user sees of this version, by public commands and names alone; each function returns what
+JSON can hold.
 
-``python -m acceptance.behaviour`` (in ``tests``) records it anew in ``recorded/``. A changed record is a decision: say
-in the commit what changed for users and why.
+``python -m acceptance.behaviour`` (in ``tests``) records it anew in ``recorded/``. A changed record
+is a decision: say in the commit what changed for users and why.
 """
 
 import hashlib
@@ -29,22 +30,47 @@ from small_runs import feature_config, grid_base, run_command, write_features
 RECORDED = Path(__file__).parent / "recorded"
 PHOTOGRAPHS = Path(__file__).parents[2] / "examples" / "photographs"
 SENTENCES = (
-    "a bird sitting on a branch", "a cat looking at the camera", "two dogs at a window",
-    "a cup of coffee on a table", "an old castle by a river", "a tower at night", "windmills beside a canal",
-    "people playing music", "a baseball player", "fish in the sea", "a big cat in the snow",
-    "a horse on a meadow", "flowers in a garden", "mountains in autumn", "a rocket taking off",
-    "tall buildings of a city", "fruit in a bowl", "a bear", "quarterly tax report of a bank",
+    "a bird sitting on a branch",
+    "a cat looking at the camera",
+    "two dogs at a window",
+    "a cup of coffee on a table",
+    "an old castle by a river",
+    "a tower at night",
+    "windmills beside a canal",
+    "people playing music",
+    "a baseball player",
+    "fish in the sea",
+    "a big cat in the snow",
+    "a horse on a meadow",
+    "flowers in a garden",
+    "mountains in autumn",
+    "a rocket taking off",
+    "tall buildings of a city",
+    "fruit in a bowl",
+    "a bear",
+    "quarterly tax report of a bank",
     "xqzzt blorf wumpus",
-)  # fmt: skip
+)
 FILTERS = (
-    "n >= 3", "n BETWEEN 2 AND 5 AND NOT name LIKE 'a%'", "name LIKE 'A%'", "name LIKE '%e%' OR n = 1",
-    "label = 'cat'", "label IN ('dog', 'sea')", "price < 1.5", "price IS NULL", "name != 'beta'", "NOT (n > 2)",
-    "ready = TRUE", "label LIKE 'c%' AND price IS NOT NULL",
-)  # fmt: skip
+    "n >= 3",
+    "n BETWEEN 2 AND 5 AND NOT name LIKE 'a%'",
+    "name LIKE 'A%'",
+    "name LIKE '%e%' OR n = 1",
+    "label = 'cat'",
+    "label IN ('dog', 'sea')",
+    "price < 1.5",
+    "price IS NULL",
+    "name != 'beta'",
+    "NOT (n > 2)",
+    "ready = TRUE",
+    "label LIKE 'c%' AND price IS NOT NULL",
+)
 
 
 def command(*arguments: object) -> Any:
-    """Run a command with ``--json`` in this process; return its object, or its status and last line."""
+    """Run a command with ``--json`` in this process; return its object, or its status and last
+    line.
+    """
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         status = run_command(*arguments, "--json")
@@ -82,7 +108,9 @@ def metrics(folder: Path) -> dict[str, Any]:
     random = np.random.default_rng(3)
     query, database = (ch.codes.pack(random.random((n, 12)) < 0.5) for n in (9, 80))
     query_labels, database_labels = labels_of(9, 4), labels_of(80, 5)
-    histogram = ch.metrics.hamming_histogram(query, database, query_labels, database_labels, n_bits=12)
+    histogram = ch.metrics.hamming_histogram(
+        query, database, query_labels, database_labels, n_bits=12
+    )
     scores: dict[str, Any] = {
         "total": histogram.total.sum(axis=0),
         "relevant": histogram.relevant.sum(axis=0),
@@ -105,7 +133,10 @@ def metrics(folder: Path) -> dict[str, Any]:
         )
     ]
     scores["tasks"] = {
-        task: {key: report[key] for key in ("map_tie_aware", "map_lower", "map_upper", "ndcg", "chance")}
+        task: {
+            key: report[key]
+            for key in ("map_tie_aware", "map_lower", "map_upper", "ndcg", "chance")
+        }
         for task, report in ch.metrics.evaluate(*sets).items()
     }
     scores["recall_at_k"] = ch.metrics.recall_at_k(*sets, pairs=7 * np.arange(9), k=(1, 5, 10))
@@ -129,22 +160,50 @@ def channels(folder: Path) -> dict[str, Any]:
 def foreign_codes(folder: Path) -> dict[str, Any]:
     """Evaluations of codes as two other toolboxes write them."""
     random = np.random.default_rng(9)
-    arrays = {name: np.where(random.random((n, 16)) < 0.5, -1.0, 1.0) for name, n in (("B_q", 12), ("B_r", 60))}
+    arrays = {
+        name: np.where(random.random((n, 16)) < 0.5, -1.0, 1.0)
+        for name, n in (("B_q", 12), ("B_r", 60))
+    }
     arrays |= {"L_q": labels_of(12, 10).astype(float), "L_r": labels_of(60, 11).astype(float)}
     np.savez(folder / "codes.npz", **arrays)
-    scipy.io.savemat(folder / "codes.mat", {name: (rows > 0).astype(np.uint8) for name, rows in arrays.items()})
-    return {file: command("evaluate", "--codes", folder / file)["tasks"] for file in ("codes.npz", "codes.mat")}
+    scipy.io.savemat(
+        folder / "codes.mat", {name: (rows > 0).astype(np.uint8) for name, rows in arrays.items()}
+    )
+    return {
+        file: command("evaluate", "--codes", folder / file)["tasks"]
+        for file in ("codes.npz", "codes.mat")
+    }
 
 
 def drawn_store(address: object) -> ch.Store:
     """Write ten items with metadata, labels and captions into a new store."""
     store = ch.open_store(address, n_bits=16)
     random = np.random.default_rng(12)
-    codes = {modality: random.integers(0, 256, (10, 2)).astype(np.uint8) for modality in ("image", "text")}
+    codes = {
+        modality: random.integers(0, 256, (10, 2)).astype(np.uint8)
+        for modality in ("image", "text")
+    }
     names = ["alpha", "Alpha", "beta", "gamma", "delta", "apple", "Eta", "theta", "äther", "zeta"]
-    labels = [["cat"], ["dog"], ["cat", "sea"], [], ["sea"], ["dog", "cat"], ["bus"], ["cat"], ["sea"], []]
+    labels = [
+        ["cat"],
+        ["dog"],
+        ["cat", "sea"],
+        [],
+        ["sea"],
+        ["dog", "cat"],
+        ["bus"],
+        ["cat"],
+        ["sea"],
+        [],
+    ]
     metadata: list[dict[str, Any]] = [
-        {"name": name, "n": n, "ready": n % 2 == 0, "labels": labels[n], "text": f"a {name} and item {n}"}
+        {
+            "name": name,
+            "n": n,
+            "ready": n % 2 == 0,
+            "labels": labels[n],
+            "text": f"a {name} and item {n}",
+        }
         | ({} if n == 4 else {"price": n / 4})
         for n, name in enumerate(names)
     ]
@@ -159,7 +218,9 @@ def stores(folder: Path) -> dict[str, Any]:
 
 
 def store_answers(address: object) -> dict[str, Any]:
-    """Answers of a small store: filters, neighbours, radius, and what changes with an upsert and a delete."""
+    """Answers of a small store: filters, neighbours, radius, and what changes with an upsert and a
+    delete.
+    """
     with drawn_store(address) as store:
         zero = np.zeros((1, 2), np.uint8)
         answers: dict[str, Any] = {where: sorted(store.ids(where)) for where in FILTERS}
@@ -173,7 +234,12 @@ def store_answers(address: object) -> dict[str, Any]:
         store.upsert(["item0"], zero, modality="image", metadata=[{"name": "omega", "price": None}])
         store.delete(["item1", "item2"])
         hits = store.search(zero, k=2, modality="image")
-        answers["after changes"] = [hits.ids, hits.distances, len(store), sorted(store.ids("price IS NULL"))]
+        answers["after changes"] = [
+            hits.ids,
+            hits.distances,
+            len(store),
+            sorted(store.ids("price IS NULL")),
+        ]
     return plain(answers)
 
 
@@ -209,7 +275,17 @@ def exchanges(folder: Path) -> dict[str, Any]:
 def steady(value: Any) -> Any:
     """Leave out what differs between two runs: times, versions and folders."""
     if isinstance(value, dict):
-        volatile = ("took", "seconds", "version", "folder", "store", "started", "now", "request", "loading")
+        volatile = (
+            "took",
+            "seconds",
+            "version",
+            "folder",
+            "store",
+            "started",
+            "now",
+            "request",
+            "loading",
+        )
         return {key: steady(inner) for key, inner in value.items() if not key.startswith(volatile)}
     if isinstance(value, list):
         return [steady(inner) for inner in value]
@@ -245,33 +321,67 @@ def machine() -> str:
 def grid(folder: Path) -> dict[str, Any]:
     """The paper's comparison of losses on small features: the scores of each run."""
     base = grid_base(folder)
-    done = command("experiment", "losses", "--config", base, "--bits", "8,16", "--seeds", "1", "--out", folder / "grid")
+    done = command(
+        "experiment",
+        "losses",
+        "--config",
+        base,
+        "--bits",
+        "8,16",
+        "--seeds",
+        "1",
+        "--out",
+        folder / "grid",
+    )
     return {
-        f"{run['loss']} {run['n_bits']}": {task: scores["map_tie_aware"] for task, scores in run["tasks"].items()}
+        f"{run['loss']} {run['n_bits']}": {
+            task: scores["map_tie_aware"] for task, scores in run["tasks"].items()
+        }
         for run in done["runs"]
     }
 
 
 def photographs(folder: Path) -> dict[str, Any]:
-    """Twenty sentences on the photographs of the examples, by each way of searching; and near-duplicates of copies."""
+    """Twenty sentences on the photographs of the examples, by each way of searching; and
+    near-duplicates of copies.
+    """
     photos = folder / "photographs"
     shutil.copytree(PHOTOGRAPHS, photos, ignore=shutil.ignore_patterns(".channelhash", "*.md"))
-    captions = {"owl.jpg": "an owl in a tree", "pig.jpg": "a pig on a farm", "sunset.jpg": "the sun over the sea"}
+    captions = {
+        "owl.jpg": "an owl in a tree",
+        "pig.jpg": "a pig on a farm",
+        "sunset.jpg": "the sun over the sea",
+    }
     lines = [f"{name},{text}" for name, text in captions.items()]
     (folder / "captions.csv").write_text("\n".join(["image,text", *lines]), encoding="utf-8")
     answers: dict[str, Any] = {}
     for sentence in SENTENCES:
         for by in ("all", "image", "text", "words"):
-            asked = ("search", photos, sentence, "--captions", folder / "captions.csv", "--by", by, "-k", "5")
+            asked = (
+                "search",
+                photos,
+                sentence,
+                "--captions",
+                folder / "captions.csv",
+                "--by",
+                by,
+                "-k",
+                "5",
+            )
             found = command(*asked)
             if "results" in found:
-                hits = [{key: hit.get(key) for key in ("id", "distance", "match")} for hit in found["results"]]
+                hits = [
+                    {key: hit.get(key) for key in ("id", "distance", "match")}
+                    for hit in found["results"]
+                ]
                 found = {"results": hits, "close": found.get("close")}
             answers[f"{by}: {sentence}"] = found
     for name in ("owl", "tiger-snow"):
         image = Image.open(photos / f"{name}.jpg")
         image.save(photos / f"{name}-q50.jpg", quality=50)
-        image.resize((image.width // 2, image.height // 2)).save(photos / f"{name}-half.jpg", quality=90)
+        image.resize((image.width // 2, image.height // 2)).save(
+            photos / f"{name}-half.jpg", quality=90
+        )
     answers["duplicates"] = command("duplicates", photos)
     answers["duplicates"].pop("photos")  # paths and dates are those of the copies made now
     return answers

@@ -1,4 +1,6 @@
-"""This version behaves as the recorded one: `behaviour` says what is recorded and how to record it anew."""
+"""This version behaves as the recorded one: `behaviour` says what is recorded and how to record it
+anew.
+"""
 
 import json
 from typing import Any
@@ -17,16 +19,30 @@ def recorded(name: str) -> Any:
 
 
 def differences(now: Any, before: Any, tolerance: float, place: str = "") -> list[str]:
-    """Name each place where two values differ; numbers may by ``tolerance``, relative to the larger one."""
+    """Name each place where two values differ; numbers may by ``tolerance``, relative to the larger
+    one.
+    """
     if isinstance(now, dict) and isinstance(before, dict):
         keys = [f"{place}/{key}: only in one" for key in now.keys() ^ before.keys()]
         both = now.keys() & before.keys()
-        return keys + [line for key in both for line in differences(now[key], before[key], tolerance, f"{place}/{key}")]
+        return keys + [
+            line
+            for key in both
+            for line in differences(now[key], before[key], tolerance, f"{place}/{key}")
+        ]
     if isinstance(now, list) and isinstance(before, list) and len(now) == len(before):
         pairs = enumerate(zip(now, before, strict=True))
-        return [line for row, pair in pairs for line in differences(*pair, tolerance, f"{place}/{row}")]
-    numbers = [isinstance(value, float | int) and not isinstance(value, bool) for value in (now, before)]
-    same = now == pytest.approx(before, rel=tolerance, abs=tolerance) if all(numbers) else now == before
+        return [
+            line for row, pair in pairs for line in differences(*pair, tolerance, f"{place}/{row}")
+        ]
+    numbers = [
+        isinstance(value, float | int) and not isinstance(value, bool) for value in (now, before)
+    ]
+    same = (
+        now == pytest.approx(before, rel=tolerance, abs=tolerance)
+        if all(numbers)
+        else now == before
+    )
     return [] if same else [f"{place}: {now!r}, recorded {before!r}"]
 
 
@@ -38,7 +54,9 @@ def test_what_takes_seconds_is_as_recorded(name, tmp_path):
 
 @pytest.mark.parametrize("kind", ["folder", "postgres"])
 def test_every_store_answers_as_recorded(kind, tmp_path):
-    answers = behaviour.store_answers(tmp_path / "store" if kind == "folder" else postgres_address(tmp_path))
+    answers = behaviour.store_answers(
+        tmp_path / "store" if kind == "folder" else postgres_address(tmp_path)
+    )
     assert differences(answers, recorded("stores"), 0) == []
 
 
@@ -53,7 +71,11 @@ def test_milvus_answers_as_recorded_but_for_ties_at_the_last_distance(tmp_path):
         if question.startswith("nearest") or question == "after changes":
             for answers in (answer, now[question]):
                 [ids], [distances] = answers[:2]
-                answers[0] = [name for name, distance in zip(ids, distances, strict=True) if distance < distances[-1]]
+                answers[0] = [
+                    name
+                    for name, distance in zip(ids, distances, strict=True)
+                    if distance < distances[-1]
+                ]
     assert differences(now, before, 0) == []
 
 
@@ -84,6 +106,11 @@ def test_photographs_are_found_as_recorded(tmp_path):
         hits = answer.get("results", [])
         distances = {hit["id"]: hit["distance"] for hit in hits if hit["distance"] is not None}
         for hit in old.get("results", []):
-            last = max(distances.values(), default=0) - _BITS  # the last answers may change places with the next
+            last = (
+                max(distances.values(), default=0) - _BITS
+            )  # the last answers may change places with the next
             if hit["distance"] is not None and hit["distance"] < last:
-                assert distances.get(hit["id"]) == pytest.approx(hit["distance"], abs=_BITS), (question, hit)
+                assert distances.get(hit["id"]) == pytest.approx(hit["distance"], abs=_BITS), (
+                    question,
+                    hit,
+                )

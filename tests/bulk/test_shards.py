@@ -62,28 +62,50 @@ def test_shards_together_are_the_codes_of_all_items(features, tmp_path, capsys):
     assert codes.model == loaded.fingerprint()
 
 
-def test_pictures_in_a_folder_in_a_table_and_in_tar_files_have_the_codes_of_the_one_file(tmp_path, capsys, monkeypatch):
+def test_pictures_in_a_folder_in_a_table_and_in_tar_files_have_the_codes_of_the_one_file(
+    tmp_path, capsys, monkeypatch
+):
     table = write_pictures(tmp_path / "in", 12)
     model = picture_model(tmp_path / "model")
     wanted = encode_records(ch.load_model(model), load_table(table))
     items = list(made_inputs.picture_items(table).items())
     for number in range(3):
-        made_inputs.write_tar(tmp_path / "tars" / f"{number}.tar", dict(items[4 * number : 4 * number + 4]))
+        made_inputs.write_tar(
+            tmp_path / "tars" / f"{number}.tar", dict(items[4 * number : 4 * number + 4])
+        )
     encoded(capsys, model, "--data", tmp_path / "tars", "--out", tmp_path / "from-tar")
     codes = ch.CodeSet.join([ch.CodeSet.load(path) for path in _shard_files(tmp_path / "from-tar")])
-    assert (codes.ids, codes.label_names, codes.texts) == (wanted.ids, wanted.label_names, wanted.texts)
+    assert (codes.ids, codes.label_names, codes.texts) == (
+        wanted.ids,
+        wanted.label_names,
+        wanted.texts,
+    )
     assert codes.images is None
     np.testing.assert_array_equal(codes.labels, wanted.labels)
     np.testing.assert_equal(codes.codes, wanted.codes)
     rows = [line.split(",") for line in table.read_text().splitlines()]
-    pq.write_table(pa.table(dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True))), tmp_path / "t.parquet")
+    pq.write_table(
+        pa.table(dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True))),
+        tmp_path / "t.parquet",
+    )
     monkeypatch.chdir(tmp_path)
     encoded(capsys, model, "--data", "t.parquet", "--root", "in", "--out", "from-table")
     wanted.save(tmp_path / "wanted.parquet")
     one = {"codes-000000.parquet": (tmp_path / "wanted.parquet").read_bytes(), "bad.jsonl": b""}
     assert content(tmp_path / "from-table") == one  # to the byte
-    encoded(capsys, model, "--data", tmp_path / "in" / "images", "--out", tmp_path / "from-folder", "--shard-items", 5)
-    codes = ch.CodeSet.join([ch.CodeSet.load(path) for path in _shard_files(tmp_path / "from-folder")])
+    encoded(
+        capsys,
+        model,
+        "--data",
+        tmp_path / "in" / "images",
+        "--out",
+        tmp_path / "from-folder",
+        "--shard-items",
+        5,
+    )
+    codes = ch.CodeSet.join(
+        [ch.CodeSet.load(path) for path in _shard_files(tmp_path / "from-folder")]
+    )
     order = [codes.ids.index(f"{i}.png") for i in range(12)]
     np.testing.assert_array_equal(codes.take(order).codes["image"], wanted.codes["image"])
     assert codes.take(order).images == wanted.images
@@ -109,7 +131,9 @@ def test_bad_items_go_to_a_file_of_their_own(tmp_path, capsys):
     assert sorted(ids) == sorted(f"{i}.png" for i in range(12) if i not in (4, 7, 9))
     for number in (4, 7, 9):  # shards of nothing but bad items are empty
         shutil.move(images / f"{number}.png", tmp_path / "bad" / f"{number}.png")
-    result = encoded(capsys, model, "--data", tmp_path / "bad", "--out", tmp_path / "none", "--shard-items", 2)
+    result = encoded(
+        capsys, model, "--data", tmp_path / "bad", "--out", tmp_path / "none", "--shard-items", 2
+    )
     assert (result["items"], result["bad"]) == (0, 3)
     assert [len(ch.CodeSet.load(path)) for path in _shard_files(tmp_path / "none")] == [0, 0]
 
@@ -136,7 +160,10 @@ shards.encode_bulk(Path({str(model)!r}), {str(data)!r}, Path({str(out)!r}), shar
     result = encoded(capsys, model, "--data", data, "--out", out, "--shard-items", 8)
     assert (result["done_before"], content(out)) == (SHARD, content(tmp_path / "whole"))
     assert {name: (out / name).stat().st_ino for name in before} == before
-    assert encoded(capsys, model, "--data", data, "--out", out, "--shard-items", 8)["done_before"] == 10
+    assert (
+        encoded(capsys, model, "--data", data, "--out", out, "--shard-items", 8)["done_before"]
+        == 10
+    )
 
 
 def test_another_model_or_input_is_refused(features, tmp_path, capsys):
@@ -146,12 +173,34 @@ def test_another_model_or_input_is_refused(features, tmp_path, capsys):
     encoded(capsys, model, *arguments)
     before = content(out)
     other = feature_model(tmp_path / "other", seed=1)
-    assert_refused(capsys, "encode", other, *arguments, says=f"{out}: holds a job with another model")
-    assert_refused(capsys, "encode", model, *arguments, "--shard-items", 9, says="another --shard-items (16384, now 9)")
+    assert_refused(
+        capsys, "encode", other, *arguments, says=f"{out}: holds a job with another model"
+    )
+    assert_refused(
+        capsys,
+        "encode",
+        model,
+        *arguments,
+        "--shard-items",
+        9,
+        says="another --shard-items (16384, now 9)",
+    )
     (data / "1.parquet").unlink()
-    assert_refused(capsys, "encode", model, *arguments, says="another names, sizes and dates of the input files")
+    assert_refused(
+        capsys,
+        "encode",
+        model,
+        *arguments,
+        says="another names, sizes and dates of the input files",
+    )
     write_feature_parquet(data / "1.parquet", name="other")
-    assert_refused(capsys, "encode", model, *arguments, says="another names, sizes and dates of the input files")
+    assert_refused(
+        capsys,
+        "encode",
+        model,
+        *arguments,
+        says="another names, sizes and dates of the input files",
+    )
     assert content(out) == before
 
 
@@ -163,12 +212,30 @@ def test_what_cannot_be_begun_leaves_nothing(features, tmp_path, capsys, monkeyp
     taken = tmp_path / "taken"
     write_feature_parquet(taken / "x.parquet")
     for arguments, says in (
-        ([model, "--data", tmp_path / "none", "--out", tmp_path / "new"], "none: no such folder or file"),
-        ([model, "--data", data, "--out", taken], f"{taken}: holds Parquet files, but no job/manifest.json"),
-        ([model, "--data", data, "--out", tmp_path / "c.parquet", "--engine", "local"], "--engine: is for shards"),
-        ([model, "--data", data, "--out", tmp_path / "new", "--skip-bad"], "--skip-bad: bad items never stop"),
-        ([model, "--data", data, "--out", tmp_path / "new", "--engine", "ray"], "pip install 'channelhash[ray]'"),
-        ([model, "--data", data, "--out", tmp_path / "new", "--workers", 2], "--workers: belongs to --engine ray"),
+        (
+            [model, "--data", tmp_path / "none", "--out", tmp_path / "new"],
+            "none: no such folder or file",
+        ),
+        (
+            [model, "--data", data, "--out", taken],
+            f"{taken}: holds Parquet files, but no job/manifest.json",
+        ),
+        (
+            [model, "--data", data, "--out", tmp_path / "c.parquet", "--engine", "local"],
+            "--engine: is for shards",
+        ),
+        (
+            [model, "--data", data, "--out", tmp_path / "new", "--skip-bad"],
+            "--skip-bad: bad items never stop",
+        ),
+        (
+            [model, "--data", data, "--out", tmp_path / "new", "--engine", "ray"],
+            "pip install 'channelhash[ray]'",
+        ),
+        (
+            [model, "--data", data, "--out", tmp_path / "new", "--workers", 2],
+            "--workers: belongs to --engine ray",
+        ),
         ([*pictures, "--out", tmp_path / "p"], "holds image, the model encodes text"),
         ([*pictures, "--out", tmp_path / "p", "--root", "."], "--root: belongs to Parquet files"),
     ):
@@ -176,7 +243,9 @@ def test_what_cannot_be_begun_leaves_nothing(features, tmp_path, capsys, monkeyp
     assert not (tmp_path / "new" / "codes-000000.parquet").exists()
     with locked(tmp_path / "busy" / "job" / "lock"):
         says = f"{tmp_path / 'busy'}: another process is encoding into this folder"
-        assert_refused(capsys, "encode", model, "--data", data, "--out", tmp_path / "busy", says=says)
+        assert_refused(
+            capsys, "encode", model, "--data", data, "--out", tmp_path / "busy", says=says
+        )
 
 
 def test_a_worker_that_sees_another_model_or_input_ends_the_job(features, tmp_path):
@@ -185,20 +254,38 @@ def test_a_worker_that_sees_another_model_or_input_ends_the_job(features, tmp_pa
     job = _open_job(ch.load_model(model), f"file://{data}", out, None, 8)
     check_refusal("for a worker, the job's is", _ShardEncoder, other, out, job)
     changed = replace(job, shards=(job.shards[0]._replace(items=9),))
-    check_refusal("had 9 items, now 8; it changed meanwhile", _ShardEncoder(model, out, changed), 0, error=JobError)
+    check_refusal(
+        "had 9 items, now 8; it changed meanwhile",
+        _ShardEncoder(model, out, changed),
+        0,
+        error=JobError,
+    )
     assert not _shard_path(out, 0).exists()
 
 
-def test_an_input_without_items_and_a_manifest_of_another_version_are_refused(features, tmp_path, capsys):
+def test_an_input_without_items_and_a_manifest_of_another_version_are_refused(
+    features, tmp_path, capsys
+):
     model, data = features
     empty = tmp_path / "empty"
     empty.mkdir()
     pq.write_table(pq.read_table(data / "0.parquet").slice(0, 0), empty / "0.parquet")
-    assert_refused(capsys, "encode", model, "--data", empty, "--out", tmp_path / "no", says="files hold no items")
+    assert_refused(
+        capsys,
+        "encode",
+        model,
+        "--data",
+        empty,
+        "--out",
+        tmp_path / "no",
+        says="files hold no items",
+    )
     out = tmp_path / "out"
     encoded(capsys, model, "--data", data, "--out", out)
     manifest = out / "job" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace("channelhash bulk codes 2", "channelhash bulk codes 0"))
+    manifest.write_text(
+        manifest.read_text().replace("channelhash bulk codes 2", "channelhash bulk codes 0")
+    )
     says = "not a readable manifest (written by another version)"
     assert_refused(capsys, "encode", model, "--data", data, "--out", out, says=says)
 
@@ -213,26 +300,39 @@ def write_shards(folder: Path, codes: ch.CodeSet, ends: list[int]) -> Path:
 def files(tmp_path) -> tuple[Path, Path]:
     """Queries, and a folder of shards of unequal size, one of them empty."""
     code_set(15, 0).save(tmp_path / "q.parquet")
-    return tmp_path / "q.parquet", write_shards(tmp_path / "shards", code_set(300, 1), [40, 40, 41, 170])
+    return tmp_path / "q.parquet", write_shards(
+        tmp_path / "shards", code_set(300, 1), [40, 40, 41, 170]
+    )
 
 
 def without_order(tasks: dict) -> dict:
-    """Without what counts by label do not know: the items, their order, and who is whose counterpart."""
-    known = {task: {k: of[k] for k in of.keys() - {"codes_in_use"}} for task, of in by_label(tasks).items()}
+    """Without what counts by label do not know: the items, their order, and who is whose
+    counterpart.
+    """
+    known = {
+        task: {k: of[k] for k in of.keys() - {"codes_in_use"}}
+        for task, of in by_label(tasks).items()
+    }
     return {task: figures | {"map_in_order": None} for task, figures in known.items()}
 
 
-def test_shards_have_bit_for_bit_the_figures_of_all_items_at_once(files, tmp_path, capsys, monkeypatch):
+def test_shards_have_bit_for_bit_the_figures_of_all_items_at_once(
+    files, tmp_path, capsys, monkeypatch
+):
     query, shards = files
     monkeypatch.setattr(bulk, "_ROWS", 37)  # parts within a file
     wanted = without_order(ch.metrics.evaluate(code_set(15, 0), code_set(300, 1)))
     for database in (shards, shards / "*.parquet"):
-        result = evaluated(capsys, "--query", query, "--database", database, "--out", tmp_path / "out")
+        result = evaluated(
+            capsys, "--query", query, "--database", database, "--out", tmp_path / "out"
+        )
         assert (result["tasks"], list(result["tasks"])) == (wanted, list(wanted))
         assert (result["items"], result["shards"], result["n_bits"]) == (300, 5, 20)
         assert json.loads((tmp_path / "out" / "metrics.json").read_text()) == result
     code_set(300, 1).save(tmp_path / "one.parquet")
-    one = evaluated(capsys, "--query", query, "--database", tmp_path / "one.parquet", "--engine", "local")
+    one = evaluated(
+        capsys, "--query", query, "--database", tmp_path / "one.parquet", "--engine", "local"
+    )
     assert without_order(one["tasks"]) == one["tasks"] == wanted
 
 
@@ -241,7 +341,9 @@ def test_workers_add_up_neighbouring_shards(files, monkeypatch):
     wanted = bulk.evaluate_shards(query, shards)
     seen = []
     monkeypatch.setattr(bulk, "_STEPS", 2)
-    result = bulk.evaluate_shards(query, shards, progress=lambda done, total: seen.append((done, total)))
+    result = bulk.evaluate_shards(
+        query, shards, progress=lambda done, total: seen.append((done, total))
+    )
     assert (result, seen) == (wanted, [(2, 5), (5, 5)])
 
 
@@ -251,16 +353,33 @@ def test_shards_that_do_not_fit_are_refused(files, tmp_path, capsys):
     for changed, says in (
         (code_set(20, 3, k=24), "codes-4.parquet: query codes have 20 bits, database codes 24"),
         (replace(good, labels=None), "codes-4.parquet: evaluation needs the labels"),
-        (replace(good, codes={"image": good.codes["image"]}), "its shards are of different modalities"),
+        (
+            replace(good, codes={"image": good.codes["image"]}),
+            "its shards are of different modalities",
+        ),
     ):
         changed.save(shards / "codes-4.parquet")
         assert_refused(capsys, "evaluate", "--query", query, "--database", shards, says=says)
     (shards / "codes-4.parquet").write_bytes((shards / "codes-3.parquet").read_bytes()[:-40])
-    assert_refused(capsys, "evaluate", "--query", query, "--database", shards, says="perhaps truncated")
+    assert_refused(
+        capsys, "evaluate", "--query", query, "--database", shards, says="perhaps truncated"
+    )
     (tmp_path / "none").mkdir()
     write_shards(tmp_path / "empty", good.take([]), [])
-    refusals = {"none": "no .parquet files of codes in this folder", "x*.parquet": "no file has such a name"}
+    refusals = {
+        "none": "no .parquet files of codes in this folder",
+        "x*.parquet": "no file has such a name",
+    }
     refusals["empty"] = f"{tmp_path / 'empty'}: is empty"
     for name, says in refusals.items():
-        assert_refused(capsys, "evaluate", "--query", query, "--database", tmp_path / name, says=says)
-    assert_refused(capsys, "evaluate", tmp_path, "--engine", "ray", says="--engine: belongs to --query and --database")
+        assert_refused(
+            capsys, "evaluate", "--query", query, "--database", tmp_path / name, says=says
+        )
+    assert_refused(
+        capsys,
+        "evaluate",
+        tmp_path,
+        "--engine",
+        "ray",
+        says="--engine: belongs to --query and --database",
+    )

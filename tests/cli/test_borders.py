@@ -35,7 +35,14 @@ def test_rows_of_parquet_that_are_not_utf8_are_named(tmp_path, capsys, column):
 
 @pytest.mark.parametrize(
     "content",
-    [b"[" * 100_000, b'{"text": ', b"\xff", b'{"text": "\\ud800"}', b'{"text": "a", "labels": ["\\ud800"]}', b"[1]"],
+    [
+        b"[" * 100_000,
+        b'{"text": ',
+        b"\xff",
+        b'{"text": "\\ud800"}',
+        b'{"text": "a", "labels": ["\\ud800"]}',
+        b"[1]",
+    ],
 )
 def test_a_tar_member_with_odd_json_is_a_bad_item(tmp_path, content):
     good = b'{"text": "a dog", "labels": ["dog"]}'
@@ -44,7 +51,9 @@ def test_a_tar_member_with_odd_json_is_a_bad_item(tmp_path, content):
     assert (records.ids, [item for item, _ in bad]) == (("b",), ["a"])
 
 
-@pytest.mark.parametrize("text", ["a: [1, 2", "2020-13-45: {}", "data: {when: 2020-99-99}", "[" * 9000, "- " * 90_000])
+@pytest.mark.parametrize(
+    "text", ["a: [1, 2", "2020-13-45: {}", "data: {when: 2020-99-99}", "[" * 9000, "- " * 90_000]
+)
 def test_odd_yaml_is_refused_with_the_file(tmp_path, text):
     path = tmp_path / "c.yaml"
     path.write_text(text)
@@ -55,14 +64,50 @@ def test_odd_yaml_is_refused_with_the_file(tmp_path, text):
 def test_an_odd_override_is_refused(tmp_path, value):
     path = tmp_path / "c.yaml"
     path.write_text("data: {kind: table, path: t.csv}\nmodel: {name: small}\nloss: {name: sch}")
-    check_refusal(r"train\.epochs: input should be a valid integer", read_config, path, [f"train.epochs={value}"])
-    check_refusal(r"--set \"data\.text_column='…'\" gives a text", read_config, path, ["data.text_column=no"])
+    check_refusal(
+        r"train\.epochs: input should be a valid integer",
+        read_config,
+        path,
+        [f"train.epochs={value}"],
+    )
+    check_refusal(
+        r"--set \"data\.text_column='…'\" gives a text", read_config, path, ["data.text_column=no"]
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [(sign, sign) for sign in (",", "|", " ", "#", "\t", ";", ", ", "-", ">", "&", "*", ":", "?", "!", "@", "%")]
-    + [("{", "{"), ("'no'", "no"), ("'1e3'", "1e3"), ("1e-4", 1e-4), ("-1", -1), ("~", None), ("", None), ("[]", [])],
+    [
+        (sign, sign)
+        for sign in (
+            ",",
+            "|",
+            " ",
+            "#",
+            "\t",
+            ";",
+            ", ",
+            "-",
+            ">",
+            "&",
+            "*",
+            ":",
+            "?",
+            "!",
+            "@",
+            "%",
+        )
+    ]
+    + [
+        ("{", "{"),
+        ("'no'", "no"),
+        ("'1e3'", "1e3"),
+        ("1e-4", 1e-4),
+        ("-1", -1),
+        ("~", None),
+        ("", None),
+        ("[]", []),
+    ],
 )
 def test_an_override_of_signs_alone_is_a_text(text, value):
     values = {}

@@ -31,11 +31,25 @@ from data import nuswide_tree
 from data.mirflickr_tree import write_tree
 from pages import DOCS, run_page
 from picture_runs import picture_config, tiny_clip, write_pictures
-from small_runs import assert_refused, feature_config, run_command, run_json, run_text, train_run, write_features
+from small_runs import (
+    assert_refused,
+    feature_config,
+    run_command,
+    run_json,
+    run_text,
+    train_run,
+    write_features,
+)
 
 COMMANDS = get_command(app).commands
-COMMANDS = {name: command for name, command in COMMANDS.items() if name not in ("index", "data", "config", "list")} | {
-    f"{group} {name}": command for group in ("index", "data") for name, command in COMMANDS[group].commands.items()
+COMMANDS = {
+    name: command
+    for name, command in COMMANDS.items()
+    if name not in ("index", "data", "config", "list")
+} | {
+    f"{group} {name}": command
+    for group in ("index", "data")
+    for name, command in COMMANDS[group].commands.items()
 }
 PLOTS = ["distances.png", "precision-recall.png", "radius.png"]
 TASKS = ["image->text", "text->image", "image->image", "text->text"]
@@ -43,13 +57,20 @@ TASKS = ["image->text", "text->image", "image->image", "text->text"]
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_shows_an_example(command, capsys):
-    assert f"Example: channelhash {command}" in " ".join(run_text(capsys, *command.split(), "--help").split())
+    assert f"Example: channelhash {command}" in " ".join(
+        run_text(capsys, *command.split(), "--help").split()
+    )
 
 
 @pytest.mark.parametrize("words", [["evaluate", "--help"], ["--version"]])
 def test_help_and_version_do_not_import_torch_or_matplotlib(words):
-    code = f"import sys; sys.argv = ['channelhash', *{words}]\nfrom channelhash.cli.main import main\n"
-    code += "try: main()\nexcept SystemExit: pass\nassert not {'torch', 'matplotlib'} & set(sys.modules)"
+    code = (
+        f"import sys; sys.argv = ['channelhash', *{words}]\nfrom channelhash.cli.main import main\n"
+    )
+    code += (
+        "try: main()\nexcept SystemExit: pass\nassert not {'torch', 'matplotlib'} & "
+        "set(sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "--help" in words or done.stdout.strip() == ch.__version__
 
@@ -77,7 +98,15 @@ def test_evaluate_gives_the_figures_people_script_against(run, capsys):
     result = run_json(capsys, "evaluate", run)
     assert (result["n_bits"], list(result["tasks"])) == (12, TASKS)
     for report in result["tasks"].values():
-        names = {"map_tie_aware", "map_lower", "map_upper", "map_at", "precision_at", "ndcg", "roc_auc_micro"}
+        names = {
+            "map_tie_aware",
+            "map_lower",
+            "map_upper",
+            "map_at",
+            "precision_at",
+            "ndcg",
+            "roc_auc_micro",
+        }
         assert names <= set(report)
         assert report["map_lower"] <= report["map_tie_aware"] <= report["map_upper"]
         assert report["map_tie_aware"] > report["chance"] + 0.1
@@ -88,15 +117,29 @@ def test_evaluate_gives_the_figures_people_script_against(run, capsys):
 
 def test_evaluate_on_other_parts(run, capsys):
     results = {}
-    options = {"validation": "--split=validation", "best": "--checkpoint=best", "leak-free": "--leak-free"}
+    options = {
+        "validation": "--split=validation",
+        "best": "--checkpoint=best",
+        "leak-free": "--leak-free",
+    }
     for name, option in options.items():
         results[name] = run_json(capsys, "evaluate", run, option)["tasks"]["image->text"]
         assert sorted(path.name for path in (run / "plots" / name).iterdir()) == PLOTS
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    assert results["validation"]["map_tie_aware"] == pytest.approx(log[-1]["validation"]["image->text"], abs=1e-12)
+    assert results["validation"]["map_tie_aware"] == pytest.approx(
+        log[-1]["validation"]["image->text"], abs=1e-12
+    )
     whole = json.loads((run / "metrics.json").read_text())["tasks"]["image->text"]
     assert results["leak-free"]["map_tie_aware"] != whole["map_tie_aware"]
-    assert_refused(capsys, "evaluate", run, "--split", "validation", "--leak-free", says="no training rows anyway")
+    assert_refused(
+        capsys,
+        "evaluate",
+        run,
+        "--split",
+        "validation",
+        "--leak-free",
+        says="no training rows anyway",
+    )
 
 
 def test_encode_then_search_by_id(run, tmp_path, capsys):
@@ -104,7 +147,9 @@ def test_encode_then_search_by_id(run, tmp_path, capsys):
     assert run_command("encode", run, "--data", run.parent / "f.npz", "--out", out) == 0
     codes = ch.CodeSet.load(out)
     assert (len(codes), codes.model) == (240, ch.load_model(run).fingerprint())
-    results = run_json(capsys, "search", out, "--like", "item007", "-k", "4", "--modality", "text")["results"]
+    results = run_json(capsys, "search", out, "--like", "item007", "-k", "4", "--modality", "text")[
+        "results"
+    ]
     distances = ch.codes.hamming_distances(codes.codes["text"][7:8], codes.codes["text"])[0]
     expected = sorted((int(d), name) for d, name in zip(distances, codes.ids, strict=True))[:4]
     assert [(hit["distance"], hit["id"]) for hit in results] == expected
@@ -125,23 +170,29 @@ def test_search_that_makes_no_sense_is_refused(run, capsys, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("override", "says"), [
-    ("train.epoch=3", "unknown key train.epoch; did you mean 'epochs'?"),
-    ("loss.gama_w=2", "unknown key loss.gama_w for loss 'dsch'; did you mean 'gamma_w'?"),
-    ("data.pth=x", "unknown key data.pth for kind 'features'; did you mean 'path'?"),
-    ("model.name=smal", "unknown model.name 'smal'; did you mean 'small'?"),
-    ("loss.name=dshc", "unknown loss.name 'dshc'; did you mean 'dsch'?"),
-    ("loss.name=python:", "loss.name python:: write it as python:package.module:Name"),
-    ("loss.name=[dsch]", "unknown loss.name ['dsch']"),
-    ("tain.epochs=3", "unknown section 'tain'; did you mean 'train'?"),
-    ("train.epochs=many", "train.epochs: input should be a valid integer"),
-    ("model.n_bits=0", "model.n_bits: a code has at least 1 bit, got 0"),
-    ("train.batch_size=121", "train.batch_size is 121, but there are 120 training rows; choose 1 … 120"),
-    ("train.device=gpu", "device 'gpu' is not there"),
-    ("train.device=cuda:99", "device 'cuda:99' is not there"),
-    ("data.queries=999", "queries: 999 asked for, but there are 240 usable rows"),
-    ("train", "write it as section.key=value"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("train.epoch=3", "unknown key train.epoch; did you mean 'epochs'?"),
+        ("loss.gama_w=2", "unknown key loss.gama_w for loss 'dsch'; did you mean 'gamma_w'?"),
+        ("data.pth=x", "unknown key data.pth for kind 'features'; did you mean 'path'?"),
+        ("model.name=smal", "unknown model.name 'smal'; did you mean 'small'?"),
+        ("loss.name=dshc", "unknown loss.name 'dshc'; did you mean 'dsch'?"),
+        ("loss.name=python:", "loss.name python:: write it as python:package.module:Name"),
+        ("loss.name=[dsch]", "unknown loss.name ['dsch']"),
+        ("tain.epochs=3", "unknown section 'tain'; did you mean 'train'?"),
+        ("train.epochs=many", "train.epochs: input should be a valid integer"),
+        ("model.n_bits=0", "model.n_bits: a code has at least 1 bit, got 0"),
+        (
+            "train.batch_size=121",
+            "train.batch_size is 121, but there are 120 training rows; choose 1 … 120",
+        ),
+        ("train.device=gpu", "device 'gpu' is not there"),
+        ("train.device=cuda:99", "device 'cuda:99' is not there"),
+        ("data.queries=999", "queries: 999 asked for, but there are 240 usable rows"),
+        ("train", "write it as section.key=value"),
+    ],
+)
 def test_mistakes_in_a_configuration_are_one_line(tmp_path, capsys, override, says):
     config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"))
     assert_refused(capsys, "train", config, "--out", tmp_path / "run", "--set", override, says=says)
@@ -178,7 +229,9 @@ def table_config(path: Path, table: Path) -> Path:
 @pytest.fixture(scope="module")
 def picture_run(pictures, tmp_path_factory) -> Path:
     """A finished run on the pictures."""
-    return train_run(table_config(tmp_path_factory.mktemp("run") / "c.yaml", pictures / "items.csv"))
+    return train_run(
+        table_config(tmp_path_factory.mktemp("run") / "c.yaml", pictures / "items.csv")
+    )
 
 
 def test_a_persons_table_from_pictures_to_answers(pictures, picture_run, tmp_path, capsys):
@@ -193,20 +246,37 @@ def test_a_persons_table_from_pictures_to_answers(pictures, picture_run, tmp_pat
     out = tmp_path / "folder.parquet"
     assert run_command("encode", picture_run, "--data", pictures, "--out", out) == 0
     assert ch.CodeSet.load(out).ids[:2] == ("images/0.png", "images/1.png")
-    assert run_command("search", out, "--text", "blue", "--model", picture_run, "-k", "1", "--json") == 0
+    assert (
+        run_command("search", out, "--text", "blue", "--model", picture_run, "-k", "1", "--json")
+        == 0
+    )
 
 
 def test_new_items_need_no_labels_and_may_be_skipped(pictures, picture_run, tmp_path, capsys):
     table, out = tmp_path / "new.csv", tmp_path / "new.parquet"
     (tmp_path / "broken.png").write_bytes((pictures / "images" / "0.png").read_bytes()[:60])
-    table.write_text(f"id,image,text\nx,images/0.png,words\ny,gone.png,words\nz,{tmp_path / 'broken.png'},words\n")
+    table.write_text(
+        f"id,image,text\nx,images/0.png,words\ny,gone.png,words\nz,{tmp_path / 'broken.png'},words\n"
+    )
     arguments = ["encode", picture_run, "--data", table, "--root", pictures, "--out", out]
     assert_refused(capsys, *arguments, says="line 3 (id y): no such picture")
     assert not out.exists()
-    assert run_json(capsys, *arguments, "--skip-bad")["removed"] == {"missing picture": 1, "unreadable picture": 1}
+    assert run_json(capsys, *arguments, "--skip-bad")["removed"] == {
+        "missing picture": 1,
+        "unreadable picture": 1,
+    }
     codes = ch.CodeSet.load(out)
     assert (codes.ids, codes.labels) == (("x",), None)
-    assert_refused(capsys, "encode", picture_run, "--data", tmp_path / "gone", "--out", out, says="no such folder")
+    assert_refused(
+        capsys,
+        "encode",
+        picture_run,
+        "--data",
+        tmp_path / "gone",
+        "--out",
+        out,
+        says="no such folder",
+    )
 
 
 def test_a_collection_without_relevant_pairs_is_refused(tmp_path, capsys):
@@ -218,22 +288,39 @@ def test_a_collection_without_relevant_pairs_is_refused(tmp_path, capsys):
     assert_refused(capsys, "train", config, *sizes, "--out", tmp_path / "a", says=says)
     sizes += ["--set", "data.validation_queries=0"]
     assert run_command("train", config, *sizes, "--out", tmp_path / "b") == 0
-    assert_refused(capsys, "evaluate", tmp_path / "b", says="none of the 5 queries has a relevant item")
+    assert_refused(
+        capsys, "evaluate", tmp_path / "b", says="none of the 5 queries has a relevant item"
+    )
 
 
 def test_bad_rows_stop_a_run_or_are_left_out_and_listed(pictures, tmp_path, capsys, caplog):
     table = tmp_path / "items.csv"
     (tmp_path / "broken.png").write_bytes((pictures / "images" / "0.png").read_bytes()[:60])
-    bad = f"\n80,gone.png,a word,red\nitem003,images/3.png,a word,red\n81,{tmp_path / 'broken.png'},a word,red\n"
+    bad = (
+        "\n80,gone.png,a word,red\nitem003,images/3.png,a "
+        f"word,red\n81,{tmp_path / 'broken.png'},a word,red\n"
+    )
     table.write_text((pictures / "items.csv").read_text().strip() + bad)
     config = table_config(tmp_path / "c.yaml", table)
     override = ["--set", f"data.root={pictures}"]
-    assert_refused(capsys, "train", config, *override, "--out", tmp_path / "a", says="line 82 (id 80): no such picture")
-    problems = run_json(capsys, "train", config, *override, "--out", tmp_path / "b", "--skip-bad")["problems"]
+    assert_refused(
+        capsys,
+        "train",
+        config,
+        *override,
+        "--out",
+        tmp_path / "a",
+        says="line 82 (id 80): no such picture",
+    )
+    problems = run_json(capsys, "train", config, *override, "--out", tmp_path / "b", "--skip-bad")[
+        "problems"
+    ]
     assert len(problems) == 3
     assert problems[2].startswith(f"id 81: unreadable picture {tmp_path / 'broken.png'} (")
     assert (tmp_path / "b" / "problems.txt").read_text().splitlines() == problems
-    (line,) = (record.getMessage() for record in caplog.records if record.name == "channelhash.train")
+    (line,) = (
+        record.getMessage() for record in caplog.records if record.name == "channelhash.train"
+    )
     assert line.endswith(f"the last is: {problems[-1]}")
 
 
@@ -263,14 +350,22 @@ def test_one_modality_alone_is_enough(pictures, tmp_path, capsys, column):
 def test_nuswide_from_loopback_and_its_pictures_are_counted(tmp_path, capsys, monkeypatch):
     tree = nuswide_tree.write_tree(tmp_path / "tree")
     for folder in ("ImageList", "Groundtruth", "NUS_WID_Tags"):  # the archives, already fetched
-        archive = shutil.make_archive(str(tmp_path / "root" / "archives" / folder), "zip", tree / folder)
+        archive = shutil.make_archive(
+            str(tmp_path / "root" / "archives" / folder), "zip", tree / folder
+        )
         assert archive.endswith(f"{folder}.zip")
     monkeypatch.setattr(download, "_fetch", None)  # nothing may be requested
     result = run_json(capsys, "data", "download", "nuswide", "--root", tmp_path / "root")
     assert (result["pictures"], result["listed"]) == (0, 6)
     shutil.copytree(tree / "Flickr", tmp_path / "root" / "Flickr")
-    assert "6 of 6 pictures found" in run_text(capsys, "data", "download", "nuswide", "--root", tmp_path / "root")
-    sizes = [part for size in ("queries=2", "train=2", "validation_queries=1") for part in ("--set", size)]
+    assert "6 of 6 pictures found" in run_text(
+        capsys, "data", "download", "nuswide", "--root", tmp_path / "root"
+    )
+    sizes = [
+        part
+        for size in ("queries=2", "train=2", "validation_queries=1")
+        for part in ("--set", size)
+    ]
     result = run_json(capsys, "data", "describe", "nuswide", "--root", tmp_path / "root", *sizes)
     assert (result["found"], result["usable"], result["partitions"]["query"]) == (6, 6, 2)
 
@@ -285,7 +380,9 @@ def test_synthesize_then_describe(tmp_path, capsys):
     shown = run_text(capsys, *describe)
     assert f"40 samples found, {result['usable']} usable" in shown
     assert f"shares a label with probability {100 * result['chance']:.1f} %" in shown
-    assert_refused(capsys, "data", "synthesize", tmp_path / "s", "--images", "41", says="use another folder")
+    assert_refused(
+        capsys, "data", "synthesize", tmp_path / "s", "--images", "41", says="use another folder"
+    )
     assert_refused(capsys, "data", "describe", "sintetic", says="did you mean 'synthetic'?")
 
 
@@ -295,7 +392,13 @@ def test_the_demo_makes_everything_it_says(tmp_path, capsys, monkeypatch):
 
     def tiny(folder: Path, loss: str, quick: bool, seed: int = 0):
         values = {
-            "data": {"kind": "synthetic", "root": folder / "data", "n_images": 120, "queries": 15, "train": 64},
+            "data": {
+                "kind": "synthetic",
+                "root": folder / "data",
+                "n_images": 120,
+                "queries": 15,
+                "train": 64,
+            },
             "model": {"name": "small", "n_bits": 16, "image_size": 32, "width": 8},
             "loss": {"name": loss},
             "train": {"epochs": 2, "batch_size": 32, "learning_rate": 1e-3, "validate_every": 0},
@@ -304,7 +407,15 @@ def test_the_demo_makes_everything_it_says(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(demo, "demo_config", tiny)
     printed = run_text(capsys, "demo", "--quick", "--out", tmp_path / "d")
-    for word in ("dsch", "sch", "tdsrdh", "chance", "image → text", "Next, words of your own", "portrait of a woman"):
+    for word in (
+        "dsch",
+        "sch",
+        "tdsrdh",
+        "chance",
+        "image → text",
+        "Next, words of your own",
+        "portrait of a woman",
+    ):
         assert word in printed
     result = run_json(capsys, "demo", "--quick", "--out", tmp_path / "d")
     assert {tuple(tasks) for tasks in result["losses"].values()} == {tuple(TASKS)}
@@ -316,11 +427,20 @@ def test_the_demo_makes_everything_it_says(tmp_path, capsys, monkeypatch):
         assert Image.open(sheet).size == (8 * 148 + 12, 5 * 192)
 
 
-@pytest.mark.parametrize(("error", "says"), [
-    (KeyError("rows"), "KeyError: 'rows'; this is a bug, please report it; --debug shows where"),
-    (RecursionError("maximum depth"), "RecursionError: maximum depth; this is a bug"),
-    (MemoryError("Unable to allocate 7 TiB"), "out of memory (Unable to allocate 7 TiB); take a smaller input"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            KeyError("rows"),
+            "KeyError: 'rows'; this is a bug, please report it; --debug shows where",
+        ),
+        (RecursionError("maximum depth"), "RecursionError: maximum depth; this is a bug"),
+        (
+            MemoryError("Unable to allocate 7 TiB"),
+            "out of memory (Unable to allocate 7 TiB); take a smaller input",
+        ),
+    ],
+)
 def test_the_unforeseen_ends_in_one_line(error, says, monkeypatch, capsys):
     monkeypatch.setattr(main, "app", Mock(side_effect=error))
     assert_refused(capsys, "search", says=says, status=1)
@@ -355,7 +475,13 @@ def test_configurations_are_listed_and_shown(capsys):
     assert set(run_json(capsys, "config", "list")) == set(presets())
     assert run_command("config", "show", "fast") == 0
     assert capsys.readouterr().out == preset_path("fast").read_text(encoding="utf-8")
-    assert_refused(capsys, "config", "show", "fats", says="no preset 'fats'; there are benchmark, cliphash, coco-text")
+    assert_refused(
+        capsys,
+        "config",
+        "show",
+        "fats",
+        says="no preset 'fats'; there are benchmark, cliphash, coco-text",
+    )
 
 
 def test_short_options_are_the_keys_they_stand_for(tmp_path, capsys):
@@ -371,8 +497,13 @@ def test_short_options_are_the_keys_they_stand_for(tmp_path, capsys):
         found = read_config(preset_path("table"), keys)
         paths = Path(table).absolute(), Path(pictures).absolute()
         assert (found.source.path, found.source.root, found.train.epochs) == (*paths, 4)
-    assert_refused(capsys, "train", "--data", "i.json", says="--data i.json: a file ends in .csv, .tsv, .jsonl")
-    for preset, keys in {"wikipedia": ['data.root="./."'], "mirflickr-tags": ['data.path="./."']}.items():
+    assert_refused(
+        capsys, "train", "--data", "i.json", says="--data i.json: a file ends in .csv, .tsv, .jsonl"
+    )
+    for preset, keys in {
+        "wikipedia": ['data.root="./."'],
+        "mirflickr-tags": ['data.path="./."'],
+    }.items():
         assert short_overrides(read_sections(preset_path(preset)), Path()) == keys
 
 
@@ -380,10 +511,14 @@ def test_short_options_are_the_keys_they_stand_for(tmp_path, capsys):
 @pytest.mark.parametrize("columns", [80, 140])
 def test_no_sentence_of_a_list_of_commands_is_cut(group, columns):
     command = get_command(app)
-    context = Context(command, info_name="channelhash", max_content_width=columns, terminal_width=columns)
+    context = Context(
+        command, info_name="channelhash", max_content_width=columns, terminal_width=columns
+    )
     if group:
         command = command.get_command(context, group)
-        context = Context(command, context, group, max_content_width=columns, terminal_width=columns)
+        context = Context(
+            command, context, group, max_content_width=columns, terminal_width=columns
+        )
     lines = command.get_help(context).splitlines()[1:]  # the first ends in [ARGS]...
     assert not [line for line in lines if line.endswith("...")]
     assert max(map(len, lines)) <= columns
@@ -393,21 +528,37 @@ def test_no_sentence_of_a_list_of_commands_is_cut(group, columns):
 
 
 def write_coco(root: Path) -> Path:
-    """Two parts of a collection in COCO's layout, eight images with a label and two without, as the page's table."""
+    """Two parts of a collection in COCO's layout, eight images with a label and two without, as the
+    page's table.
+    """
     (root / "annotations").mkdir()
     for part, numbers in (("train2014", range(6)), ("val2014", range(6, 10))):
         (root / part).mkdir()
         images = [{"id": number, "file_name": f"{number}.jpg"} for number in numbers]
         for image in images:
-            Image.new("RGB", (40, 30), (20 * image["id"], 90, 60)).save(root / part / image["file_name"])
-        labels = [{"image_id": number, "category_id": number % 4} for number in numbers if number % 4 < 3]
-        categories = [{"id": i, "name": name} for i, name in enumerate(("cat", "fire hydrant", "cup", "tie"))]
-        captions = [{"image_id": number, "caption": f"Number {number}, with a comma."} for number in numbers]
+            Image.new("RGB", (40, 30), (20 * image["id"], 90, 60)).save(
+                root / part / image["file_name"]
+            )
+        labels = [
+            {"image_id": number, "category_id": number % 4} for number in numbers if number % 4 < 3
+        ]
+        categories = [
+            {"id": i, "name": name} for i, name in enumerate(("cat", "fire hydrant", "cup", "tie"))
+        ]
+        captions = [
+            {"image_id": number, "caption": f"Number {number}, with a comma."} for number in numbers
+        ]
         instances = {"images": images, "annotations": labels + labels[:1], "categories": categories}
         for name, document in (("instances", instances), ("captions", {"annotations": captions})):
             (root / "annotations" / f"{name}_{part}.json").write_text(json.dumps(document))
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "mith.md").read_text(encoding="utf-8")
-    script = next(block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "coco80.csv" in block)
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "mith.md").read_text(
+        encoding="utf-8"
+    )
+    script = next(
+        block
+        for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        if "coco80.csv" in block
+    )
     exec(script, {})
     return root / "coco80.csv"
 
@@ -419,13 +570,20 @@ def write_coco(root: Path) -> Path:
 ])  # fmt: skip
 def test_mith_presets_run_dry(preset, place, write, usable, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    settings = {f"data.{place}": write(tmp_path), "data.queries": 1, "data.train": 3, "data.validation_queries": 1}
+    settings = {
+        f"data.{place}": write(tmp_path),
+        "data.queries": 1,
+        "data.train": 3,
+        "data.validation_queries": 1,
+    }
     settings |= {"model.backbone": tiny_clip(tmp_path / "tiny.json"), "model.pretrained": "null"}
     settings |= {"train.batch_size": 2, "train.device": "cpu"}
     if preset == "mith-mirflickr25k":
         settings["data.min_tag_count"] = 2
     arguments = [f"--set={key}={value}" for key, value in settings.items()]
-    plan = run_json(capsys, "train", "--preset", preset, "--dry-run", "--out", tmp_path / "run", *arguments)
+    plan = run_json(
+        capsys, "train", "--preset", preset, "--dry-run", "--out", tmp_path / "run", *arguments
+    )
     assert (plan["parameters"]["frozen"], plan["features"]) == (0, "online")
     assert sum(plan["rows"][part] for part in ("query", "retrieval")) == usable
     assert not (tmp_path / "run").exists()
@@ -438,28 +596,55 @@ def test_exported_files_give_the_outputs_of_a_run_or_a_saved_model(picture_run, 
     result = run_json(capsys, "export", picture_run, "--onnx")
     model = load_model(picture_run)
     assert result["out"] == str(picture_run / "onnx")
-    assert result["files"] == {name: str(picture_run / "onnx" / f"{name}.onnx") for name in ("image", "text")}
-    assert (result["model"], result["n_bits"], result["fingerprint"]) == ("small", 8, model.fingerprint())
+    assert result["files"] == {
+        name: str(picture_run / "onnx" / f"{name}.onnx") for name in ("image", "text")
+    }
+    assert (result["model"], result["n_bits"], result["fingerprint"]) == (
+        "small",
+        8,
+        model.fingerprint(),
+    )
     assert max(result["largest_difference"].values()) < 1e-4
     model.save_pretrained(tmp_path / "saved")
     (tmp_path / "out").mkdir()  # an empty one will do
-    export = ("export", tmp_path / "saved", "--onnx", "--out", tmp_path / "out", "--modalities", "text")
+    export = (
+        "export",
+        tmp_path / "saved",
+        "--onnx",
+        "--out",
+        tmp_path / "out",
+        "--modalities",
+        "text",
+    )
     lines = run_text(capsys, *export).splitlines()
-    assert lines[0].startswith(f"{tmp_path / 'out' / 'text.onnx'}: text, outputs equal the model's within ")
+    assert lines[0].startswith(
+        f"{tmp_path / 'out' / 'text.onnx'}: text, outputs equal the model's within "
+    )
     assert lines[1] == f"How to use them: {tmp_path / 'out' / 'export.json'}"
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"text.onnx", "export.json"}
 
 
 def test_the_documented_program_works(picture_run, tmp_path, capsys):
     shutil.copytree(picture_run / "model", tmp_path / "runs" / "mine" / "model")
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 120, 3), np.uint8)).save(tmp_path / "photo.jpg")
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 120, 3), np.uint8)).save(
+        tmp_path / "photo.jpg"
+    )
     run_page(DOCS / "how-to" / "export.md", tmp_path)
 
 
 def test_what_cannot_be_meant_is_one_line(picture_run, tmp_path, capsys):
-    assert_refused(capsys, "export", picture_run, says=f"name the format: channelhash export {picture_run} --onnx")
-    assert_refused(capsys, "export", tmp_path / "none", "--onnx", says=f"{tmp_path / 'none'}: no such folder")
-    assert_refused(capsys, "export", tmp_path, "--onnx", says="no config.json, this is not a saved model")
+    assert_refused(
+        capsys,
+        "export",
+        picture_run,
+        says=f"name the format: channelhash export {picture_run} --onnx",
+    )
+    assert_refused(
+        capsys, "export", tmp_path / "none", "--onnx", says=f"{tmp_path / 'none'}: no such folder"
+    )
+    assert_refused(
+        capsys, "export", tmp_path, "--onnx", says="no config.json, this is not a saved model"
+    )
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "notes.txt").write_text("mine")

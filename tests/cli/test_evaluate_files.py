@@ -20,7 +20,9 @@ def code_set(n: int, seed: int, k: int = 20, model: str = "") -> ch.CodeSet:
     random = np.random.default_rng(seed)
     labels = random.random((n, 5)) < 0.4
     weights = np.random.default_rng(99).normal(size=(5, k))
-    outputs = {name: (labels - 0.4) @ weights + random.normal(size=(n, k)) for name in ("image", "text")}
+    outputs = {
+        name: (labels - 0.4) @ weights + random.normal(size=(n, k)) for name in ("image", "text")
+    }
     codes = {name: ch.codes.pack(ch.codes.binarize(values)) for name, values in outputs.items()}
     return ch.CodeSet([str(i) for i in range(n)], codes, labels, k, model=model)
 
@@ -31,17 +33,28 @@ def signs(codes: ch.CodeSet, modality: str) -> np.ndarray:
 
 @pytest.fixture
 def files(tmp_path) -> dict[str, Path]:
-    """The same codes as two Parquet files and, of one task and of four, as other toolboxes write them."""
+    """The same codes as two Parquet files and, of one task and of four, as other toolboxes write
+    them.
+    """
     query, database = code_set(15, 0), code_set(120, 1)
     paths = {name: tmp_path / f"{name}.parquet" for name in ("query", "database")}
     query.save(paths["query"])
     database.save(paths["database"])
     labels = query.labels.astype(float), database.labels.astype(float)
-    plain = {"B_q": signs(query, "image"), "B_r": signs(database, "text"), "L_q": labels[0], "L_r": labels[1]}
+    plain = {
+        "B_q": signs(query, "image"),
+        "B_r": signs(database, "text"),
+        "L_q": labels[0],
+        "L_r": labels[1],
+    }
     both = {f"{side}_{short}": signs(codes, modality)
             for side, codes in (("q", query), ("r", database))
             for short, modality in (("img", "image"), ("txt", "text"))}  # fmt: skip
-    paths |= {"plain": tmp_path / "plain.mat", "both": tmp_path / "both.mat", "npz": tmp_path / "plain.npz"}
+    paths |= {
+        "plain": tmp_path / "plain.mat",
+        "both": tmp_path / "both.mat",
+        "npz": tmp_path / "plain.npz",
+    }
     savemat(paths["plain"], plain)
     savemat(paths["both"], both | {"q_l": labels[0], "r_l": labels[1]})
     np.savez(paths["npz"], **{name: values > 0 for name, values in plain.items()})
@@ -55,22 +68,35 @@ def evaluated(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict:
 def by_label(tasks: dict) -> dict:
     """The scores by label: an export has no ids by which to know a query's counterpart."""
     by_pair = ("recall_at", "median_rank", "recall_items")
-    return {task: {key: value for key, value in scores.items() if key not in by_pair} for task, scores in tasks.items()}
+    return {
+        task: {key: value for key, value in scores.items() if key not in by_pair}
+        for task, scores in tasks.items()
+    }
 
 
 def test_the_same_codes_have_the_same_figures_in_every_file(files, capsys):
     parquet = evaluated(capsys, "--query", files["query"], "--database", files["database"])
-    assert (parquet["n_bits"], parquet["tasks"]) == (20, ch.metrics.evaluate(code_set(15, 0), code_set(120, 1)))
+    assert (parquet["n_bits"], parquet["tasks"]) == (
+        20,
+        ch.metrics.evaluate(code_set(15, 0), code_set(120, 1)),
+    )
     parquet["tasks"] = by_label(parquet["tasks"])
-    assert parquet["tasks"]["image->text"]["map_tie_aware"] > parquet["tasks"]["image->text"]["chance"] + 0.1
+    assert (
+        parquet["tasks"]["image->text"]["map_tie_aware"]
+        > parquet["tasks"]["image->text"]["chance"] + 0.1
+    )
     assert by_label(evaluated(capsys, "--codes", files["both"])["tasks"]) == parquet["tasks"]
     one = {"image->text": parquet["tasks"]["image->text"]}
     assert evaluated(capsys, "--codes", files["plain"], "--task", "image->text")["tasks"] == one
     for name in ("plain", "npz"):
-        assert evaluated(capsys, "--codes", files[name])["tasks"] == {"query->database": one["image->text"]}
+        assert evaluated(capsys, "--codes", files[name])["tasks"] == {
+            "query->database": one["image->text"]
+        }
 
 
-@pytest.mark.parametrize("source", [["--codes", "both"], ["--query", "query", "--database", "database"]])
+@pytest.mark.parametrize(
+    "source", [["--codes", "both"], ["--query", "query", "--database", "database"]]
+)
 def test_figures_and_plots_go_into_the_folder_that_is_named(files, tmp_path, capsys, source):
     arguments = [files.get(word, word) for word in source]
     before = sorted(tmp_path.iterdir())
@@ -85,19 +111,42 @@ def test_figures_and_plots_go_into_the_folder_that_is_named(files, tmp_path, cap
 
 def test_an_export_with_names_of_its_own_is_read_with_array(files, tmp_path, capsys):
     with np.load(files["npz"]) as arrays:
-        np.savez(tmp_path / "own.npz", HQ=arrays["B_q"], HR=arrays["B_r"], L_q=arrays["L_q"], L_r=arrays["L_r"])
+        np.savez(
+            tmp_path / "own.npz",
+            HQ=arrays["B_q"],
+            HR=arrays["B_r"],
+            L_q=arrays["L_q"],
+            L_r=arrays["L_r"],
+        )
     own = ["--codes", tmp_path / "own.npz"]
-    assert_refused(capsys, "evaluate", *own, says="lacks B_q and B_r; it has HQ, HR, L_q, L_r. --array NAME=ARRAY")
+    assert_refused(
+        capsys,
+        "evaluate",
+        *own,
+        says="lacks B_q and B_r; it has HQ, HR, L_q, L_r. --array NAME=ARRAY",
+    )
     renamed = evaluated(capsys, *own, "--array", "B_q=HQ", "--array", "B_r=HR")
     assert renamed["tasks"] == evaluated(capsys, "--codes", files["npz"])["tasks"]
-    assert_refused(capsys, "evaluate", *own, "--array", "B_q", says="--array B_q: write it as NAME=ARRAY")
+    assert_refused(
+        capsys, "evaluate", *own, "--array", "B_q", says="--array B_q: write it as NAME=ARRAY"
+    )
 
 
 def test_what_cannot_be_told_apart_or_does_not_belong_is_refused(files, tmp_path, capsys):
-    codes, query, database = (["--" + name, files[file]] for name, file in
-                              (("codes", "plain"), ("query", "query"), ("database", "database")))  # fmt: skip
+    codes, query, database = (
+        ["--" + name, files[file]]
+        for name, file in (("codes", "plain"), ("query", "query"), ("database", "database"))
+    )
     export, out = tmp_path / "e.mat", tmp_path / "out"
-    savemat(export, {"B_q": np.ones((3, 8)), "B_r": -np.ones((9, 8)), "L_q": np.zeros((3, 2)), "L_r": np.ones((9, 2))})
+    savemat(
+        export,
+        {
+            "B_q": np.ones((3, 8)),
+            "B_r": -np.ones((9, 8)),
+            "L_q": np.zeros((3, 2)),
+            "L_r": np.ones((9, 2)),
+        },
+    )
     for arguments, says in (
         ([], "give one of a run's folder; --query and --database; --codes. Given: none"),
         ([tmp_path, *codes], "Given: a run's folder; --codes"),
@@ -107,10 +156,16 @@ def test_what_cannot_be_told_apart_or_does_not_belong_is_refused(files, tmp_path
         ([*codes, "--split", "test"], "--split: belongs to a run's folder, not to --codes"),
         ([*codes, "--leak-free"], "--leak-free: belongs to a run's folder"),
         ([*query, *database, "--checkpoint", "best"], "--checkpoint: belongs to a run's folder"),
-        ([*query, *database, "--task", "image->text"], "--task: belongs to --codes, not to --query and --database"),
+        (
+            [*query, *database, "--task", "image->text"],
+            "--task: belongs to --codes, not to --query and --database",
+        ),
         ([tmp_path, "--array", "B_q=x"], "--array: belongs to --codes, not to a run's folder"),
         ([*codes, "--out", files["query"]], f"--out {files['query']}: is a file; name a folder"),
-        (["--query", files["npz"], *database], f"{files['npz']}: is no Parquet file; `evaluate --codes`"),
+        (
+            ["--query", files["npz"], *database],
+            f"{files['npz']}: is no Parquet file; `evaluate --codes`",
+        ),
         ([tmp_path, "--out", tmp_path], "--out: a run's scores and plots go into its own folder"),
         (["--codes", export, "--out", out], f"{export}: none of the 3 queries has a relevant item"),
     ):
@@ -125,9 +180,17 @@ def test_code_files_that_do_not_fit_together_are_refused(tmp_path, capsys):
     narrow = replace(database, labels=database.labels[:, :4])
     for first, second, says in (
         (query, code_set(20, 1, k=24), both + "query codes have 20 bits, database codes 24"),
-        (query, replace(database, labels=None), both + "evaluation needs the labels of queries and database"),
+        (
+            query,
+            replace(database, labels=None),
+            both + "evaluation needs the labels of queries and database",
+        ),
         (query, narrow, both + "query labels have 5 columns, database labels 4"),
-        (code_set(6, 0, model="a"), code_set(20, 1, model="b"), both + "query and database codes were made by diff"),
+        (
+            code_set(6, 0, model="a"),
+            code_set(20, 1, model="b"),
+            both + "query and database codes were made by diff",
+        ),
         (unlike, database, both + "none of the 6 queries has a relevant item"),
         (query, database.take([]), f"{tmp_path / 'd.parquet'}: is empty"),
         (query.take([]), database, f"{tmp_path / 'q.parquet'}: is empty"),
@@ -142,19 +205,26 @@ def test_code_files_that_do_not_fit_together_are_refused(tmp_path, capsys):
 def test_conventions_of_other_toolboxes_are_printed_beside_the_scores(files, capsys, tmp_path):
     assert [name.value for name in _ConventionName] == list(_CONVENTIONS)
     sides = ["--query", files["query"], "--database", files["database"]]
-    plain, both = evaluated(capsys, *sides), evaluated(capsys, *sides, "--convention", "sch", "--convention", "qinlab")
+    plain, both = (
+        evaluated(capsys, *sides),
+        evaluated(capsys, *sides, "--convention", "sch", "--convention", "qinlab"),
+    )
     for task, report in both["tasks"].items():
         conventions = report.pop("conventions")
         assert report == plain["tasks"][task]
         names = {name: list(figures) for name, figures in conventions.items()}
         assert names == {name: ["map", "map@50"] for name in ("sch", "qinlab")}
         share = report["queries"] / (report["queries"] + report["skipped"])
-        assert conventions["sch"]["map"]["in_order"] == pytest.approx(report["map_in_order"] * share)
+        assert conventions["sch"]["map"]["in_order"] == pytest.approx(
+            report["map_in_order"] * share
+        )
         assert conventions["qinlab"]["map"]["lower"] == pytest.approx(report["map_lower"] * share)
     shards = tmp_path / "shards"
     shards.mkdir()
     shutil.copy(files["database"], shards / "shard-000000.parquet")
-    of_shards = evaluated(capsys, "--query", files["query"], "--database", shards, "--convention", "hyp2")
+    of_shards = evaluated(
+        capsys, "--query", files["query"], "--database", shards, "--convention", "hyp2"
+    )
     assert of_shards["tasks"]["image->text"]["conventions"]["hyp2"]["map"]["in_order"] is None
     printed = run_text(capsys, "evaluate", "--codes", files["plain"], "--convention", "sch")
     assert all(row in printed for row in ("sch: mAP@50, stable sort", "sch: mAP, any sort"))
@@ -170,12 +240,23 @@ def test_items_that_search_themselves_are_left_out_of_files_shards_and_exports(t
     shards.mkdir()
     for number, rows in enumerate((range(11), range(11, 30))):
         codes.take(rows).save(shards / f"shard-{number:06}.parquet")
-    whole = evaluated(capsys, "--query", tmp_path / "codes.parquet", "--database", tmp_path / "codes.parquet")
+    whole = evaluated(
+        capsys, "--query", tmp_path / "codes.parquet", "--database", tmp_path / "codes.parquet"
+    )
     parts = evaluated(capsys, "--query", tmp_path / "codes.parquet", "--database", shards)
     signs = np.unpackbits(codes.codes["image"], axis=1)[:, : codes.n_bits]
     np.savez(tmp_path / "e.npz", B_q=signs, B_r=signs, L_q=codes.labels, L_r=codes.labels)
     export = evaluated(capsys, "--codes", tmp_path / "e.npz", "--task", "image->image")
-    reports = whole["tasks"]["image->image"], parts["tasks"]["image->image"], export["tasks"]["image->image"]
+    reports = (
+        whole["tasks"]["image->image"],
+        parts["tasks"]["image->image"],
+        export["tasks"]["image->image"],
+    )
     for report in reports:
-        assert (report["own_left_out"], report["map_tie_aware"]) == (30, reports[0]["map_tie_aware"])
-    assert "30 times a query was in the database itself" in run_text(capsys, "evaluate", "--codes", tmp_path / "e.npz")
+        assert (report["own_left_out"], report["map_tie_aware"]) == (
+            30,
+            reports[0]["map_tie_aware"],
+        )
+    assert "30 times a query was in the database itself" in run_text(
+        capsys, "evaluate", "--codes", tmp_path / "e.npz"
+    )

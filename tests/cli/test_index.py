@@ -23,7 +23,9 @@ def store(tmp_path_factory, saved_model):
     folder = tmp_path_factory.mktemp("store")
     table = write_pictures(folder / "data", 12)
     lines = table.read_text().splitlines()
-    table.write_text("\n".join([f"{lines[0]},year", *(f"{line},{2010 + i}" for i, line in enumerate(lines[1:]))]))
+    table.write_text(
+        "\n".join([f"{lines[0]},year", *(f"{line},{2010 + i}" for i, line in enumerate(lines[1:]))])
+    )
     assert run_command("index", "create", folder / "s", table, "--model", saved_model) == 0
     return folder / "s"
 
@@ -35,11 +37,15 @@ def results(capsys, *arguments):
 def test_a_folder_of_pictures_from_nothing_to_answers(tmp_path, saved_model, capsys):
     photos, place = picture_folder(tmp_path / "photos", 5), tmp_path / "s"
     (photos / "0.png").rename(photos / "horses.png")
-    assert run_command("index", "create", place, "--model", saved_model) == 0  # which may come before the first item
+    assert (
+        run_command("index", "create", place, "--model", saved_model) == 0
+    )  # which may come before the first item
     assert_refused(capsys, "search", place, "--text", "red", says="this store has no items yet")
     done = run_json(capsys, "index", "add", place, photos)
     assert (done["added"], done["items"], done["problems"]) == (5, 5, [])
-    assert [hit["id"] for hit in results(capsys, place, "horses", "--by", "words")] == ["horses.png"]
+    assert [hit["id"] for hit in results(capsys, place, "horses", "--by", "words")] == [
+        "horses.png"
+    ]
     (photos / "words.png").write_text("no picture")
     Image.new("RGB", (30, 20)).save(photos / "new.png")
     assert run_command("index", "add", place, photos) == 0
@@ -48,7 +54,11 @@ def test_a_folder_of_pictures_from_nothing_to_answers(tmp_path, saved_model, cap
     assert "left out: unreadable picture" in err
     # The store has its own copy of the model, and the question is the picture itself.
     hits = results(capsys, place, "--image", photos / "new.png", "-k", "2")
-    assert (hits[0]["id"], hits[0]["distance"], hits[0]["image"]) == ("new.png", 0, str(photos / "new.png"))
+    assert (hits[0]["id"], hits[0]["distance"], hits[0]["image"]) == (
+        "new.png",
+        0,
+        str(photos / "new.png"),
+    )
     assert ch.load_model(place).fingerprint() == ch.open_store(place).model
     (photos / "new.png").unlink()
     done = run_json(capsys, "index", "add", place, photos, "--prune")
@@ -58,20 +68,38 @@ def test_a_folder_of_pictures_from_nothing_to_answers(tmp_path, saved_model, cap
 
 
 def test_a_folder_takes_captions_and_leaves_out_what_is_excluded(tmp_path, saved_model, capsys):
-    photos, place, captions = picture_folder(tmp_path / "photos", 4), tmp_path / "s", tmp_path / "captions.csv"
+    photos, place, captions = (
+        picture_folder(tmp_path / "photos", 4),
+        tmp_path / "s",
+        tmp_path / "captions.csv",
+    )
     captions.write_text("file,caption\n0.png,a red picture\n0.png,bright\nlost.png,blue\n")
     arguments = ("--model", saved_model, "--captions", captions, "--exclude", "deep/")
     assert run_command("index", "create", place, photos, *arguments) == 0
     out, err = capsys.readouterr()
     assert out.startswith("2 items added, 0 replaced, 0 unchanged, 1 left out")
-    assert "pictures that are not there: 1, with 1 captions, such as lost.png" in " ".join(err.split())
+    assert "pictures that are not there: 1, with 1 captions, such as lost.png" in " ".join(
+        err.split()
+    )
     assert "left out: 1 × excluded" in err
     assert ch.open_store(place).get(["0.png"])[0].metadata["text"] == "a red picture\nbright"
     (photos / "2.png").rename(photos / "two.png")
     done = run_json(capsys, "index", "add", place, photos, "--exclude", "deep")
     assert (done["moved"], done["unchanged"], done["skipped"]) == (1, 1, {"excluded": 1})
-    assert_refused(capsys, "index", "add", place, captions, "--captions", captions, says="goes with a folder")
-    assert_refused(capsys, "index", "create", tmp_path / "t", "--model", saved_model, "--exclude", "a", says="SOURCE")
+    assert_refused(
+        capsys, "index", "add", place, captions, "--captions", captions, says="goes with a folder"
+    )
+    assert_refused(
+        capsys,
+        "index",
+        "create",
+        tmp_path / "t",
+        "--model",
+        saved_model,
+        "--exclude",
+        "a",
+        says="SOURCE",
+    )
 
 
 def test_search_asks_filters_and_re_ranks(store, capsys):
@@ -83,7 +111,9 @@ def test_search_asks_filters_and_re_ranks(store, capsys):
         return [(hit["distance"], hit["id"]) for hit in results(capsys, store, *arguments)]
 
     def nearest(question, modality):
-        distances = ch.codes.hamming_distances(question[None], np.stack([one[modality] for one in codes.values()]))[0]
+        distances = ch.codes.hamming_distances(
+            question[None], np.stack([one[modality] for one in codes.values()])
+        )[0]
         return sorted(zip(map(int, distances), codes, strict=True))
 
     own = codes["item003"]
@@ -96,7 +126,9 @@ def test_search_asks_filters_and_re_ranks(store, capsys):
     assert sorted(by_image) == nearest(words, "image")
     late = found("a bright red picture", "--by", "image", "--where", "year >= 2015")
     assert late == [pair for pair in by_image if int(pair[1][4:]) >= 5][:10]
-    assert sorted(found("--text", "a bright red picture", "--rerank", 12, "-k", 12)) == sorted(by_image)
+    assert sorted(found("--text", "a bright red picture", "--rerank", 12, "-k", 12)) == sorted(
+        by_image
+    )
     by_words = results(capsys, store, "--text", "red -dark", "--by", "words")
     assert by_words
     assert not any("dark" in hit["text"].split() for hit in by_words)
@@ -104,12 +136,20 @@ def test_search_asks_filters_and_re_ranks(store, capsys):
     assert "(found by words)" in shown
     shares = re.findall(r"[\d.]+(?= % of all)", shown)
     assert shares == sorted(shares, key=float, reverse=True) != []
-    assert results(capsys, store, "red", "--minus", "dark") == results(capsys, store, "--text", "red -dark")
+    assert results(capsys, store, "red", "--minus", "dark") == results(
+        capsys, store, "--text", "red -dark"
+    )
     assert found("red", "--like", "item003", "--minus-like", "item004", "-k", 3)
     hit = results(capsys, store, "--like", "item003", "-k", 1, "--where", "id = 'item003'")[0]
     assert (hit["labels"], hit["metadata"]["year"]) == (["red"], 2013)
-    assert run_command("search", store, "--like", "item003", "--where", "year > 3000", "--radius", 2) == 0
-    assert capsys.readouterr().out == f"0 answers: {store} has no item within 2 bits that passes year > 3000\n"
+    assert (
+        run_command("search", store, "--like", "item003", "--where", "year > 3000", "--radius", 2)
+        == 0
+    )
+    assert (
+        capsys.readouterr().out
+        == f"0 answers: {store} has no item within 2 bits that passes year > 3000\n"
+    )
 
 
 def test_info_tells_what_a_store_a_run_or_a_file_holds(store, tmp_path, capsys):
@@ -123,7 +163,10 @@ def test_info_tells_what_a_store_a_run_or_a_file_holds(store, tmp_path, capsys):
 
 
 def test_delete_takes_a_filter(tmp_path, saved_model, capsys):
-    table, delete = write_pictures(tmp_path / "d", 6), ("index", "delete", tmp_path / "s", "--where", "label = 'red'")
+    table, delete = (
+        write_pictures(tmp_path / "d", 6),
+        ("index", "delete", tmp_path / "s", "--where", "label = 'red'"),
+    )
     assert run_command("index", "create", tmp_path / "s", table, "--model", saved_model) == 0
     assert run_json(capsys, *delete) == {"deleted": 2, "unknown": [], "items": 4}
     assert "0 items deleted, 4 left" in run_text(capsys, *delete)
@@ -141,19 +184,49 @@ def test_what_cannot_be_done_is_refused(store, saved_model, tmp_path, capsys):
     other, net, new = tmp_path / "other", tiny_clip(tmp_path / "net.json"), tmp_path / "new"
     small_model(other, seed=1)
     for arguments, says in (
-        (["index", "create", store, photos, "--model", saved_model], "a store; add to it with `channelhash index add"),
-        (["index", "create", tmp_path / "full", "--model", saved_model], "no pictures in this folder or below it"),
-        (["index", "create", tmp_path / "full", photos, "--model", saved_model], "holds thesis.txt, but no store"),
+        (
+            ["index", "create", store, photos, "--model", saved_model],
+            "a store; add to it with `channelhash index add",
+        ),
+        (
+            ["index", "create", tmp_path / "full", "--model", saved_model],
+            "no pictures in this folder or below it",
+        ),
+        (
+            ["index", "create", tmp_path / "full", photos, "--model", saved_model],
+            "holds thesis.txt, but no store",
+        ),
         (["index", "create", tmp_path / "file", "--model", saved_model], "is a file"),
         (["index", "create", new, "--model", tmp_path / "gone"], "no such folder"),
-        (["index", "create", new, photos, "--model", "run", "--encoder", "photo"], "--model: names a run, and --enc"),
-        (["index", "create", new, photos, "--encoder", "run", "--bits", 64], "--encoder run: a run has its own codes"),
-        (["index", "create", new, "--encoder", "photo"], "new: codes are fitted to items; name their SOURCE"),
+        (
+            ["index", "create", new, photos, "--model", "run", "--encoder", "photo"],
+            "--model: names a run, and --enc",
+        ),
+        (
+            ["index", "create", new, photos, "--encoder", "run", "--bits", 64],
+            "--encoder run: a run has its own codes",
+        ),
+        (
+            ["index", "create", new, "--encoder", "photo"],
+            "new: codes are fitted to items; name their SOURCE",
+        ),
         (["index", "create", new, features, "--encoder", "photo"], "the items are features"),
-        (["index", "create", new, photos, "--encoder", "features"], "--encoder features: the items are images or text"),
-        (["index", "create", new, photos, "--encoder", f"openclip:{net}", "--codes", "cca-itq"], "needs images with"),
-        (["index", "create", "milvus+http://nowhere", photos, "--encoder", "photo"], "keeps no model"),
-        (["index", "add", tmp_path / "gone", photos], "no store; make one with `channelhash index create"),
+        (
+            ["index", "create", new, photos, "--encoder", "features"],
+            "--encoder features: the items are images or text",
+        ),
+        (
+            ["index", "create", new, photos, "--encoder", f"openclip:{net}", "--codes", "cca-itq"],
+            "needs images with",
+        ),
+        (
+            ["index", "create", "milvus+http://nowhere", photos, "--encoder", "photo"],
+            "keeps no model",
+        ),
+        (
+            ["index", "add", tmp_path / "gone", photos],
+            "no store; make one with `channelhash index create",
+        ),
         (["index", "add", codes, photos], "no store; make one with"),
         (["index", "add", store, tmp_path / "gone"], "no such folder"),
         (["index", "add", store, tmp_path / "file"], "a table ends in"),
@@ -162,7 +235,10 @@ def test_what_cannot_be_done_is_refused(store, saved_model, tmp_path, capsys):
         (["index", "add", store, features], "the items are features"),
         (["index", "add", store, photos, "--model", other / "model"], "made by another model"),
         (["index", "delete", store], "give the ids of the items to delete, or --where"),
-        (["index", "delete", store, "a", "--where", "year > 1"], "give the ids of the items to delete, or --where"),
+        (
+            ["index", "delete", store, "a", "--where", "year > 1"],
+            "give the ids of the items to delete, or --where",
+        ),
         (["index", "delete", store, "--where", "yaer > 1"], "'year'"),
         (["index", "delete", codes, "a"], "can only be read"),
         (["index", "info", tmp_path / "gone"], "no such folder"),
@@ -200,7 +276,9 @@ def test_damage_is_found_and_repaired_but_for_what_is_lost(whole, capsys):
     assert run_command("index", "check", whole, "--json") == 1
     told = json.loads(capsys.readouterr().out)
     assert not told["ok"]
-    assert {"where": "items.sqlite", "what": "is not as it was when the store was closed"} in told["damaged"]
+    assert {"where": "items.sqlite", "what": "is not as it was when the store was closed"} in told[
+        "damaged"
+    ]
     out = run_text(capsys, "index", "repair", whole)
     assert "lost: item " in out
     assert "it holds 399 items" in out
@@ -250,7 +328,9 @@ def copies(tmp_path):
     folder = tmp_path / "s"
     numbers = [0b11111111, 0b0, 0b1, 0b11110000, 0b111]
     with ch.open_store(folder, n_bits=8) as opened:
-        metadata = [{"image": str(tmp_path / f"{number}.png"), "year": number} for number in numbers]
+        metadata = [
+            {"image": str(tmp_path / f"{number}.png"), "year": number} for number in numbers
+        ]
         for values in metadata:
             Image.new("RGB", (8, 8)).save(values["image"])
         opened.add([*"abcde"], np.array(numbers, np.uint8)[:, None], metadata=metadata)
@@ -259,29 +339,55 @@ def copies(tmp_path):
 
 def test_groups_as_json_and_as_a_table_and_as_a_sheet(copies, tmp_path, capsys):
     found = run_json(capsys, "duplicates", copies, "--radius", 2)
-    assert (found["groups"], found["distances"], found["problems"]) == ([["b", "c", "e"]], [[0, 1, 3]], [])
+    assert (found["groups"], found["distances"], found["problems"]) == (
+        [["b", "c", "e"]],
+        [[0, 1, 3]],
+        [],
+    )
     assert (found["keepers"], found["reasons"]) == (["b"], ["all are equal"])
-    assert [photo["path"] for photo in found["photos"][0]] == [str(tmp_path / f"{number}.png") for number in (0, 1, 7)]
-    out = run_text(capsys, "duplicates", copies, "--radius", 2, "--where", "year < 7", "--sheet", tmp_path / "g.png")
+    assert [photo["path"] for photo in found["photos"][0]] == [
+        str(tmp_path / f"{number}.png") for number in (0, 1, 7)
+    ]
+    out = run_text(
+        capsys,
+        "duplicates",
+        copies,
+        "--radius",
+        2,
+        "--where",
+        "year < 7",
+        "--sheet",
+        tmp_path / "g.png",
+    )
     assert "2 items in 1 groups" in out
     assert Image.open(tmp_path / "g.png").width > 200
-    assert "No near-duplicates within 0 bits" in run_text(capsys, "duplicates", copies, "--radius", 0)
+    assert "No near-duplicates within 0 bits" in run_text(
+        capsys, "duplicates", copies, "--radius", 0
+    )
     # Different pictures are no duplicates unless codes alone are to count.
     Image.fromarray(np.eye(8, dtype=np.uint8) * 200).save(tmp_path / "1.png")
     assert run_json(capsys, "duplicates", copies, "--radius", 1)["groups"] == []
-    assert run_json(capsys, "duplicates", copies, "--radius", 1, "--no-pictures")["groups"] == [["b", "c"]]
+    assert run_json(capsys, "duplicates", copies, "--radius", 1, "--no-pictures")["groups"] == [
+        ["b", "c"]
+    ]
 
 
 def test_the_rest_is_listed_moved_and_moved_back(copies, tmp_path, capsys):
-    """All five are black; their ids are no paths, so that a file keeps its whole path below the folder."""
+    """All five are black; their ids are no paths, so that a file keeps its whole path below the
+    folder.
+    """
     rest = [str(tmp_path / f"{number}.png") for number in (0, 1, 240, 7)]
     assert run_text(capsys, "duplicates", copies, "--rest").splitlines() == rest
     assert run_text(capsys, "duplicates", copies, "--rest", "-0").split("\0") == [*rest, ""]
     folder = tmp_path / "moved"
-    assert "4 files would be moved, by --yes" in run_text(capsys, "duplicates", copies, "--move", folder)
+    assert "4 files would be moved, by --yes" in run_text(
+        capsys, "duplicates", copies, "--move", folder
+    )
     assert not folder.exists()
     moved = run_json(capsys, "duplicates", copies, "--move", folder, "--yes")
-    assert moved["paths"] == dict(zip("bcde", (str(folder / path.lstrip("/")) for path in rest), strict=True))
+    assert moved["paths"] == dict(
+        zip("bcde", (str(folder / path.lstrip("/")) for path in rest), strict=True)
+    )
     assert "No near-duplicates" in run_text(capsys, "duplicates", copies)
     assert "4 files moved back" in run_text(capsys, "duplicates", copies, "--undo")
     run_text(capsys, "duplicates", copies, "--not", "a", "--not", "b")
@@ -293,7 +399,11 @@ def test_the_rest_is_listed_moved_and_moved_back(copies, tmp_path, capsys):
 
 def test_a_search_folds_them(copies, capsys):
     results = run_json(capsys, "search", copies, "--like", "c")["results"]
-    assert [(result["id"], result["duplicates"]) for result in results] == [("c", ["b", "e"]), ("d", []), ("a", [])]
+    assert [(result["id"], result["duplicates"]) for result in results] == [
+        ("c", ["b", "e"]),
+        ("d", []),
+        ("a", []),
+    ]
     assert "duplicates" in run_text(capsys, "search", copies, "--like", "c")
     apart = run_json(capsys, "search", copies, "--like", "c", "--no-collapse")["results"]
     assert "".join(result["id"] for result in apart) == "cbeda"
@@ -314,4 +424,6 @@ def test_a_search_says_what_is_close(tmp_path, capsys):
         assert ("nothing close" in printed) is not close
         assert re.findall(r"\w+(?= +[│┃])", printed.splitlines()[2]) == ["rank", "id", "than"]
         shares = [min(99.9, 100 - 100 * result["match"]) for result in answer["results"]]
-        assert re.findall(r"[\d.]+(?= % of all)", printed) == [f"{share:.1f}" for share in accumulate(shares, min)]
+        assert re.findall(r"[\d.]+(?= % of all)", printed) == [
+            f"{share:.1f}" for share in accumulate(shares, min)
+        ]

@@ -1,9 +1,11 @@
-"""Signals: real processes that are stopped at once, in the middle, twice, and where a library swallows the stop.
+"""Signals: real processes that are stopped at once, in the middle, twice, and where a library
+swallows the stop.
 
-Commands that are stopped by SIGINT or SIGTERM end cleanly and can be continued. Each runs once in peace, then it is
-stopped three times by each signal, some before its imports are done. The end is right if the exit status is 130 or 143,
-the last line says what was kept and names a command, and that command ends well, with the same result and no temporary
-file. ``KILLS="train,index add" pytest -m slow`` names others by what they begin with.
+Commands that are stopped by SIGINT or SIGTERM end cleanly and can be continued. Each runs once in
+peace, then it is stopped three times by each signal, some before its imports are done. The end is
+right if the exit status is 130 or 143, the last line says what was kept and names a command, and
+that command ends well, with the same result and no temporary file. ``KILLS="train,index add" pytest
+-m slow`` names others by what they begin with.
 """
 
 import hashlib
@@ -35,7 +37,8 @@ STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 TEMPORARY = re.compile(r"\.tmp$|\.partial$|\.journal$")
 
 
-#: A command line in a folder that `write_inputs` has filled -> the pattern of the files that are its result.
+#: A command line in a folder that `write_inputs` has filled -> the pattern of the files that are
+#: its result.
 ATTACKS = {
     "train run.yaml --out new": "new/model/model.safetensors",
     "encode shown --data images --out codes --shard-items 40": "codes/*.parquet",
@@ -45,19 +48,40 @@ ATTACKS = {
 
 
 def write_inputs(folder: Path) -> None:
-    """Write features, pictures, configurations, and the runs and the store that the commands work on."""
+    """Write features, pictures, configurations, and the runs and the store that the commands work
+    on.
+    """
     write_features(folder / "f.npz", 500)
     write_pictures(folder, 600)
     features = {"kind": "features", "path": str(folder / "f.npz"), "queries": 60, "train": 300}
     pictures = {"kind": "table", "path": str(folder / "items.csv"), "queries": 60, "train": 400}
-    for name, data, model, epochs in (("run", features, "features", 60), ("shown", pictures, "small", 1)):
-        train = {"batch_size": 32, "learning_rate": 1e-3, "validate_every": 5, "checkpoint_every": 1, "epochs": epochs}
-        sections = {"data": data, "model": {"name": model, "n_bits": 16}, "train": train, "loss": {"name": "dsch"}}
+    for name, data, model, epochs in (
+        ("run", features, "features", 60),
+        ("shown", pictures, "small", 1),
+    ):
+        train = {
+            "batch_size": 32,
+            "learning_rate": 1e-3,
+            "validate_every": 5,
+            "checkpoint_every": 1,
+            "epochs": epochs,
+        }
+        sections = {
+            "data": data,
+            "model": {"name": model, "n_bits": 16},
+            "train": train,
+            "loss": {"name": "dsch"},
+        }
         (folder / f"{name}.yaml").write_text(json.dumps(sections))
-    for words in ("train shown.yaml --out shown", f"index create photos.store {folder}/images --model shown"):
+    for words in (
+        "train shown.yaml --out shown",
+        f"index create photos.store {folder}/images --model shown",
+    ):
         done = _run(words, folder)
         assert done.returncode == 0, f"{words}: {done.stderr}"
-    for image in sorted((folder / "images").iterdir())[:100]:  # changed: `index add` has something to do
+    for image in sorted((folder / "images").iterdir())[
+        :100
+    ]:  # changed: `index add` has something to do
         Image.open(image).rotate(90).save(image)
 
 
@@ -87,7 +111,9 @@ def _result(pattern: str, folder: Path) -> dict[str, str]:
     if pattern.endswith(".store/items"):
         with open_store(folder / pattern.removesuffix("/items")) as store:
             return {item.id: item.codes["image"].tobytes().hex() for item in store.get(store.ids())}
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob(pattern)}
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob(pattern)
+    }
 
 
 def obeys(process: "subprocess.Popen[str]") -> bool:
@@ -99,10 +125,11 @@ def obeys(process: "subprocess.Popen[str]") -> bool:
 
 
 def stop(words: str, folder: Path, number: signal.Signals, seconds: float, twice: bool) -> str:
-    """Stop a command ``seconds`` after its start; return the words of the command that goes on, none if it had ended.
+    """Stop a command ``seconds`` after its start; return the words of the command that goes on,
+    none if it had ended.
 
-    Ctrl-C goes to all processes of the command, as a terminal sends it, SIGTERM to the first alone. No signal comes
-    before the package has begun to run.
+    Ctrl-C goes to all processes of the command, as a terminal sends it, SIGTERM to the first alone.
+    No signal comes before the package has begun to run.
     """
     began = time.monotonic()
     process = _start(words, folder)
@@ -111,7 +138,9 @@ def stop(words: str, folder: Path, number: signal.Signals, seconds: float, twice
     ended = process.poll() is not None
     for _ in range(1 + twice):
         if process.poll() is None:
-            os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+            os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(
+                number
+            )
             time.sleep(0.05)
     try:
         _, error = process.communicate(timeout=60)
@@ -128,7 +157,12 @@ def stop(words: str, folder: Path, number: signal.Signals, seconds: float, twice
 @pytest.mark.slow
 @pytest.mark.parametrize("name", os.environ.get("KILLS", "train").split(","))
 def test_a_stopped_command_goes_on_to_the_same_result(name, tmp_path):
-    inputs, work, draws, n_stopped = tmp_path / "inputs", tmp_path / "work", random.Random(f"0 {name}"), 0
+    inputs, work, draws, n_stopped = (
+        tmp_path / "inputs",
+        tmp_path / "work",
+        random.Random(f"0 {name}"),
+        0,
+    )
     inputs.mkdir()
     write_inputs(inputs)
     attack, pattern = next(pair for pair in ATTACKS.items() if pair[0].startswith(name))
@@ -174,8 +208,12 @@ def begun(body: str = SLEEPING) -> subprocess.Popen[str]:
     return process
 
 
-def assert_stopped(process: subprocess.Popen[str], number: signal.Signals, out: str, first: int = 0) -> None:
-    """Send a signal; the process ends by it, or by the first one, and says what was kept and how to go on."""
+def assert_stopped(
+    process: subprocess.Popen[str], number: signal.Signals, out: str, first: int = 0
+) -> None:
+    """Send a signal; the process ends by it, or by the first one, and says what was kept and how to
+    go on.
+    """
     process.send_signal(number)
     printed, error = process.communicate(timeout=60)
     assert (process.returncode, printed) == (STATUS[first or number], out)
@@ -192,7 +230,9 @@ def test_a_stopped_command_closes_its_files_and_says_how_to_go_on(number, end):
 
 
 def test_a_second_signal_ends_a_command_that_does_not_come_to_its_end():
-    process = begun(f"{SLEEPING}\n    except BaseException: print('closing', flush=True); time.sleep(60)")
+    process = begun(
+        f"{SLEEPING}\n    except BaseException: print('closing', flush=True); time.sleep(60)"
+    )
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "closing\n"
     assert_stopped(process, signal.SIGINT, "")
@@ -214,4 +254,7 @@ def test_a_command_that_only_imports_ends_at_once(tmp_path):
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert error == ("stopped by Ctrl-C: nothing half is left; continue with: channelhash train 'no such file.yaml'\n")
+    assert error == (
+        "stopped by Ctrl-C: nothing half is left; continue with: channelhash train 'no such "
+        "file.yaml'\n"
+    )

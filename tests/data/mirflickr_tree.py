@@ -1,4 +1,6 @@
-"""A small tree in MIRFLICKR-25k's exact layout, with its odd cases, and what a reader has to make of it."""
+"""A small tree in MIRFLICKR-25k's exact layout, with its odd cases, and what a reader has to make
+of it.
+"""
 
 from pathlib import Path
 
@@ -16,10 +18,22 @@ TAGS: dict[int, bytes] = {
     9: b"blue\nblue\nsea\n",  # a tag twice
     10: b"sunset\nbeach house\n",  # a tag of two words
 }
-LABELS: dict[str, str] = {"sea": "1\n2\n5\n9\n", "sky": "1\r\n6\r\n10\r\n", "plant_life": "3\n4\n8\n", "night": ""}
+LABELS: dict[str, str] = {
+    "sea": "1\n2\n5\n9\n",
+    "sky": "1\r\n6\r\n10\r\n",
+    "plant_life": "3\n4\n8\n",
+    "night": "",
+}
 #: With min_tag_count=2: tags sea (5), blue (4), sunset (2) are frequent.
 USABLE = ("im1", "im2", "im5", "im6", "im9", "im10")
-TEXTS = ("sea blue nikon", "sea sunset", "café sea", "façade blue", "blue sea", "sunset beach house")
+TEXTS = (
+    "sea blue nikon",
+    "sea sunset",
+    "café sea",
+    "façade blue",
+    "blue sea",
+    "sunset beach house",
+)
 REMOVED = {"no tag": 2, "no label": 1, "no tag that occurs 2 times": 1}
 
 
@@ -32,7 +46,10 @@ def write_tree(root: Path) -> Path:
         (tags / f"tags{number}.txt").write_bytes(content)
     annotations = root / "mirflickr25k_annotations_v080"
     annotations.mkdir()
-    others = {"sea_r1": "1\n", "README": "Annotations of the collection.\n"}  # "relevant" labels and a text: not read
+    others = {
+        "sea_r1": "1\n",
+        "README": "Annotations of the collection.\n",
+    }  # "relevant" labels and a text: not read
     for name, content in (LABELS | others).items():
         (annotations / f"{name}.txt").write_bytes(content.encode())
     return root

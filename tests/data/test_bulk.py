@@ -12,7 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bulk.made_inputs import WIDTHS, N, feature_rows, picture_items, write_feature_parquet, write_members, write_tar
+from bulk.made_inputs import (
+    WIDTHS,
+    N,
+    feature_rows,
+    picture_items,
+    write_feature_parquet,
+    write_members,
+    write_tar,
+)
 from channelhash.data import bulk
 from channelhash.data.bulk import KINDS, _fetch, input_files
 from channelhash.data.records import Records
@@ -22,7 +30,9 @@ from picture_runs import write_pictures
 from refusals import check_refusal
 
 
-def shards_of(address: str | Path, tmp_path: Path, shard_items: int, modalities=("image", "text")) -> list:
+def shards_of(
+    address: str | Path, tmp_path: Path, shard_items: int, modalities=("image", "text")
+) -> list:
     kind = KINDS[next(input_files(str(address)))[0]]
     files = [file for _, file in input_files(str(address))]
     return list(kind.plan(files, modalities, shard_items, tmp_path / "listing.parquet"))
@@ -31,7 +41,9 @@ def shards_of(address: str | Path, tmp_path: Path, shard_items: int, modalities=
 Batch = tuple[Records, list[tuple[str, str]]]
 
 
-def read(address: str | Path, tmp_path: Path, shard_items: int = 16, modalities=("image", "text")) -> list[Batch]:
+def read(
+    address: str | Path, tmp_path: Path, shard_items: int = 16, modalities=("image", "text")
+) -> list[Batch]:
     kind, root = KINDS[next(input_files(str(address)))[0]], folder_of(str(address))
     planned = shards_of(address, tmp_path, shard_items, modalities)
     known = sorted({name for _, names in planned for name in names})
@@ -39,7 +51,10 @@ def read(address: str | Path, tmp_path: Path, shard_items: int = 16, modalities=
 
 
 def labels_of(records: Records) -> list[set[str]]:
-    return [{name for name, has in zip(records.label_names, row, strict=True) if has} for row in records.labels]
+    return [
+        {name for name, has in zip(records.label_names, row, strict=True) if has}
+        for row in records.labels
+    ]
 
 
 def in_memory(folder: Path) -> str:
@@ -63,20 +78,31 @@ def test_files_are_listed_in_one_order_at_every_kind_of_address(tmp_path):
     (folder / "d.png").symlink_to(folder / "b" / "2.png")
     (folder / "e").symlink_to(folder / "b", target_is_directory=True)
     for address in (folder, f"{folder}/**/*.png"):
-        found = [Path(file.address).relative_to(folder).as_posix() for file in list_files(str(address))]
+        found = [
+            Path(file.address).relative_to(folder).as_posix() for file in list_files(str(address))
+        ]
         assert found == [*wanted, "d.png"]
     (folder / "d.png").unlink()
-    assert [Path(file.address).name for file in list_files(f"{folder}/b/*.png")] == ["10.png", "2.png"]
+    assert [Path(file.address).name for file in list_files(f"{folder}/b/*.png")] == [
+        "10.png",
+        "2.png",
+    ]
     assert folder_of(f"{folder}/b/*.png") == f"{folder}/b"
     before = list(list_files(str(folder)))
     (folder / "c.png").write_bytes(b"other")
-    assert [file == old for file, old in zip(list_files(str(folder)), before, strict=True)] == [True] * 4 + [False]
+    assert [file == old for file, old in zip(list_files(str(folder)), before, strict=True)] == [
+        True
+    ] * 4 + [False]
 
 
 def test_features_in_parquet_are_read_in_whole_row_groups(tmp_path):
     path = write_feature_parquet(tmp_path / "features.parquet", row_group=8)
     planned = shards_of(path, tmp_path, 10)
-    assert [(shard.first, shard.last, shard.items) for shard, _ in planned] == [(0, 2, 16), (2, 4, 16), (4, 5, 8)]
+    assert [(shard.first, shard.last, shard.items) for shard, _ in planned] == [
+        (0, 2, 16),
+        (2, 4, 16),
+        (4, 5, 8),
+    ]
     assert all(labels == {"even", "all"} for _, labels in planned)
     ids = [name for records, _ in read(path, tmp_path, 10) for name in records.ids]
     assert ids == [f"item{i:03d}" for i in range(N)]
@@ -86,7 +112,14 @@ def test_bad_rows_of_parquet_are_named_with_the_reason(tmp_path):
     rows = [row.tolist() for row in feature_rows(7)["image"]]
     rows[1], rows[2], rows[3], rows[5] = None, [1.0], [float("nan")] * 6, [None] * 6
     ids = ["a", "b", "c", "d", None, "f", "g"]
-    table = pa.table({"id": ids, "image": rows, "text": ["t", "t", "t", "t", "t", "t", " "], "labels": ["x; y"] * 7})
+    table = pa.table(
+        {
+            "id": ids,
+            "image": rows,
+            "text": ["t", "t", "t", "t", "t", "t", " "],
+            "labels": ["x; y"] * 7,
+        }
+    )
     pq.write_table(table, tmp_path / "t.parquet")
     ((records, bad),) = read(tmp_path / "t.parquet", tmp_path)
     assert (records.ids, labels_of(records)) == (("a",), [{"x", "y"}])
@@ -101,12 +134,16 @@ def test_bad_rows_of_parquet_are_named_with_the_reason(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("form", ["paths", "category", "view", "path bytes", "bytes", "structs", "both"])
+@pytest.mark.parametrize(
+    "form", ["paths", "category", "view", "path bytes", "bytes", "structs", "both"]
+)
 def test_pictures_in_parquet_are_paths_or_bytes_of_several_types(tmp_path, form):
     write_pictures(tmp_path, 4)
     names = [f"images/{i}.png" for i in range(4)]
     contents = [(tmp_path / name).read_bytes() for name in names]
-    structs = [{"bytes": content, "path": name} for content, name in zip(contents, names, strict=True)]
+    structs = [
+        {"bytes": content, "path": name} for content, name in zip(contents, names, strict=True)
+    ]
     column = {
         "paths": [*names, "images/none.png"],
         "category": pa.array([*names, None]).dictionary_encode(),
@@ -129,12 +166,21 @@ def test_pictures_in_parquet_are_paths_or_bytes_of_several_types(tmp_path, form)
     assert bad == [("e", reason)]
 
 
-@pytest.mark.parametrize("kind", [
-    pa.list_(pa.float64()), pa.large_list(pa.float16()), pa.list_view(pa.float32()), pa.list_(pa.int8()),
-    pa.list_(pa.decimal128(20, 1)),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.float64()),
+        pa.large_list(pa.float16()),
+        pa.list_view(pa.float32()),
+        pa.list_(pa.int8()),
+        pa.list_(pa.decimal128(20, 1)),
+    ],
+    ids=str,
+)
 def test_features_are_lists_of_any_numbers_and_layout(tmp_path, kind):
-    rows = pa.array([[1, 2], None, [3, 4], None], pa.list_(pa.int64())).cast(pa.list_(kind.value_type))
+    rows = pa.array([[1, 2], None, [3, 4], None], pa.list_(pa.int64())).cast(
+        pa.list_(kind.value_type)
+    )
     column = pa.array(rows.to_pylist(), kind)
     pq.write_table(pa.table({"id": list("abcd"), "text": column}), tmp_path / "t.parquet")
     ((records, bad),) = read(tmp_path / "t.parquet", tmp_path, modalities=("text",))
@@ -143,7 +189,11 @@ def test_features_are_lists_of_any_numbers_and_layout(tmp_path, kind):
 
 
 def test_one_cell_costs_its_row_of_parquet(tmp_path):
-    table = {"id": list("abcd"), "text": ["x", "y\0", "z", None], "labels": pa.array([[1.0], None, [float("nan")], []])}
+    table = {
+        "id": list("abcd"),
+        "text": ["x", "y\0", "z", None],
+        "labels": pa.array([[1.0], None, [float("nan")], []]),
+    }
     pq.write_table(pa.table(table), tmp_path / "t.parquet")
     ((_, labels),) = shards_of(tmp_path / "t.parquet", tmp_path, 9, ("text",))
     assert labels == {"1"}
@@ -152,11 +202,21 @@ def test_one_cell_costs_its_row_of_parquet(tmp_path):
     assert bad == [("b", "the text holds a NUL; take it out"), ("d", "the text is empty")]
 
 
-@pytest.mark.parametrize(("name", "column"), [
-    ("id", pa.array([b"a"])), ("id", pa.array([["a"]])), ("text", pa.array([b"a"]).dictionary_encode()),
-    ("text", pa.array([["a"]])), ("text", pa.array([{"a": 1}])), ("image", pa.array([{"a": 1}])),
-    ("image", pa.array([["a.png"]])), ("labels", pa.array([[b"a"]])), ("labels", pa.array([{"a": 1}])),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        ("id", pa.array([b"a"])),
+        ("id", pa.array([["a"]])),
+        ("text", pa.array([b"a"]).dictionary_encode()),
+        ("text", pa.array([["a"]])),
+        ("text", pa.array([{"a": 1}])),
+        ("image", pa.array([{"a": 1}])),
+        ("image", pa.array([["a.png"]])),
+        ("labels", pa.array([[b"a"]])),
+        ("labels", pa.array([{"a": 1}])),
+    ],
+    ids=str,
+)
 def test_a_column_of_another_type_is_refused_with_its_type(tmp_path, name, column):
     columns = {"id": ["a"], "text": ["x"], "image": ["a.png"], "labels": ["y"], name: column}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
@@ -166,13 +226,28 @@ def test_a_column_of_another_type_is_refused_with_its_type(tmp_path, name, colum
 
 def test_links_in_tar_files_are_followed_and_hidden_files_left_out(tmp_path):
     link, symbolic = tarfile.LNKTYPE, tarfile.SYMTYPE
-    members = {"a.png": b"A", "b.png": (link, "a.png"), "c.png": (symbolic, "a.png"), "d.png": (symbolic, "none"),
-               "e": (tarfile.DIRTYPE, ""), "f.png": (tarfile.CHRTYPE, ""), "g.png": (symbolic, "g.png")}  # fmt: skip
+    members = {
+        "a.png": b"A",
+        "b.png": (link, "a.png"),
+        "c.png": (symbolic, "a.png"),
+        "d.png": (symbolic, "none"),
+        "e": (tarfile.DIRTYPE, ""),
+        "f.png": (tarfile.CHRTYPE, ""),
+        "g.png": (symbolic, "g.png"),
+    }
     write_members(tmp_path / "x.tar", members)
     ((records, bad),) = read(tmp_path / "x.tar", tmp_path, modalities=("image",))
     assert (records.ids, records.items["image"]) == (("a", "b", "c"), [b"A"] * 3)
     assert [name for name, _ in bad] == ["d", "g"]
-    names = ("./._0.png", "./0.png", ".DS_Store", "__MACOSX/._0.png", "a/.b/1.png", "a/2.png", 200 * "n" + "é.png")
+    names = (
+        "./._0.png",
+        "./0.png",
+        ".DS_Store",
+        "__MACOSX/._0.png",
+        "a/.b/1.png",
+        "a/2.png",
+        200 * "n" + "é.png",
+    )
     write_members(tmp_path / "x.tar", dict.fromkeys(names, b"A"))
     ((records, bad),) = read(tmp_path / "x.tar", tmp_path, modalities=("image",))
     assert (records.ids, bad) == (("0", "a/2", 200 * "n" + "é"), [])
@@ -187,18 +262,31 @@ def test_a_name_with_dots_and_a_compressed_tar_file_are_named(tmp_path):
     ((_, bad),) = read(tmp_path / "x.tar", tmp_path, modalities=("image",))
     assert bad[0][1].startswith("no image (a name ends at its first dot: IMG_2020.01.02.png is ")
     (tmp_path / "z.tar").write_bytes(gzip.compress((tmp_path / "x.tar").read_bytes()))
-    check_refusal("not a readable tar file, perhaps truncated or compressed", modalities, str(tmp_path / "z.tar"))
+    check_refusal(
+        "not a readable tar file, perhaps truncated or compressed",
+        modalities,
+        str(tmp_path / "z.tar"),
+    )
 
 
 @pytest.mark.parametrize("folder", ["shards [2019]", "why?", "{a,b}", "a*b"])
 def test_only_the_star_is_special_in_a_pattern(tmp_path, folder):
-    for name in (f"{folder}/a.tar", f"{folder}/.b.tar", f"{folder}/deep/c.tar", "shards 2/a.tar", "whyy/a.tar"):
+    for name in (
+        f"{folder}/a.tar",
+        f"{folder}/.b.tar",
+        f"{folder}/deep/c.tar",
+        "shards 2/a.tar",
+        "whyy/a.tar",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
     patterns = {"*.tar": ["a.tar"], "**/*.tar": ["a.tar", "deep/c.tar"], "d*/c.tar": ["deep/c.tar"]}
     for root in (str(tmp_path), in_memory(tmp_path)):
         for pattern, expected in patterns.items():
-            files = [file.address.partition(f"/{folder}/")[2] for file in list_files(f"{root}/{folder}/{pattern}")]
+            files = [
+                file.address.partition(f"/{folder}/")[2]
+                for file in list_files(f"{root}/{folder}/{pattern}")
+            ]
             assert files == expected
 
 
@@ -206,11 +294,18 @@ def test_webdataset_shards_are_read_item_by_item(tmp_path):
     items = picture_items(write_pictures(tmp_path / "in", 6))
     items["item001"].pop("txt")
     items["item002"]["json"] = b"{"
-    items["item003"] = {"png": items["item003"]["png"], "json": b'{"caption": "a caption"}', "cls": b"7"}
+    items["item003"] = {
+        "png": items["item003"]["png"],
+        "json": b'{"caption": "a caption"}',
+        "cls": b"7",
+    }
     tars = tmp_path / "tars"
     write_tar(tars / "1.tar", dict(list(items.items())[4:]))
     write_tar(tars / "0.tar", dict(list(items.items())[:4]))
-    planned = [(Path(shard.file).name, shard.items, labels) for shard, labels in shards_of(tars, tmp_path, 1)]
+    planned = [
+        (Path(shard.file).name, shard.items, labels)
+        for shard, labels in shards_of(tars, tmp_path, 1)
+    ]
     assert planned == [("0.tar", 4, {"red", "green", "7"}), ("1.tar", 2, {"green", "blue"})]
     (first, bad), (second, _) = read(tars, tmp_path)
     assert (first.ids, labels_of(first)) == (("item000", "item003"), [{"red"}, {"7"}])
@@ -226,7 +321,9 @@ def test_an_address_is_read_as_its_files_would_be(tmp_path):
     write_tar(tmp_path / "tars" / "0.tar", picture_items(write_pictures(tmp_path / "in", 5)))
     write_feature_parquet(tmp_path / "tables" / "f.parquet")
     for folder in ("tars", "tables"):
-        both = (read(address, tmp_path) for address in (tmp_path / folder, in_memory(tmp_path / folder)))
+        both = (
+            read(address, tmp_path) for address in (tmp_path / folder, in_memory(tmp_path / folder))
+        )
         for (here, bad), (there, bad_there) in zip(*both, strict=True):
             assert (here.content_hash(), bad) == (there.content_hash(), bad_there)
             np.testing.assert_equal(here.items, there.items)
@@ -237,7 +334,9 @@ def test_what_is_no_input_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     write_feature_parquet(tmp_path / "mixed" / "a.parquet")
     (tmp_path / "mixed" / "b.png").write_bytes(b"x")
-    whole = write_tar(tmp_path / "whole.tar", {"a": {"png": b"x" * 20_000}, "b": {"png": b"x" * 20_000}}).read_bytes()
+    whole = write_tar(
+        tmp_path / "whole.tar", {"a": {"png": b"x" * 20_000}, "b": {"png": b"x" * 20_000}}
+    ).read_bytes()
     (tmp_path / "cut.tar").write_bytes(whole[:25_000])
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "mixed" / "a.parquet").read_bytes()[:-30])
     pq.write_table(pa.table({"id": ["a"], "picture": ["p"]}), tmp_path / "other.parquet")
@@ -267,6 +366,10 @@ def test_a_disk_that_fails_ends_the_job_but_a_missing_image_does_not(tmp_path, m
     (TimeoutError("no answer"), JobError,
      r"memory://none/a\.jpg: the server failed \(no answer\); run the command again"),
 ])  # fmt: skip
-def test_an_object_store_that_refuses_or_fails_ends_the_job_and_makes_no_item_bad(monkeypatch, failure, kind, says):
-    monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "cat_file", Mock(side_effect=failure))
+def test_an_object_store_that_refuses_or_fails_ends_the_job_and_makes_no_item_bad(
+    monkeypatch, failure, kind, says
+):
+    monkeypatch.setattr(
+        fsspec.get_filesystem_class("memory"), "cat_file", Mock(side_effect=failure)
+    )
     check_refusal(says, _fetch, ["memory://none/a.jpg"], error=kind)

@@ -45,10 +45,14 @@ def test_arrays_become_records(tmp_path):
     records = load_features(path)
     assert (records.ids, records.items["text"].dtype) == (("x", "y", "z"), np.float32)
     assert (records.labels.dtype, records.label_names) == (bool, ("label 0", "label 1"))
-    assert list(load_features(write(tmp_path / "g.npz", label_names=np.array(["a", "b"]))).items) == ["image"]
+    assert list(
+        load_features(write(tmp_path / "g.npz", label_names=np.array(["a", "b"]))).items
+    ) == ["image"]
 
 
-@pytest.mark.parametrize(("scale", "zero"), [(0.5, 3), (np.array([1, 2, 3, 4.0]), np.array([0, 1, 0, 1]))])
+@pytest.mark.parametrize(
+    ("scale", "zero"), [(0.5, 3), (np.array([1, 2, 3, 4.0]), np.array([0, 1, 0, 1]))]
+)
 def test_quantised_features_get_their_real_values(tmp_path, scale, zero):
     records = load_features(write(tmp_path / "f.npz", image_scale=scale, image_zero=zero))
     np.testing.assert_allclose(records.items["image"], (IMAGE.astype(float) - zero) * scale)
@@ -62,7 +66,10 @@ def test_features_of_any_numeric_type_become_float32(tmp_path, dtype):
 
 
 def test_captions_and_pictures_are_shown_and_not_learned_from(tmp_path):
-    strings = {"captions": np.array(["one", "two", "three"]), "pictures": np.array(["a.jpg", "b/b.jpg", "/c.jpg"])}
+    strings = {
+        "captions": np.array(["one", "two", "three"]),
+        "pictures": np.array(["a.jpg", "b/b.jpg", "/c.jpg"]),
+    }
     image = IMAGE.astype(float)
     image[1] = np.nan
     records = load_features(write(tmp_path / "f.npz", image=image, **strings), skip_bad=True)
@@ -71,14 +78,18 @@ def test_captions_and_pictures_are_shown_and_not_learned_from(tmp_path):
     assert (records.display_values("text"), records.display_values("image")) == shown
     codes = encode_records(MODELS["features"].create(records, 8, hidden=[4]), records)
     assert (codes.texts, codes.images) == shown
-    plain = load_features(write(tmp_path / "f.npz", captions=np.ones((3, 7))))  # someone's features, not ours to show
+    plain = load_features(
+        write(tmp_path / "f.npz", captions=np.ones((3, 7)))
+    )  # someone's features, not ours to show
     assert (plain.display_values("text"), plain.display_values("image")) == (None, None)
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 1), (1, 3)])
 @pytest.mark.parametrize("number", [int, float])
 def test_one_dimension_of_labels_are_class_numbers(tmp_path, shape, number):
-    records = load_features(write(tmp_path / "f.npz", labels=np.array([7, -1, 7], number).reshape(shape)))
+    records = load_features(
+        write(tmp_path / "f.npz", labels=np.array([7, -1, 7], number).reshape(shape))
+    )
     assert records.label_names == ("label -1", "label 7")
     check_records(records, [[0, 1], [1, 0], [0, 1]])
 
@@ -86,34 +97,61 @@ def test_one_dimension_of_labels_are_class_numbers(tmp_path, shape, number):
 UNCLEAR = ": rows cannot be told from columns"
 
 
-@pytest.mark.parametrize(("arrays", "says"), [
-    ({"labels": LABELS[:2]}, ": image is (3, 4) int8, expected (2, d) numbers with d ≥ 1"),
-    ({"labels": LABELS * 2}, ": labels[0, 0] is 2, expected 0 or 1"),
-    ({"labels": LABELS[:0]}, ": labels are (0, 2), expected (n, c) with at least one row"),
-    ({"labels": np.array(["a", "b", "a"])}, ": labels are <U1, expected numbers"),
-    ({"labels": np.array([1, np.nan, 2])}, ": labels[1] is nan, expected the number of a class"),
-    ({"image": np.array([[1.0, 2], [3, np.inf], [np.nan, 4]])},
-     ", row 1 (id 1): image features are not finite; mend such rows, 2 in all, or leave them out with --skip-bad"),
-    ({"image": np.array([[1], [1e300], [2]])},  # too large for float32
-     ", row 1 (id 1): image features are not finite; mend such rows, 1 in all, or leave them out with --skip-bad"),
-    ({"text": np.ones((2, 2))}, ": text is (2, 2) float64, expected (3, d) numbers with d ≥ 1"),
-    ({"id": np.array(["a", "b", "a"])}, ": several rows have the id 'a'"),
-    ({"id": np.array(["a"])}, ": id has 1 entries, labels have 3 rows"),
-    ({"id": np.array([0.5, 1, 2])}, ": id[0] is 0.5, expected a text or an integer"),
-    ({"id": np.array([b"a", b"\xff", b"c"])}, ": id is not UTF-8 text"),
-    ({"image_scale": np.ones(3)}, ": image_scale is (3,) float64, expected 1 or 4 numbers"),
-    ({"image_zero": np.array("a")}, ": image_zero is () <U1, expected 1 or 4 numbers"),
-    ({"captions": np.array(["a"])}, ": captions has 1 entries, expected 3, one a row"),
-    ({"label_names": np.array(["a"])}, ": 1 label_names, but labels have 2 columns"),
-    ({"label_names": np.array("")},
-     ": label_names is an object or a structure; in MATLAB, save cellstr(label_names)"),
-    ({"label_names": np.array(["a", "a"])}, ": several label_names are 'a'"),
-    ({"image": np.ones((2, 3))}, f"{UNCLEAR} (image (2, 3), labels (3, 2)); save every array with a row an item"),
-    ({"image": np.ones((3, 3)), "text": np.ones((5, 3)), "labels": None},
-     f"{UNCLEAR} (image (3, 3), text (5, 3)); save every array with a row an item"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"labels": LABELS[:2]}, ": image is (3, 4) int8, expected (2, d) numbers with d ≥ 1"),
+        ({"labels": LABELS * 2}, ": labels[0, 0] is 2, expected 0 or 1"),
+        ({"labels": LABELS[:0]}, ": labels are (0, 2), expected (n, c) with at least one row"),
+        ({"labels": np.array(["a", "b", "a"])}, ": labels are <U1, expected numbers"),
+        (
+            {"labels": np.array([1, np.nan, 2])},
+            ": labels[1] is nan, expected the number of a class",
+        ),
+        (
+            {"image": np.array([[1.0, 2], [3, np.inf], [np.nan, 4]])},
+            (
+                ", row 1 (id 1): image features are not finite; mend such rows, 2 in all, or leave "
+                "them out "
+                "with --skip-bad"
+            ),
+        ),
+        (
+            {"image": np.array([[1], [1e300], [2]])},  # too large for float32
+            (
+                ", row 1 (id 1): image features are not finite; mend such rows, 1 in all, or leave "
+                "them out "
+                "with --skip-bad"
+            ),
+        ),
+        ({"text": np.ones((2, 2))}, ": text is (2, 2) float64, expected (3, d) numbers with d ≥ 1"),
+        ({"id": np.array(["a", "b", "a"])}, ": several rows have the id 'a'"),
+        ({"id": np.array(["a"])}, ": id has 1 entries, labels have 3 rows"),
+        ({"id": np.array([0.5, 1, 2])}, ": id[0] is 0.5, expected a text or an integer"),
+        ({"id": np.array([b"a", b"\xff", b"c"])}, ": id is not UTF-8 text"),
+        ({"image_scale": np.ones(3)}, ": image_scale is (3,) float64, expected 1 or 4 numbers"),
+        ({"image_zero": np.array("a")}, ": image_zero is () <U1, expected 1 or 4 numbers"),
+        ({"captions": np.array(["a"])}, ": captions has 1 entries, expected 3, one a row"),
+        ({"label_names": np.array(["a"])}, ": 1 label_names, but labels have 2 columns"),
+        (
+            {"label_names": np.array("")},
+            ": label_names is an object or a structure; in MATLAB, save cellstr(label_names)",
+        ),
+        ({"label_names": np.array(["a", "a"])}, ": several label_names are 'a'"),
+        (
+            {"image": np.ones((2, 3))},
+            f"{UNCLEAR} (image (2, 3), labels (3, 2)); save every array with a row an item",
+        ),
+        (
+            {"image": np.ones((3, 3)), "text": np.ones((5, 3)), "labels": None},
+            f"{UNCLEAR} (image (3, 3), text (5, 3)); save every array with a row an item",
+        ),
+    ],
+)
 def test_arrays_that_do_not_fit_are_named(tmp_path, arrays, says):
-    assert refusal(load_features, write(tmp_path / "f.npz", **arrays)) == f"{tmp_path / 'f.npz'}{says}"
+    assert (
+        refusal(load_features, write(tmp_path / "f.npz", **arrays)) == f"{tmp_path / 'f.npz'}{says}"
+    )
 
 
 def test_rows_that_are_not_finite_can_be_left_out(tmp_path):
@@ -121,7 +159,11 @@ def test_rows_that_are_not_finite_can_be_left_out(tmp_path):
     image[1, 2] = np.inf
     path = write(tmp_path / "f.npz", image=image, text=np.array([[1.0], [np.nan], [2]]))
     records = load_features(path, skip_bad=True)
-    assert (records.ids, records.removed, records.found) == (("0", "2"), {"features not finite": 1}, 3)
+    assert (records.ids, records.removed, records.found) == (
+        ("0", "2"),
+        {"features not finite": 1},
+        3,
+    )
     assert records.problems == (f"{path}, row 1 (id 1): image and text features are not finite",)
     write(path, image=image[[1, 1, 1]])
     problem = f"{path}, row 2 (id 2): image features are not finite"
@@ -131,13 +173,19 @@ def test_rows_that_are_not_finite_can_be_left_out(tmp_path):
 
 WHOLE = {"IAll": IMAGE.astype(np.float64), "YAll": np.eye(3), "LAll": LABELS.astype(np.uint8)}
 PARTED = {
-    "I_tr": WHOLE["IAll"][:2], "I_te": WHOLE["IAll"][2:], "T_tr": np.eye(3)[:2], "T_te": np.eye(3)[2:],
-    "L_tr": LABELS[:2].astype(float), "L_te": LABELS[2:].astype(float),
-}  # fmt: skip
+    "I_tr": WHOLE["IAll"][:2],
+    "I_te": WHOLE["IAll"][2:],
+    "T_tr": np.eye(3)[:2],
+    "T_te": np.eye(3)[2:],
+    "L_tr": LABELS[:2].astype(float),
+    "L_te": LABELS[2:].astype(float),
+}
 
 
 def write_as(path, arrays):
-    """The arrays in each format; v7.3 as MATLAB writes it: HDF5 behind a header of 512 bytes, transposed."""
+    """The arrays in each format; v7.3 as MATLAB writes it: HDF5 behind a header of 512 bytes,
+    transposed.
+    """
     by_matlab = path.name.endswith(".v73.mat")
     if by_matlab or path.suffix == ".h5":
         with h5py.File(path, "w", userblock_size=512 * by_matlab) as file:
@@ -161,15 +209,26 @@ def test_the_fields_files_are_read_in_every_format_and_truncated_ones_are_named(
     check_records(parted, LABELS, image=IMAGE)
     check_records(load_features(write_as(path, WHOLE)), LABELS, image=IMAGE, text=np.eye(3))
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    assert refusal(load_features, path).startswith(f"{path}: not a readable {path.suffix} file, perhaps truncated")
+    assert refusal(load_features, path).startswith(
+        f"{path}: not a readable {path.suffix} file, perhaps truncated"
+    )
 
 
 def test_names_are_texts_in_every_format(tmp_path):
     arrays = {"image": np.eye(3), "labels": LABELS}
-    np.savez(tmp_path / "f.npz", **arrays, id=np.array([b"a", b"b", "é".encode()]), label_names=np.array(["x", "yy"]))
-    write_as(tmp_path / "f.h5", {**arrays, "id": ["a", "b", "é"], "label_names": np.array([b"x", b"yy"])})
+    np.savez(
+        tmp_path / "f.npz",
+        **arrays,
+        id=np.array([b"a", b"b", "é".encode()]),
+        label_names=np.array(["x", "yy"]),
+    )
+    write_as(
+        tmp_path / "f.h5", {**arrays, "id": ["a", "b", "é"], "label_names": np.array([b"x", b"yy"])}
+    )
     cells = np.array(["a", "b", "é"], dtype=object)
-    savemat(tmp_path / "f.mat", {**arrays, "id": cells, "label_names": ["x", "yy"]})  # cells, and padded characters
+    savemat(
+        tmp_path / "f.mat", {**arrays, "id": cells, "label_names": ["x", "yy"]}
+    )  # cells, and padded characters
     for name in ("f.npz", "f.h5", "f.mat"):
         records = load_features(tmp_path / name)
         assert (records.ids, records.label_names) == (("a", "b", "é"), ("x", "yy"))
@@ -178,7 +237,9 @@ def test_names_are_texts_in_every_format(tmp_path):
 def test_arrays_can_be_named_and_missing_files_and_arrays_are(tmp_path):
     path = tmp_path / "f.npz"
     assert refusal(load_features, path) == f"{path}: no such file"
-    known = "image or text (or IAll, TAll; I_tr, T_tr …), and labels (or LAll; L_tr …) if there are any"
+    known = (
+        "image or text (or IAll, TAll; I_tr, T_tr …), and labels (or LAll; L_tr …) if there are any"
+    )
     for arrays, names in (({"labels": LABELS}, "labels"), ({}, "none")):
         np.savez(path, **arrays)
         assert refusal(load_features, path) == f"{path}: needs the arrays {known}; it has {names}"
@@ -187,7 +248,9 @@ def test_arrays_can_be_named_and_missing_files_and_arrays_are(tmp_path):
     says = r"has no array 'vgg' \(image\); it has resnet, truth"
     check_refusal(says, load_features, path, image_array="vgg", labels_array="truth")
     change(write_parts(path, tr=TRAIN, te=QUERY), vgg=IMAGES)
-    assert "comes in parts (L_tr …), but one array is named" in refusal(load_features, path, image_array="vgg")
+    assert "comes in parts (L_tr …), but one array is named" in refusal(
+        load_features, path, image_array="vgg"
+    )
 
 
 @pytest.mark.parametrize(("arrays", "turned"), [
@@ -213,7 +276,14 @@ TRAIN, DATABASE, QUERY = range(5), range(5, 9), range(9, 12)
 def write_parts(path, **parts):
     """The rows of each part under its ending."""
     whole = {"I": IMAGES, "T": TEXTS, "L": SETS}
-    np.savez(path, **{f"{name}_{part}": whole[name][list(rows)] for part, rows in parts.items() for name in whole})
+    np.savez(
+        path,
+        **{
+            f"{name}_{part}": whole[name][list(rows)]
+            for part, rows in parts.items()
+            for name in whole
+        },
+    )
     return path
 
 
@@ -226,10 +296,16 @@ def change(path, **arrays):
 @given(st.permutations(range(9)), st.integers(1, 9))
 def test_training_rows_that_the_database_repeats_are_read_once(tmp_path, database, n_train):
     train = sorted(database)[:n_train]
-    path = change(write_parts(tmp_path / "f.npz", tr=train, db=database, te=QUERY), L_tr=SETS[train].astype(np.float32))
+    path = change(
+        write_parts(tmp_path / "f.npz", tr=train, db=database, te=QUERY),
+        L_tr=SETS[train].astype(np.float32),
+    )
     records = load_features(path)
     assert len(records) == 12
-    rows, places = [records.ids.index(f"train{i}") for i in range(n_train)], records.items["image"][:, 0] // 2
+    rows, places = (
+        [records.ids.index(f"train{i}") for i in range(n_train)],
+        records.items["image"][:, 0] // 2,
+    )
     assert places[rows].tolist() == train
     splits = draw_splits(records, method="given")
     assert (sorted(places[splits.retrieval]), sorted(places[splits.train])) == ([*range(9)], train)
@@ -246,7 +322,11 @@ def test_given_splits_are_those_of_the_file_and_need_parts_and_no_sizes(tmp_path
     splits = draw_splits(records, validation_queries=1, method="given")
     assert set(splits.retrieval) == set(range(12)) - set(splits.query)
     validation = [*splits.validation_query, *splits.validation_retrieval]
-    for part, rows, n in (("query", splits.query, 3), ("train", splits.train, 5), ("database", validation, 4)):
+    for part, rows, n in (
+        ("query", splits.query, 3),
+        ("train", splits.train, 5),
+        ("database", validation, 4),
+    ):
         assert sorted(records.ids[row] for row in rows) == [f"{part}{i}" for i in range(n)]
     assert len(splits.validation_query) == 1
     order = np.arange(12)[::-1]
@@ -256,12 +336,21 @@ def test_given_splits_are_those_of_the_file_and_need_parts_and_no_sizes(tmp_path
     records = load_features(write_parts(tmp_path / "f.npz", tr=TRAIN, te=QUERY))
     says = "given takes queries and train from the file; leave both settings out"
     check_refusal(says, draw_splits, records, queries=2, method="given")
-    for others in (load_features(write_parts(tmp_path / "g.npz", tr=TRAIN)), records.take(range(5, 8))):
-        check_refusal("given needs a features file with the parts I_te", draw_splits, others, method="given")
+    for others in (
+        load_features(write_parts(tmp_path / "g.npz", tr=TRAIN)),
+        records.take(range(5, 8)),
+    ):
+        check_refusal(
+            "given needs a features file with the parts I_te", draw_splits, others, method="given"
+        )
 
 
-@pytest.mark.parametrize(("asked", "sizes"), [(None, (16, 2, 2)), (0, (20, 0, 0)), (3, (14, 3, 3)), (9, (2, 9, 9))])
-def test_without_a_database_beside_them_training_rows_are_held_out_for_validation(tmp_path, asked, sizes):
+@pytest.mark.parametrize(
+    ("asked", "sizes"), [(None, (16, 2, 2)), (0, (20, 0, 0)), (3, (14, 3, 3)), (9, (2, 9, 9))]
+)
+def test_without_a_database_beside_them_training_rows_are_held_out_for_validation(
+    tmp_path, asked, sizes
+):
     ids = [f"train{row}" for row in range(20)] + [f"query{row}" for row in range(5)]
     np.savez(tmp_path / "f.npz", image=np.arange(50.0).reshape(25, 2), id=np.array(ids))
     records = load_features(tmp_path / "f.npz")
@@ -269,14 +358,25 @@ def test_without_a_database_beside_them_training_rows_are_held_out_for_validatio
     parts = (splits.train, splits.validation_query, splits.validation_retrieval)
     assert tuple(map(len, parts)) == sizes
     assert sorted(np.concatenate(parts)) == splits.retrieval.tolist() == list(range(20))
-    check_refusal("but 20 training rows allow 0 … 9", draw_splits, records, validation_queries=10, method="given")
+    check_refusal(
+        "but 20 training rows allow 0 … 9",
+        draw_splits,
+        records,
+        validation_queries=10,
+        method="given",
+    )
 
 
 def write_wikipedia(root, **files):
-    """The collection as published: features by part, and a line for each text, its image and its class."""
+    """The collection as published: features by part, and a line for each text, its image and its
+    class.
+    """
     features = {"I_tr": IMAGES[:3], "I_te": IMAGES[3:5], "T_tr": TEXTS[:3], "T_te": TEXTS[3:5]}
     savemat(root / "raw_features.mat", features)
-    lists = {"trainset": "t-1\ti1\t3\nt-2\ti1\t1\nu-1\ti2\t3\n", "testset": "t-3\ti3\t2\nv-1\ti4\t3\n"}
+    lists = {
+        "trainset": "t-1\ti1\t3\nt-2\ti1\t1\nu-1\ti2\t3\n",
+        "testset": "t-3\ti3\t2\nv-1\ti4\t3\n",
+    }
     for name, text in (lists | files).items():
         (root / f"{name}_txt_img_cat.list").write_text(text)
     (root / "categories.list").write_text("art\nbiology\ngeography")
@@ -290,17 +390,28 @@ def test_wikipedia_is_read_as_published(tmp_path):
     check_records(records, np.eye(3)[[2, 0, 2, 1, 2]], image=IMAGES[:5], text=TEXTS[:5])
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    ("a\tb\t1\n", ": has 1 lines, but I_te in raw_features.mat has 2 rows"),
-    ("a\tb\t1\nc\td\t4\n", ", line 2: ends in '4', expected the number of a class in categories.list, 1 to 3"),
-    ("a\tb\tart\n\n", ", line 1: ends in 'art', expected the number of a class in categories.list, 1 to 3"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a\tb\t1\n", ": has 1 lines, but I_te in raw_features.mat has 2 rows"),
+        (
+            "a\tb\t1\nc\td\t4\n",
+            ", line 2: ends in '4', expected the number of a class in categories.list, 1 to 3",
+        ),
+        (
+            "a\tb\tart\n\n",
+            ", line 1: ends in 'art', expected the number of a class in categories.list, 1 to 3",
+        ),
+    ],
+)
 def test_lists_of_wikipedia_that_do_not_fit_are_named(tmp_path, text, says):
     write_wikipedia(tmp_path, testset=text)
     path = tmp_path / "testset_txt_img_cat.list"
     assert refusal(load_wikipedia, tmp_path) == f"{path}{says}"
     path.unlink()
-    assert refusal(load_wikipedia, tmp_path) == f"{path}: cannot be read (No such file or directory)"
+    assert (
+        refusal(load_wikipedia, tmp_path) == f"{path}: cannot be read (No such file or directory)"
+    )
 
 
 @pytest.mark.parametrize(("arrays", "says"), [
@@ -336,7 +447,9 @@ def test_features_are_labels_times_a_matrix_plus_noise(tmp_path):
     labels = np.random.default_rng(0).random((300, 5)) < 0.3
     path = tmp_path / "labels.npz"
     np.savez(path, labels=labels, label_names=np.array(list("abcde")))
-    records = load_simulated(path, rows=200, width=16, image_noise=0.5, text_noise=0.0, simulation_seed=3)
+    records = load_simulated(
+        path, rows=200, width=16, image_noise=0.5, text_noise=0.0, simulation_seed=3
+    )
     rows = np.array([int(name) for name in records.ids])
     np.testing.assert_array_equal(records.labels, labels[rows])
     assert records.labels.any(axis=1).all()
@@ -344,9 +457,14 @@ def test_features_are_labels_times_a_matrix_plus_noise(tmp_path):
     for modality, noise in (("image", 0.5), ("text", 0.0)):
         random = generator(3, "simulated features", modality)
         matrix, spread = random.standard_normal((5, 16)), random.standard_normal((200, 16))
-        expected = [sum(matrix[j] for j in range(5) if row[j]) / 5**0.5 + np.zeros(16) for row in records.labels]
+        expected = [
+            sum(matrix[j] for j in range(5) if row[j]) / 5**0.5 + np.zeros(16)
+            for row in records.labels
+        ]
         np.testing.assert_allclose(records.items[modality], expected + noise * spread, atol=1e-5)
-    check_refusal(r"data\.rows is 14000, but .*labels\.npz has \d+ rows with a label", load_simulated, path)
+    check_refusal(
+        r"data\.rows is 14000, but .*labels\.npz has \d+ rows with a label", load_simulated, path
+    )
     np.savez(path, image=np.zeros((3, 2)))
     check_refusal("has no array 'labels'; it has image", load_simulated, path, rows=1)
 
@@ -354,7 +472,11 @@ def test_features_are_labels_times_a_matrix_plus_noise(tmp_path):
 def write_dcmh(folder, **changed):
     """The three files of DCMH's toolbox: names of pictures, tags and labels, an array a file."""
     cells = np.array([[f"im{row}.jpg"] for row in (1, 2, 3)], dtype=object)
-    arrays = {"imgList": {"FAll": cells}, "tagList": {"YAll": np.eye(3, 4)}, "labelList": {"LAll": LABELS}}
+    arrays = {
+        "imgList": {"FAll": cells},
+        "tagList": {"YAll": np.eye(3, 4)},
+        "labelList": {"LAll": LABELS},
+    }
     for name, content in (arrays | changed).items():
         if content:
             savemat(folder / f"{name}.mat", content)
@@ -365,20 +487,41 @@ def test_an_array_a_file_is_one_set_and_names_of_pictures_are_no_features(tmp_pa
     records = load_features(write_dcmh(tmp_path))
     assert list(records.items) == ["text"]
     check_records(records, LABELS, text=np.eye(3, 4))
-    assert records.display_values("image") == tuple(str(tmp_path / f"im{row}.jpg") for row in (1, 2, 3))
+    assert records.display_values("image") == tuple(
+        str(tmp_path / f"im{row}.jpg") for row in (1, 2, 3)
+    )
     np.save(tmp_path / "image.npy", IMAGE)
-    for labels, expected in ((csc_matrix(LABELS), LABELS), ([[3], [7], [5]], [[1, 0, 0], [0, 0, 1], [0, 1, 0]])):
-        write_dcmh(tmp_path, tagList={"tagList": csc_matrix(np.eye(3, 4))}, labelList={"labelList": labels})
+    for labels, expected in (
+        (csc_matrix(LABELS), LABELS),
+        ([[3], [7], [5]], [[1, 0, 0], [0, 0, 1], [0, 1, 0]]),
+    ):
+        write_dcmh(
+            tmp_path, tagList={"tagList": csc_matrix(np.eye(3, 4))}, labelList={"labelList": labels}
+        )
         check_records(load_features(tmp_path), expected, text=np.eye(3, 4), image=IMAGE)
 
 
-@pytest.mark.parametrize(("changed", "says"), [
-    ({"labelList": {"LAll": LABELS[:2]}}, "the files differ in their number of rows (YAll (3, 4), LAll (2, 2))"),
-    ({"imgList": {"FAll": np.array([["a"]], dtype=object)}}, "FAll has 1 entries, expected 3, one a row"),
-    ({"more": {"YAll": np.eye(3)}}, "more.mat and tagList.mat both hold YAll; take one of them away"),
-    (dict.fromkeys(("imgList", "tagList", "labelList")),
-     "is a folder without files that end in .npy, .npz, .mat, .h5, .hdf5"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        (
+            {"labelList": {"LAll": LABELS[:2]}},
+            "the files differ in their number of rows (YAll (3, 4), LAll (2, 2))",
+        ),
+        (
+            {"imgList": {"FAll": np.array([["a"]], dtype=object)}},
+            "FAll has 1 entries, expected 3, one a row",
+        ),
+        (
+            {"more": {"YAll": np.eye(3)}},
+            "more.mat and tagList.mat both hold YAll; take one of them away",
+        ),
+        (
+            dict.fromkeys(("imgList", "tagList", "labelList")),
+            "is a folder without files that end in .npy, .npz, .mat, .h5, .hdf5",
+        ),
+    ],
+)
 def test_files_of_a_folder_that_do_not_fit_are_named(tmp_path, changed, says):
     assert refusal(load_features, write_dcmh(tmp_path, **changed)) == f"{tmp_path}: {says}"
 
@@ -386,7 +529,12 @@ def test_files_of_a_folder_that_do_not_fit_are_named(tmp_path, changed, says):
 def sparse_parts(matrix=WORDS, prefix="", **changed):
     """The arrays of a sparse matrix, by rows."""
     rows = csr_array(matrix)
-    parts = {"indptr": rows.indptr, "indices": rows.indices, "shape": rows.shape, "data": rows.data} | changed
+    parts = {
+        "indptr": rows.indptr,
+        "indices": rows.indices,
+        "shape": rows.shape,
+        "data": rows.data,
+    } | changed
     return {f"{prefix}{part}": values for part, values in parts.items() if values is not None}
 
 
@@ -397,9 +545,15 @@ def test_what_scipy_saves_is_a_sparse_text(tmp_path, form):
     assert {name: type(values) for name, values in items.items()} == {"text": SparseRows}
     np.testing.assert_array_equal(items["text"], WORDS, strict=True)
     save_npz(tmp_path / "f.npz", csr_array(WORDS).tocoo())
-    check_refusal("needs the arrays .*; it has .*col, data, format, row, shape", load_features, tmp_path / "f.npz")
+    check_refusal(
+        "needs the arrays .*; it has .*col, data, format, row, shape",
+        load_features,
+        tmp_path / "f.npz",
+    )
     save_npz(tmp_path / "f.npz", csr_array(WORDS).tobsr((1, 2)))
-    check_refusal("indptr is not that of a sparse matrix by rows", load_features, tmp_path / "f.npz")
+    check_refusal(
+        "indptr is not that of a sparse matrix by rows", load_features, tmp_path / "f.npz"
+    )
 
 
 def test_sparse_arrays_of_either_modality_are_joined_and_labels_may_be_packed(tmp_path):
@@ -413,7 +567,9 @@ def test_sparse_arrays_of_either_modality_are_joined_and_labels_may_be_packed(tm
     check_records(joined, image=np.vstack([WORDS, WORDS]))
     assert describe(records)["words_per_text"] == {}
     np.savez(tmp_path / "f.npz", **arrays, labels=np.full((3, 2), 255, np.uint8), label_names=names)
-    check_refusal("packed bits, and some lie beyond the 11 label_names", load_features, tmp_path / "f.npz")
+    check_refusal(
+        "packed bits, and some lie beyond the 11 label_names", load_features, tmp_path / "f.npz"
+    )
     np.savez(tmp_path / "f.npz", **sparse_parts(WORDS.T, "text_"), image=IMAGE, labels=LABELS)
     check_records(load_features(tmp_path / "f.npz"), text=WORDS)
 
@@ -439,7 +595,9 @@ def test_a_model_of_sparse_features_is_that_of_dense_ones(tmp_path, model):
     dense[:, 0], labels = 0.1, draws.random((200, 3)) < 0.4
     for name, arrays in {"sparse": sparse_parts(dense), "dense": {"text": dense}}.items():
         np.savez(path := tmp_path / f"{name}.npz", **arrays, labels=labels)
-        run = train(feature_config(tmp_path / f"{name}.json", path, epochs=2), model, out=tmp_path / name)
+        run = train(
+            feature_config(tmp_path / f"{name}.json", path, epochs=2), model, out=tmp_path / name
+        )
         codes = encode_records(run.load_model(), load_features(path)).codes["text"]
         results.append((run.validation, codes.tolist()))
     assert results[0] == results[1]

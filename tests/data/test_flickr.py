@@ -21,8 +21,15 @@ def nuswide(tmp_path):
 
 def check_counts(records, tree):
     """Compare the rows with those found by hand; return the labels of each."""
-    assert (records.ids, records.items["text"], records.removed) == (tree.USABLE, tree.TEXTS, tree.REMOVED)
-    return [{name for name, has in zip(records.label_names, row, strict=True) if has} for row in records.labels]
+    assert (records.ids, records.items["text"], records.removed) == (
+        tree.USABLE,
+        tree.TEXTS,
+        tree.REMOVED,
+    )
+    return [
+        {name for name, has in zip(records.label_names, row, strict=True) if has}
+        for row in records.labels
+    ]
 
 
 def test_a_tree_with_odd_cases_gives_the_counts_done_by_hand(root):
@@ -38,7 +45,9 @@ def test_a_tree_with_odd_cases_gives_the_counts_done_by_hand(root):
 def test_labels_and_the_filter_of_top_tags_can_be_chosen(root):
     records = load_mirflickr(root, min_tag_count=2, label_names=["sky", "night"])
     assert (records.ids, records.label_names) == (("im1", "im6", "im10"), ("sky", "night"))
-    check_refusal("unknown label 'skye'; did you mean 'sky'", load_mirflickr, root, label_names=["skye"])
+    check_refusal(
+        "unknown label 'skye'; did you mean 'sky'", load_mirflickr, root, label_names=["skye"]
+    )
     records = load_mirflickr(root, top_tags=1)
     assert records.ids == ("im1", "im2", "im5", "im9")
     assert records.removed["none of the 1 most frequent tags"] == 3
@@ -53,9 +62,14 @@ def test_a_bad_line_is_named_and_can_be_skipped_and_a_missing_picture_is_listed(
     assert message.startswith(f"{path}, line 2: 'x7' is not the number of a picture")
     records = load_mirflickr(root, min_tag_count=2, skip_bad=True)
     assert records.found == 9
-    assert any("1 tag files have no picture, the first is tags3.txt" in line for line in records.problems)
+    assert any(
+        "1 tag files have no picture, the first is tags3.txt" in line for line in records.problems
+    )
     said = [line.split(", ")[1] for line in records.problems if "sea.txt" in line]
-    assert said == ["line 2: 'x7' is not the number of a picture", "line 3: picture 99 is not there"]
+    assert said == [
+        "line 2: 'x7' is not the number of a picture",
+        "line 3: picture 99 is not there",
+    ]
 
 
 def test_what_is_missing_is_named(root, tmp_path_factory):
@@ -64,7 +78,12 @@ def test_what_is_missing_is_named(root, tmp_path_factory):
     (root / "mirflickr" / "meta" / "tags" / "tags5.txt").unlink()
     check_refusal(r"tags5.txt: no such tag file", load_mirflickr, root)
     assert "im5" not in load_mirflickr(root, min_tag_count=2, skip_bad=True).ids
-    check_refusal(r"meta/tags_raw: no such folder; unpack mirflickr25k\.zip", load_mirflickr, root, raw_tags=True)
+    check_refusal(
+        r"meta/tags_raw: no such folder; unpack mirflickr25k\.zip",
+        load_mirflickr,
+        root,
+        raw_tags=True,
+    )
     check_refusal("no label files", load_mirflickr, root, annotations=empty)
 
 
@@ -77,7 +96,11 @@ def nest_with_leftovers_of_a_mac(root):
     (root / "__MACOSX" / "mirflickr" / "im1.jpg").write_bytes(b"")
     for folder in ("mirflickr", "mirflickr/meta/tags", ANNOTATIONS):
         (root / folder / ".DS_Store").write_bytes(b"\0")
-    for name in ("mirflickr/._im1.jpg", "mirflickr/meta/tags/._tags1.txt", f"{ANNOTATIONS}/._sea.txt"):
+    for name in (
+        "mirflickr/._im1.jpg",
+        "mirflickr/meta/tags/._tags1.txt",
+        f"{ANNOTATIONS}/._sea.txt",
+    ):
         (root / name).write_bytes(b"\xff")
     (root / "downloads").mkdir()
     (root / "mirflickr").rename(root / "downloads" / "mirflickr")
@@ -96,19 +119,26 @@ def write_in_other_capitals(root):
     labels.rename(root / "Annotations")
 
 
-@pytest.mark.parametrize("change", [remove_relevant_labels, nest_with_leftovers_of_a_mac, write_in_other_capitals])
+@pytest.mark.parametrize(
+    "change", [remove_relevant_labels, nest_with_leftovers_of_a_mac, write_in_other_capitals]
+)
 def test_a_tree_as_others_unpack_it_is_the_same(root, change):
     change(root)
     records = load_mirflickr(root, min_tag_count=2)
     check_counts(records, mirflickr_tree)
-    assert (records.label_names, len(records.problems)) == (("night", "plant_life", "sea", "sky"), 1)
+    assert (records.label_names, len(records.problems)) == (
+        ("night", "plant_life", "sea", "sky"),
+        1,
+    )
 
 
 def test_tags_of_numbers_are_no_labels_and_relevant_labels_are_not_enough(root):
     (root / "mirflickr" / "meta" / "tags" / "tags1.txt").write_text("2007\n")
     for name in mirflickr_tree.LABELS:
         (root / ANNOTATIONS / f"{name}.txt").unlink()
-    check_refusal(r"has only \*_r1\.txt files, of relevant labels; add .*sky\.txt", load_mirflickr, root)
+    check_refusal(
+        r"has only \*_r1\.txt files, of relevant labels; add .*sky\.txt", load_mirflickr, root
+    )
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
@@ -116,7 +146,10 @@ def test_a_tree_with_an_id_twice_gives_the_counts_done_by_hand(tmp_path, encodin
     records = load_nuswide(nuswide_tree.write_tree(tmp_path, encoding=encoding), n_labels=3)
     assert check_counts(records, nuswide_tree) == nuswide_tree.LABEL_SETS
     assert (records.found, records.label_names) == (6, ("animal", "person", "sky"))
-    line = "id 702409954 occurs 2 times in the image list: its rows stay on one side of query and retrieval"
+    line = (
+        "id 702409954 occurs 2 times in the image list: its rows stay on one side of query and "
+        "retrieval"
+    )
     assert records.problems == (line,)
 
 

@@ -12,14 +12,18 @@ from refusals import check_refusal
 
 
 def records(ids: list[str]) -> Records:
-    return Records(tuple(ids), {"text": tuple("t" for _ in ids)}, np.ones((len(ids), 1), bool), ("x",))
+    return Records(
+        tuple(ids), {"text": tuple("t" for _ in ids)}, np.ones((len(ids), 1), bool), ("x",)
+    )
 
 
 def numbered(n: int) -> Records:
     return records([f"im{i}" for i in range(n)])
 
 
-ROWS_AN_ID = st.lists(st.integers(1, 6), min_size=2, max_size=30) | st.integers(2, 60).map(lambda n: [1] * n)
+ROWS_AN_ID = st.lists(st.integers(1, 6), min_size=2, max_size=30) | st.integers(2, 60).map(
+    lambda n: [1] * n
+)
 
 
 def long_tail(n: int, seed: int) -> np.ndarray:
@@ -49,7 +53,9 @@ def test_ids_of_any_number_of_rows_are_drawn_whole(rows_an_id, seed, data):
     left -= len(drawn.train)
     assert abs(len(drawn.validation_query) - min(asked_for_validation, left)) < most
     again = draw_splits(items.take(order), queries, train, asked_for_validation, seed, method)
-    assert [{ids[order[row]] for row in rows} for rows in vars(again).values()] == list(parts.values())
+    assert [{ids[order[row]] for row in rows} for rows in vars(again).values()] == list(
+        parts.values()
+    )
 
 
 def test_default_sizes_are_those_of_the_docstring():
@@ -66,7 +72,9 @@ def test_default_sizes_are_those_of_the_docstring():
 @given(st.lists(st.integers(1, 4), min_size=12, max_size=40), st.integers(0, 10**6))
 def test_the_rest_is_trained_on(rows_an_id, seed):
     ids = [f"im{number}" for number, size in enumerate(rows_an_id) for _ in range(size)]
-    q, r, t, vq, vr = (len(part) for part in vars(draw_splits(records(ids), 4, "rest", 4, seed=seed)).values())
+    q, r, t, vq, vr = (
+        len(part) for part in vars(draw_splits(records(ids), 4, "rest", 4, seed=seed)).values()
+    )
     assert q + r == len(ids)
     assert t + vq + vr == r
     assert max(vq - 4, 0) + vr <= 1 + 3 + 4  # a row, and what whole ids cannot make
@@ -88,16 +96,35 @@ def test_splits_come_back_and_are_bound_to_their_data(tmp_path):
 
 
 def test_splits_that_cannot_be_drawn_or_read_are_refused(tmp_path):
-    check_refusal("queries: 20 asked for, but there are 20 usable rows", draw_splits, numbered(20), 20)
+    check_refusal(
+        "queries: 20 asked for, but there are 20 usable rows", draw_splits, numbered(20), 20
+    )
     check_refusal("queries: 0 asked for", draw_splits, numbered(20), 0)
-    check_refusal("train: 16 asked for, but 15 rows are left after 5 queries", draw_splits, numbered(20), 5, 16)
-    check_refusal("validation_queries: 5 asked for, but 5 rows are left", draw_splits, numbered(20), 5, 10, 5)
+    check_refusal(
+        "train: 16 asked for, but 15 rows are left after 5 queries",
+        draw_splits,
+        numbered(20),
+        5,
+        16,
+    )
+    check_refusal(
+        "validation_queries: 5 asked for, but 5 rows are left", draw_splits, numbered(20), 5, 10, 5
+    )
     check_refusal("1 usable rows: at least 2 are needed", draw_splits, records(list("a")))
     says = "per_class needs queries and train, as numbers a label"
     check_refusal(says, draw_splits, records(list("abcd")), method="per_class")
     check_refusal(says, draw_splits, numbered(9), -1, 2, method="per_class")
-    check_refusal("per_class: 9 queries a label are all 9 rows", draw_splits, numbered(9), 9, 2, method="per_class")
-    check_refusal("stratified needs unique ids", draw_splits, records(list("aabb")), method="stratified")
+    check_refusal(
+        "per_class: 9 queries a label are all 9 rows",
+        draw_splits,
+        numbered(9),
+        9,
+        2,
+        method="per_class",
+    )
+    check_refusal(
+        "stratified needs unique ids", draw_splits, records(list("aabb")), method="stratified"
+    )
     check_refusal("no such splits file", Splits.load, tmp_path / "splits.json", records(list("ab")))
     check_refusal("all 3 usable rows have the same id", draw_splits, records(["a", "a", "a"]), 1, 1)
 
@@ -115,12 +142,17 @@ def test_a_stratified_sample_keeps_label_shares_better_than_a_random_one():
 
 def test_classes_are_shared_out_and_the_only_row_of_one_is_in_one_partition():
     classes = np.repeat([0, 1, 2, 3, 4], [10, 10, 10, 10, 1])
-    data = replace(numbered(41), labels=classes[:, None] == np.arange(5), label_names=tuple("abcde"))
+    data = replace(
+        numbered(41), labels=classes[:, None] == np.arange(5), label_names=tuple("abcde")
+    )
     for method, sizes in {"stratified": (8, 16), "per_class": (2, 4)}.items():
         splits = draw_splits(data, *sizes, method=method)
         counts = [data.labels[rows].sum(axis=0)[:4] for rows in (splits.query, splits.train)]
         assert np.abs(np.array(counts) - [[2], [4]]).max() <= (method == "stratified")
-        assert sum(4 in classes[rows] for name, rows in vars(splits).items() if name != "retrieval") == 1
+        assert (
+            sum(4 in classes[rows] for name, rows in vars(splits).items() if name != "retrieval")
+            == 1
+        )
 
 
 def test_splits_can_be_drawn_by_a_number_a_label():

@@ -48,7 +48,9 @@ def test_hashtags_are_what_people_write():
     assert any(tag.startswith("beautiful") and len(tag) > 9 for tag in tags)  # run together
     words = {word for synonyms in synthetic._WORDS.values() for word in synonyms.split()}
     letters = {"".join(sorted(word)) for word in words}
-    assert sum(tag not in words and "".join(sorted(tag)) in letters for tag in tags) > 5  # letters swapped
+    assert (
+        sum(tag not in words and "".join(sorted(tag)) in letters for tag in tags) > 5
+    )  # letters swapped
 
 
 def test_each_picture_is_a_function_of_its_seed_and_number(tmp_path, root):
@@ -71,7 +73,9 @@ def test_an_interrupted_call_goes_on_where_it_was(tmp_path):
     synthetic.synthesize(tmp_path / "b", 12)
     for path in (tmp_path / "b").rglob("*.*"):
         if path.is_file():
-            assert (tmp_path / "a" / path.relative_to(tmp_path / "b")).read_bytes() == path.read_bytes()
+            assert (
+                tmp_path / "a" / path.relative_to(tmp_path / "b")
+            ).read_bytes() == path.read_bytes()
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path, root):
@@ -83,17 +87,27 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path, root):
 
 
 def test_pictures_and_words_tell_of_labels_without_giving_them_away(root):
-    """Mean colours of a 4 × 4 grid, and single words, say more than chance about labels, and less than all."""
+    """Mean colours of a 4 × 4 grid, and single words, say more than chance about labels, and less
+    than all.
+    """
     records = synthetic.load_synthetic(root, N)
     assert records.found == N
     assert 0.75 * N < len(records) < 0.96 * N
     assert {"no tag", "no tag that occurs 2 times"} <= set(records.removed)
     assert records.problems == ()
-    assert load_mirflickr(root, min_tag_count=2, raw_tags=True).content_hash() == records.content_hash()
-    colors = np.array([np.asarray(Image.open(p).resize((4, 4))).ravel() for p in records.items["image"]], dtype=float)
+    assert (
+        load_mirflickr(root, min_tag_count=2, raw_tags=True).content_hash()
+        == records.content_hash()
+    )
+    colors = np.array(
+        [np.asarray(Image.open(p).resize((4, 4))).ravel() for p in records.items["image"]],
+        dtype=float,
+    )
     related = (records.labels.astype(int) @ records.labels.T) > 0
     np.fill_diagonal(related, False)
-    distances = np.linalg.norm(colors[:, None] - colors[None], axis=2) + np.diag(np.full(len(colors), np.inf))
+    distances = np.linalg.norm(colors[:, None] - colors[None], axis=2) + np.diag(
+        np.full(len(colors), np.inf)
+    )
     nearest = related[np.arange(len(colors)), distances.argmin(axis=1)].mean()
     assert related.mean() + 0.1 < nearest < 0.98
     words = [set(text.lower().split()) for text in records.items["text"]]

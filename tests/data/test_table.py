@@ -40,7 +40,9 @@ def write(root, rows, ending="csv"):
             writer.writeheader()
             writer.writerows(rows)
     elif ending == "jsonl":
-        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+        path.write_text(
+            "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
+        )
     else:
         pq.write_table(pa.Table.from_pylist(rows), path)
     return path
@@ -49,11 +51,22 @@ def write(root, rows, ending="csv"):
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_every_format_gives_the_same_records_and_those_of_other_columns(root, ending):
     records = load_table(write(root, ROWS, ending))
-    assert (records.ids, records.items["text"]) == (("a", "b", "c"), tuple(row["text"] for row in ROWS))
+    assert (records.ids, records.items["text"]) == (
+        ("a", "b", "c"),
+        tuple(row["text"] for row in ROWS),
+    )
     assert records.items["image"] == tuple(root / row["image"] for row in ROWS)
     assert (records.removed, records.problems, records.found) == ({}, (), 3)
-    rows = [{"key": row["id"], "words": row["text"], "dog": "dog" in row["labels"], "cat": 0} for row in ROWS]
-    records = load_table(write(root, rows, ending), id_column="key", text_column="words", label_columns=["dog", "cat"])
+    rows = [
+        {"key": row["id"], "words": row["text"], "dog": "dog" in row["labels"], "cat": 0}
+        for row in ROWS
+    ]
+    records = load_table(
+        write(root, rows, ending),
+        id_column="key",
+        text_column="words",
+        label_columns=["dog", "cat"],
+    )
     assert (list(records.items), records.label_names) == (["text"], ("dog", "cat"))
     assert records.labels.tolist() == [[True, False], [False, False], [False, False]]
 
@@ -61,10 +74,16 @@ def test_every_format_gives_the_same_records_and_those_of_other_columns(root, en
 def test_pictures_alone_texts_alone_and_no_labels(root):
     path = write(root, [{"id": row["id"], "image": row["image"]} for row in ROWS])
     for records in (load_table(path), load_table(path, label_columns=[])):
-        assert (list(records.items), records.labels.shape, records.label_names) == (["image"], (3, 0), ())
+        assert (list(records.items), records.labels.shape, records.label_names) == (
+            ["image"],
+            (3, 0),
+            (),
+        )
     says = f"{path}: has no column 'tags', its columns are 'id', 'image'"
     assert refusal(load_table, path, labels_column="tags") == says
-    path = write(root, [{"id": row["id"], "text": row["text"], "labels": row["labels"]} for row in ROWS])
+    path = write(
+        root, [{"id": row["id"], "text": row["text"], "labels": row["labels"]} for row in ROWS]
+    )
     assert list(load_table(path).items) == ["text"]
 
 
@@ -72,10 +91,15 @@ def test_pictures_may_lie_below_another_root_or_be_left_unread(root):
     (root / "tables").mkdir()
     path = write(root / "tables", ROWS)  # none of its pictures is here
     assert load_table(path, root).items["image"][0] == root / "a.jpg"
-    assert refusal(load_table, path) == f"{path}, line 2 (id a): no such picture {root / 'tables' / 'a.jpg'}{LEAVE_OUT}"
+    assert (
+        refusal(load_table, path)
+        == f"{path}, line 2 (id a): no such picture {root / 'tables' / 'a.jpg'}{LEAVE_OUT}"
+    )
     records = load_table(path, image_column=None)
     assert (list(records.items), records.problems, len(records)) == (["text"], (), 3)
-    assert "has no column 'image' or 'text'" in refusal(load_table, path, image_column=None, text_column=None)
+    assert "has no column 'image' or 'text'" in refusal(
+        load_table, path, image_column=None, text_column=None
+    )
 
 
 @pytest.mark.parametrize("name", ["sub\\a.jpg", "sub/a.JPG", "sub\\a.Jpg"])
@@ -89,7 +113,9 @@ def test_image_names_of_other_systems_are_found(tmp_path, name):
 
 def test_a_byte_order_mark_windows_lines_and_quoted_newlines_are_read(tmp_path):
     path = tmp_path / "items.csv"
-    path.write_bytes('\ufeffid,text,labels\r\n1,"héllo ""you""\r\nthere",x\r\n\r\n1,again,x\r\n'.encode())
+    path.write_bytes(
+        '\ufeffid,text,labels\r\n1,"héllo ""you""\r\nthere",x\r\n\r\n1,again,x\r\n'.encode()
+    )
     records = load_table(path, skip_bad=True)
     wide = tmp_path / "wide.csv"
     wide.write_bytes(path.read_bytes().decode("utf-8-sig").encode("utf-16"))
@@ -98,21 +124,35 @@ def test_a_byte_order_mark_windows_lines_and_quoted_newlines_are_read(tmp_path):
     assert records.problems == (f"{path}, line 5 (id 1): the id '1' is already that of line 2",)
 
 
-TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1).filter(lambda text: text.strip())
+TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1).filter(
+    lambda text: text.strip()
+)
 LABEL = st.text("abcdé 🙂", min_size=1, max_size=4).map(str.strip).filter(bool)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.lists(st.tuples(TEXT, TEXT, st.sets(LABEL, max_size=3)), min_size=1, max_size=5, unique_by=lambda row: row[0]),
+    st.lists(
+        st.tuples(TEXT, TEXT, st.sets(LABEL, max_size=3)),
+        min_size=1,
+        max_size=5,
+        unique_by=lambda row: row[0],
+    ),
     st.sampled_from(ENDINGS),
 )
 def test_any_table_comes_through(tmp_path, rows, ending):
-    path = write(tmp_path, [{"id": i, "text": text, "labels": ";".join(labels)} for i, text, labels in rows], ending)
+    path = write(
+        tmp_path,
+        [{"id": i, "text": text, "labels": ";".join(labels)} for i, text, labels in rows],
+        ending,
+    )
     records = load_table(path)
     assert records.ids == tuple(i for i, _, _ in rows)
     assert records.items["text"] == tuple(text for _, text, _ in rows)
-    read = [{name for name, on in zip(records.label_names, row, strict=True) if on} for row in records.labels]
+    read = [
+        {name for name, on in zip(records.label_names, row, strict=True) if on}
+        for row in records.labels
+    ]
     assert read == [labels for _, _, labels in rows]
 
 
@@ -120,21 +160,51 @@ TABLE = "id,image,text,labels\na,a.jpg,A dog,dog\n{}\nc,c.jpg,nothing,\n"
 LINES = '{{"id": "a", "text": "A dog", "labels": "dog"}}\n{}\n{{"id": "c", "text": "nothing"}}\n'
 
 
-@pytest.mark.parametrize(("reason", "content", "row", "says"), [
-    ("duplicate id", TABLE, "a,c.jpg,words,dog", "line 3 (id a): the id 'a' is already that of line 2"),
-    ("no id", TABLE, " ,c.jpg,words,dog", "line 3: has no id"),
-    ("empty text", TABLE, "d,c.jpg, ,dog", "line 3 (id d): the column 'text' is empty"),
-    ("missing picture", TABLE, "d,,words,dog", "line 3 (id d): the column 'image' is empty"),
-    ("unreadable picture", TABLE, "d,empty.jpg,words,dog", "line 3 (id d): empty picture {root}/empty.jpg"),
-    ("wrong number of cells", TABLE, "d,c.jpg,words", "line 3: has 3 cells, but the header has 4"),
-    ("not JSON", LINES, '{"id": oops}',
-     "line 2: is not JSON that can be read (Expecting value: line 1 column 8 (char 7))"),
-    ("not JSON", LINES, "[1]", "line 2: is not a JSON object {{…}}"),
-    ("not a text", LINES, '{"id": "\\ud83d\\ude42", "text": "\\ud83d", "labels": "dog"}',
-     "line 2 (id 🙂): the column 'text' is not UTF-8 text"),
-    ("not a text", LINES, '{"id": "d", "text": ["b"], "labels": "dog"}',
-     "line 2 (id d): the column 'text' holds a list, expected a text"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("reason", "content", "row", "says"),
+    [
+        (
+            "duplicate id",
+            TABLE,
+            "a,c.jpg,words,dog",
+            "line 3 (id a): the id 'a' is already that of line 2",
+        ),
+        ("no id", TABLE, " ,c.jpg,words,dog", "line 3: has no id"),
+        ("empty text", TABLE, "d,c.jpg, ,dog", "line 3 (id d): the column 'text' is empty"),
+        ("missing picture", TABLE, "d,,words,dog", "line 3 (id d): the column 'image' is empty"),
+        (
+            "unreadable picture",
+            TABLE,
+            "d,empty.jpg,words,dog",
+            "line 3 (id d): empty picture {root}/empty.jpg",
+        ),
+        (
+            "wrong number of cells",
+            TABLE,
+            "d,c.jpg,words",
+            "line 3: has 3 cells, but the header has 4",
+        ),
+        (
+            "not JSON",
+            LINES,
+            '{"id": oops}',
+            "line 2: is not JSON that can be read (Expecting value: line 1 column 8 (char 7))",
+        ),
+        ("not JSON", LINES, "[1]", "line 2: is not a JSON object {{…}}"),
+        (
+            "not a text",
+            LINES,
+            '{"id": "\\ud83d\\ude42", "text": "\\ud83d", "labels": "dog"}',
+            "line 2 (id 🙂): the column 'text' is not UTF-8 text",
+        ),
+        (
+            "not a text",
+            LINES,
+            '{"id": "d", "text": ["b"], "labels": "dog"}',
+            "line 2 (id d): the column 'text' holds a list, expected a text",
+        ),
+    ],
+)
 def test_a_bad_row_is_named_and_can_be_left_out(root, reason, content, row, says):
     (root / "empty.jpg").write_bytes(b"")
     path = root / f"items.{'csv' if content == TABLE else 'jsonl'}"
@@ -160,23 +230,32 @@ def test_nan_is_no_label_and_a_class_is_a_whole_number(tmp_path, ending, labels)
         pq.write_table(pa.table(columns), path)
     else:
         rows = zip(*columns.values(), strict=True)
-        path.write_text("".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows))
+        path.write_text(
+            "".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows)
+        )
     records = load_table(path)
     assert (records.ids, records.label_names) == (("1", "2", "3", "4"), ("1", "2"))
     assert records.labels.tolist() == [[True, False], [False, False], [False, True], [False, False]]
 
 
-@pytest.mark.parametrize(("column", "cell", "says"), [
-    ("id", pa.array([b"a"]), "'id' holds bytes, expected a text"),
-    ("text", pa.array([b"a"]), "'text' holds bytes, expected a text"),
-    ("text", pa.array([{"a": 1}]), "'text' holds an object, expected a text"),
-    ("text", pa.array(["a\0b"]), "'text' holds a NUL; take it out"),
-    ("labels", pa.array([[b"a"]]), "'labels' holds bytes, expected a text"),
-    ("labels", pa.array([[["a"]]]), "'labels' holds a list, expected a text"),
-    ("image", pa.array([b"\x89PNG"]), "'image' holds the picture itself, expected a path"),
-    ("image", pa.array([{"bytes": b"\x89PNG", "path": "a.jpg"}]), "'image' holds the picture itself"),
-    ("image", pa.array([{"a": 1}]), "'image' holds an object"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("column", "cell", "says"),
+    [
+        ("id", pa.array([b"a"]), "'id' holds bytes, expected a text"),
+        ("text", pa.array([b"a"]), "'text' holds bytes, expected a text"),
+        ("text", pa.array([{"a": 1}]), "'text' holds an object, expected a text"),
+        ("text", pa.array(["a\0b"]), "'text' holds a NUL; take it out"),
+        ("labels", pa.array([[b"a"]]), "'labels' holds bytes, expected a text"),
+        ("labels", pa.array([[["a"]]]), "'labels' holds a list, expected a text"),
+        ("image", pa.array([b"\x89PNG"]), "'image' holds the picture itself, expected a path"),
+        (
+            "image",
+            pa.array([{"bytes": b"\x89PNG", "path": "a.jpg"}]),
+            "'image' holds the picture itself",
+        ),
+        ("image", pa.array([{"a": 1}]), "'image' holds an object"),
+    ],
+)
 def test_a_cell_of_another_type_is_named(root, column, cell, says):
     columns = {"id": ["a"], "text": ["x"], "image": ["a.jpg"], "labels": ["dog"], column: cell}
     pq.write_table(pa.table(columns), root / "t.parquet")
@@ -200,27 +279,67 @@ def test_a_label_column_holds_0_or_1(tmp_path, value):
 QUOTES = "a quotation mark is not closed or not doubled"
 
 
-@pytest.mark.parametrize(("name", "content", "says"), [
-    ("x.csv", b"id,text,labels\n", ": the table has no rows"),
-    ("x.csv", b"", ": the table has no rows"),
-    ("x.csv", b"id,txet,labels\n1,a,b\n",
-     ": has no column 'image' or 'text', but 'id', 'txet', 'labels'; set image_column or text_column"),
-    ("x.csv", b"idd,text,labels\n1,a,b\n",
-     ": has no column 'id', its columns are 'idd', 'text', 'labels'"),
-    ("x.csv", b"id,text,Label\n1,a,b\n",
-     ": has no column 'labels', but 'label'; name it in labels_column, or say label_columns=[]"),
-    ("x.csv", b"id,text,labels,text\n1,a,b,c\n", ": has 2 columns 'text'; rename or remove all but one"),
-    ("x.csv", b'id,text,labels\n1,a,b\n2,"a,b\n3,a,b\n', f", line 3: {QUOTES} (unexpected end of data); mend it"),
-    ("x.tsv", b'id\ttext\tlabels\n1\t"a" b\tc\n', f", line 2: {QUOTES} ('\t' expected after '\"'); mend it"),
-    ("x.csv", b"id;text;labels\n1;a;b\n", ": its cells are separated by ';'; save it with ','"),
-    ("x.tsv", b"id,text\n1,a\n", ": its cells are separated by ','; save it with '\\t'"),
-    ("x.csv", b"id,text,labels\n1,\xff\xfe,b\n", ", line 2: not UTF-8 text; save the file as UTF-8"),
-    ("x.jsonl", b"\n[1]\n[2]\n", ", line 2: is not a JSON object {…}; no row can be read"),
-    ("x.jsonl", b'{"id": "\xe9"}\n', ", line 1: not UTF-8 text; save the file as UTF-8"),
-    ("x.txt", b"id,text\n1,a\n",
-     ": a table ends in .csv, .tsv, .jsonl, .parquet; rename it if its cells are separated by commas or tabs, "
-     "or it has one JSON object a line"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("x.csv", b"id,text,labels\n", ": the table has no rows"),
+        ("x.csv", b"", ": the table has no rows"),
+        (
+            "x.csv",
+            b"id,txet,labels\n1,a,b\n",
+            (
+                ": has no column 'image' or 'text', but 'id', 'txet', 'labels'; set image_column "
+                "or "
+                "text_column"
+            ),
+        ),
+        (
+            "x.csv",
+            b"idd,text,labels\n1,a,b\n",
+            ": has no column 'id', its columns are 'idd', 'text', 'labels'",
+        ),
+        (
+            "x.csv",
+            b"id,text,Label\n1,a,b\n",
+            (
+                ": has no column 'labels', but 'label'; name it in labels_column, or say "
+                "label_columns=[]"
+            ),
+        ),
+        (
+            "x.csv",
+            b"id,text,labels,text\n1,a,b,c\n",
+            ": has 2 columns 'text'; rename or remove all but one",
+        ),
+        (
+            "x.csv",
+            b'id,text,labels\n1,a,b\n2,"a,b\n3,a,b\n',
+            f", line 3: {QUOTES} (unexpected end of data); mend it",
+        ),
+        (
+            "x.tsv",
+            b'id\ttext\tlabels\n1\t"a" b\tc\n',
+            f", line 2: {QUOTES} ('\t' expected after '\"'); mend it",
+        ),
+        ("x.csv", b"id;text;labels\n1;a;b\n", ": its cells are separated by ';'; save it with ','"),
+        ("x.tsv", b"id,text\n1,a\n", ": its cells are separated by ','; save it with '\\t'"),
+        (
+            "x.csv",
+            b"id,text,labels\n1,\xff\xfe,b\n",
+            ", line 2: not UTF-8 text; save the file as UTF-8",
+        ),
+        ("x.jsonl", b"\n[1]\n[2]\n", ", line 2: is not a JSON object {…}; no row can be read"),
+        ("x.jsonl", b'{"id": "\xe9"}\n', ", line 1: not UTF-8 text; save the file as UTF-8"),
+        (
+            "x.txt",
+            b"id,text\n1,a\n",
+            ": a table ends in .csv, .tsv, .jsonl, .parquet; rename it if its cells are separated "
+            "by "
+            "commas or tabs, "
+            "or it has one JSON object a line",
+        ),
+    ],
+)
 def test_a_bad_file_is_named(tmp_path, name, content, says):
     path = tmp_path / name
     path.write_bytes(content)
@@ -230,18 +349,32 @@ def test_a_bad_file_is_named(tmp_path, name, content, says):
 def test_missing_files_tables_without_usable_rows_and_impossible_settings_are_named(root):
     assert refusal(load_table, root / "nothing.csv") == f"{root / 'nothing.csv'}: no such table"
     (root / "folder.csv").mkdir()
-    assert refusal(load_table, root / "folder.csv") == f"{root / 'folder.csv'}: is a folder, not a table"
+    assert (
+        refusal(load_table, root / "folder.csv")
+        == f"{root / 'folder.csv'}: is a folder, not a table"
+    )
     path = write(root, [{**ROWS[0], "text": ""}])
     problem = f"{path}, line 2 (id a): the column 'text' is empty"
-    says = f"{path}: no usable row is left of 1: {{'empty text': 1}}; the first problem is {problem}"
+    says = (
+        f"{path}: no usable row is left of 1: {{'empty text': 1}}; the first problem is {problem}"
+    )
     assert refusal(load_table, path, skip_bad=True) == says
     path = write(root, ROWS)
     columns = "its columns are 'id', 'image', 'text', 'labels'"
-    assert refusal(load_table, path, image_column="imgae") == f"{path}: has no column 'imgae', {columns}"
-    assert refusal(load_table, path, label_columns=["sea"]) == f"{path}: has no column 'sea', {columns}"
+    assert (
+        refusal(load_table, path, image_column="imgae")
+        == f"{path}: has no column 'imgae', {columns}"
+    )
+    assert (
+        refusal(load_table, path, label_columns=["sea"])
+        == f"{path}: has no column 'sea', {columns}"
+    )
     says = "label_separator: is empty; give the character between two labels"
     assert refusal(load_table, path, label_separator="") == says
-    assert refusal(load_table, path, label_columns=["a", "b", "a"]) == "label_columns: lists 'a' twice; remove one"
+    assert (
+        refusal(load_table, path, label_columns=["a", "b", "a"])
+        == "label_columns: lists 'a' twice; remove one"
+    )
 
 
 def test_damaged_parquet_files_are_refused_and_never_read_in_part(root):
@@ -249,14 +382,20 @@ def test_damaged_parquet_files_are_refused_and_never_read_in_part(root):
     whole = path.read_bytes()
     for length in range(0, len(whole), 97):
         path.write_bytes(whole[:length])
-        assert refusal(load_table, path).startswith(f"{path}: not a readable Parquet file, perhaps truncated (")
+        assert refusal(load_table, path).startswith(
+            f"{path}: not a readable Parquet file, perhaps truncated ("
+        )
     middle = len(whole) // 10  # inside the first column's page
     path.write_bytes(whole[:middle] + bytes(40) + whole[middle + 40 :])
-    assert refusal(load_table, path).startswith(f"{path}: not a readable Parquet file, perhaps truncated (")
+    assert refusal(load_table, path).startswith(
+        f"{path}: not a readable Parquet file, perhaps truncated ("
+    )
 
 
 def test_only_the_columns_asked_for_are_read_from_parquet(root):
-    """A table may carry embeddings of gigabytes beside its texts: a damaged page there does not matter."""
+    """A table may carry embeddings of gigabytes beside its texts: a damaged page there does not
+    matter.
+    """
     rows = [{**row, "zzz": "marker" * 50} for row in ROWS]
     path = root / "items.parquet"
     pq.write_table(pa.Table.from_pylist(rows), path, compression="none", use_dictionary=False)
@@ -271,10 +410,20 @@ def test_only_the_columns_asked_for_are_read_from_parquet(root):
 def test_zeros_are_values_and_a_missing_cell_is_no_label(tmp_path):
     rows = [{"id": 0, "text": 0, "labels": 0}, {"id": 1, "text": 1, "labels": [0, 1]}]
     records = load_table(write(tmp_path, rows, "jsonl"))
-    assert (records.ids, records.items["text"], records.label_names) == (("0", "1"), ("0", "1"), ("0", "1"))
+    assert (records.ids, records.items["text"], records.label_names) == (
+        ("0", "1"),
+        ("0", "1"),
+        ("0", "1"),
+    )
     assert records.labels.tolist() == [[True, False], [True, True]]
-    pq.write_table(pa.table({"id": ["a", "b"], "text": ["x", "y"], "dog": [1.0, float("nan")]}), tmp_path / "t.parquet")
-    assert load_table(tmp_path / "t.parquet", label_columns=["dog"]).labels.tolist() == [[True], [False]]
+    pq.write_table(
+        pa.table({"id": ["a", "b"], "text": ["x", "y"], "dog": [1.0, float("nan")]}),
+        tmp_path / "t.parquet",
+    )
+    assert load_table(tmp_path / "t.parquet", label_columns=["dog"]).labels.tolist() == [
+        [True],
+        [False],
+    ]
 
 
 SETS = [["ant"], ["ant", "bee"], ["bee"], ["cow"], ["cow", "ant"], ["elk"]]
@@ -285,13 +434,26 @@ def doubts(cells, separator=";"):
     return _label_doubts([split_labels(cell, separator) for cell in cells], separator, "t.csv")
 
 
-@pytest.mark.parametrize(("cell", "labels"), [
-    ("['ant', 'bee']", ["ant", "bee"]), ('["ant", "bee"]', ["ant", "bee"]), ("['ant' 'bee']", ["ant", "bee"]),
-    ("['ant'\n 'bee' ]", ["ant", "bee"]), ("('ant',)", ["ant"]), ("{'ant', 'bee'}", ["ant", "bee"]), ("[]", []),
-    ("[3, 12]", ["3", "12"]), ("['ant', nan, None]", ["ant"]), ('["caf\\u00e9", null]', [COMPOSED]),
-    ("""["d'or", 'a\\'b', "x;y"]""", ["d'or", "a'b", "x;y"]),
-    (" ant ;bee; ", ["ant", "bee"]), (APART, [COMPOSED]), ("[unsure]", ["[unsure]"]), ('["\\ud800"]', ['["\\ud800"]']),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cell", "labels"),
+    [
+        ("['ant', 'bee']", ["ant", "bee"]),
+        ('["ant", "bee"]', ["ant", "bee"]),
+        ("['ant' 'bee']", ["ant", "bee"]),
+        ("['ant'\n 'bee' ]", ["ant", "bee"]),
+        ("('ant',)", ["ant"]),
+        ("{'ant', 'bee'}", ["ant", "bee"]),
+        ("[]", []),
+        ("[3, 12]", ["3", "12"]),
+        ("['ant', nan, None]", ["ant"]),
+        ('["caf\\u00e9", null]', [COMPOSED]),
+        ("""["d'or", 'a\\'b', "x;y"]""", ["d'or", "a'b", "x;y"]),
+        (" ant ;bee; ", ["ant", "bee"]),
+        (APART, [COMPOSED]),
+        ("[unsure]", ["[unsure]"]),
+        ('["\\ud800"]', ['["\\ud800"]']),
+    ],
+)
 def test_lists_in_print_are_lists(cell, labels):
     assert split_labels(cell) == labels
     assert split_labels(cell, ",") == labels or "," not in cell or cell[0] not in "[({"
@@ -305,7 +467,10 @@ def test_a_separator_that_was_not_set_is_doubted(sign):
     assert json.loads(setting.replace("'", '"')) == (sign.strip() or sign)
     prefixes = [sign.join(["ant", "bee", "cow"][: n % 3 + 1]) for n in range(9)]
     assert len(doubts(prefixes)) == 1
-    assert len(doubts([sign.join(pair) for pair in (("ant", "bee"), ("bee", "cow"), ("cow", "ant"))])) == 1
+    assert (
+        len(doubts([sign.join(pair) for pair in (("ant", "bee"), ("bee", "cow"), ("cow", "ant"))]))
+        == 1
+    )
 
 
 def test_semicolons_and_lists_that_cannot_be_read_are_doubted():
@@ -317,33 +482,71 @@ def test_semicolons_and_lists_that_cannot_be_read_are_doubted():
     assert "in quotes" in doubts(["{'ant': 1}", "bee"])[0]
 
 
-@pytest.mark.parametrize("cells", [
-    ["0 1 0 1", "1 0 0 0"], ["[0, 1, 0]", "[1, 1, 0]"], ["[0. 1. 0.]", "[1. 0. 0.]"], ["0;1;0", "1;0;0"],
-    ["0,1,0", "1,0,0"], ["0101", "1000"], [[0, 1, 0], [1, 0, 0]],
-    *(["ant", word, "bee"] for word in ("nan", "None", "N/A", "null")),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["0 1 0 1", "1 0 0 0"],
+        ["[0, 1, 0]", "[1, 1, 0]"],
+        ["[0. 1. 0.]", "[1. 0. 0.]"],
+        ["0;1;0", "1;0;0"],
+        ["0,1,0", "1,0,0"],
+        ["0101", "1000"],
+        [[0, 1, 0], [1, 0, 0]],
+        *(["ant", word, "bee"] for word in ("nan", "None", "N/A", "null")),
+    ],
+    ids=str,
+)
 def test_vectors_of_zeros_and_ones_and_words_for_nothing_are_doubted(cells):
     (line,) = doubts(cells)
-    for says in (repr(cells[1]), "leave these cells empty") if "ant" in cells else ("label_columns",):
+    for says in (
+        (repr(cells[1]), "leave these cells empty") if "ant" in cells else ("label_columns",)
+    ):
         assert says in line
 
 
-@pytest.mark.parametrize("cells", [
-    ["new york, ny", "san diego, ca", "los angeles, ca", "san jose, ca", "portland, or", "portland, me", "portland"],
-    ["paris", "paris, texas", "paris, france", "london", "london, ontario", "london, england"],
-    ["stop sign", "traffic light", "hot dog", "dog", "teddy bear", "bear", "baseball bat", "baseball glove"],
-    [f"{a}, {b}" for a in ("smith", "jones", "lee") for b in ("anna", "john", "mary", "tom")],
-    [f"{a} {b}" for a in ("red", "blue", "old") for b in ("car", "bus", "tram", "bike")],
-    ["tench, Tinca tinca", "goldfish, Carassius auratus", "bird"], ["dog, cat"] * 5,
-    [f"{a}/{b}" for a in ("animal", "plant") for b in ("a", "b", "c")] + ["animal", "plant"],
-    ["0", "1"], ["1", "2", "10", "11"], [], [""],
-], ids=lambda cells: " ".join(cells)[:20])  # fmt: skip
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [
+            "new york, ny",
+            "san diego, ca",
+            "los angeles, ca",
+            "san jose, ca",
+            "portland, or",
+            "portland, me",
+            "portland",
+        ],
+        ["paris", "paris, texas", "paris, france", "london", "london, ontario", "london, england"],
+        [
+            "stop sign",
+            "traffic light",
+            "hot dog",
+            "dog",
+            "teddy bear",
+            "bear",
+            "baseball bat",
+            "baseball glove",
+        ],
+        [f"{a}, {b}" for a in ("smith", "jones", "lee") for b in ("anna", "john", "mary", "tom")],
+        [f"{a} {b}" for a in ("red", "blue", "old") for b in ("car", "bus", "tram", "bike")],
+        ["tench, Tinca tinca", "goldfish, Carassius auratus", "bird"],
+        ["dog, cat"] * 5,
+        [f"{a}/{b}" for a in ("animal", "plant") for b in ("a", "b", "c")] + ["animal", "plant"],
+        ["0", "1"],
+        ["1", "2", "10", "11"],
+        [],
+        [""],
+    ],
+    ids=lambda cells: " ".join(cells)[:20],
+)
 def test_honest_labels_are_not_doubted(cells):
     assert doubts(cells) == []
 
 
 def write_cells(root, cells):
-    return write(root, [{"id": n, "text": f"text {n}", "labels": cell} for n, cell in enumerate(cells)])
+    return write(
+        root, [{"id": n, "text": f"text {n}", "labels": cell} for n, cell in enumerate(cells)]
+    )
 
 
 def test_doubts_are_problems_of_the_collection(tmp_path):
@@ -355,7 +558,10 @@ def test_doubts_are_problems_of_the_collection(tmp_path):
     path = write_cells(tmp_path, ["ant\tbee", "bee"])
     assert load_table(path, label_separator="\\t").label_names == ("ant", "bee")
     path = write_cells(tmp_path, ["Stop sign", "stop  sign", "bee"])
-    says = "labels 'Stop sign' and 'stop  sign' differ in capitals or blanks only; write one label one way"
+    says = (
+        "labels 'Stop sign' and 'stop  sign' differ in capitals or blanks only; write one label "
+        "one way"
+    )
     assert describe(load_table(path))["problems"] == [says]
 
 
@@ -370,16 +576,27 @@ def test_two_normal_forms_are_one_label(tmp_path):
     cells = {"id": ["a", "b"], "text": ["x", "y"], "labels": [[COMPOSED], [APART]]}
     pq.write_table(pa.table(cells), tmp_path / "p.parquet")
     assert load_table(tmp_path / "p.parquet").label_names == (COMPOSED,)
-    np.savez(tmp_path / "f.npz", text=np.ones((2, 2)), labels=np.eye(2), label_names=np.array([COMPOSED, APART]))
+    np.savez(
+        tmp_path / "f.npz",
+        text=np.ones((2, 2)),
+        labels=np.eye(2),
+        label_names=np.array([COMPOSED, APART]),
+    )
     check_refusal("several label_names are", load_features, tmp_path / "f.npz")
     (tmp_path / "1.jpg").write_bytes(b"1")
-    coco = {"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": [{"image_id": 1, "category_id": 2}]}
+    coco = {
+        "images": [{"id": 1, "file_name": "1.jpg"}],
+        "annotations": [{"image_id": 1, "category_id": 2}],
+    }
     coco["categories"] = [{"id": 1, "name": COMPOSED}, {"id": 2, "name": f"{APART} "}]
     (tmp_path / "i.json").write_text(json.dumps(coco))
     assert load_coco(tmp_path / "i.json").label_names == (COMPOSED,)
 
 
-VALUES, TEXTS = [None, float("nan"), 1.0, 1.5, True, 2**70, 1e22], ["", "", "1", "1.5", "true", str(2**70), f"{10**22}"]
+VALUES, TEXTS = (
+    [None, float("nan"), 1.0, 1.5, True, 2**70, 1e22],
+    ["", "", "1", "1.5", "true", str(2**70), f"{10**22}"],
+)
 
 
 @pytest.mark.parametrize(("value", "expected"), list(zip(VALUES, TEXTS, strict=True)))

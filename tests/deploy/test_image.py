@@ -1,4 +1,6 @@
-"""The image of `channelhash serve`: its file is as docs/how-to/docker.md says; that beside Milvus too."""
+"""The image of `channelhash serve`: its file is as docs/how-to/docker.md says; that beside Milvus
+too.
+"""
 
 import json
 import os
@@ -26,9 +28,15 @@ FILE = ROOT / "deploy" / "docker" / "Dockerfile"
 
 def instructions() -> list[tuple[str, str]]:
     """The instructions of the file in order: name and words."""
-    lines = [line for line in FILE.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    lines = [
+        line
+        for line in FILE.read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#")
+    ]
     whole = re.sub(r"\\\n\s*", "", "\n".join(lines))
-    return [(name, words) for name, _, words in (line.partition(" ") for line in whole.splitlines())]
+    return [
+        (name, words) for name, _, words in (line.partition(" ") for line in whole.splitlines())
+    ]
 
 
 def last(name: str) -> str:
@@ -45,7 +53,9 @@ def test_the_image_is_pinned_small_and_without_rights():
     user = last("USER")
     assert int(user) > 0
     assert f"--uid {user}" in FILE.read_text()
-    assert [name for name, _ in final].index("USER") > max(i for i, (name, _) in enumerate(final) if name == "RUN")
+    assert [name for name, _ in final].index("USER") > max(
+        i for i, (name, _) in enumerate(final) if name == "RUN"
+    )
     assert last("STOPSIGNAL") == "SIGTERM"
     assert last("VOLUME") == "/stores"
 
@@ -62,16 +72,25 @@ def test_the_image_says_how_it_is_asked_and_started_without_a_shell():
 
 def test_what_is_copied_is_there_and_the_rest_is_not_sent():
     ignored = FILE.with_name("Dockerfile.dockerignore").read_text().split()
-    words = [word for name, text in instructions() if name == "COPY" and "--from" not in text for word in text.split()]
+    words = [
+        word
+        for name, text in instructions()
+        if name == "COPY" and "--from" not in text
+        for word in text.split()
+    ]
     sent = {word for word in words if (ROOT / word).exists() and word not in ("./", ".")}
     assert sent == {line[1:] for line in ignored if line.startswith("!")}
     assert ignored[0] == "*"
-    extras = next(text for name, text in instructions() if name == "ARG").partition("=")[2].split(",")
+    extras = (
+        next(text for name, text in instructions() if name == "ARG").partition("=")[2].split(",")
+    )
     assert all(f"\n{extra} = [" in (ROOT / "pyproject.toml").read_text() for extra in extras)
 
 
 def test_ci_builds_and_starts_it_on_a_read_only_root():
-    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8"))["jobs"]
+    jobs = yaml.safe_load(
+        (ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8")
+    )["jobs"]
     steps = "\n".join(step.get("run", "") for step in jobs["image"]["steps"])
     assert "docker build --file deploy/docker/Dockerfile" in steps
     assert "--read-only --tmpfs /tmp" in steps
@@ -83,23 +102,40 @@ def test_ci_builds_and_starts_it_on_a_read_only_root():
 
 @pytest.mark.skipif(os.name != "posix", reason="the image is one of Linux")
 def test_its_commands_serve_a_store_where_only_the_store_and_tmp_can_be_written(tmp_path):
-    """As the image does it, but for the port: a home that is not there, the source read-only, the cache under /tmp."""
+    """As the image does it, but for the port: a home that is not there, the source read-only, the
+    cache under /tmp.
+    """
     store = ch.open_store(tmp_path / "photos.store", 64)
     store.add(["a"], np.zeros((1, 8), np.uint8))
     store.close()
-    entry, (_, _, check) = json.loads(last("ENTRYPOINT")), json.loads(last("HEALTHCHECK").partition("CMD ")[2])
+    entry, (_, _, check) = (
+        json.loads(last("ENTRYPOINT")),
+        json.loads(last("HEALTHCHECK").partition("CMD ")[2]),
+    )
     variables = dict(word.split("=", 1) for word in shlex.split(last("ENV")))
-    environment = {name: os.environ[name] for name in ("PATH", "LANG", "NUMBA_CACHE_DIR") if name in os.environ} | {
+    environment = {
+        name: os.environ[name] for name in ("PATH", "LANG", "NUMBA_CACHE_DIR") if name in os.environ
+    } | {
         "HOME": "/nonexistent",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": os.pathsep.join(sys.path),
         "CHANNELHASH_CACHE": variables["CHANNELHASH_CACHE"].replace("/tmp", str(tmp_path / "tmp")),
     }
-    words = [sys.executable, "-m", "channelhash", entry[1], "--host=127.0.0.1", "--port=0", tmp_path / "photos.store"]
+    words = [
+        sys.executable,
+        "-m",
+        "channelhash",
+        entry[1],
+        "--host=127.0.0.1",
+        "--port=0",
+        tmp_path / "photos.store",
+    ]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(words, cwd="/", env=environment, **pipes)
     try:
-        address = next(match[0] for line in process.stdout if (match := re.search(r"http://[\d.:]+/", line)))
+        address = next(
+            match[0] for line in process.stdout if (match := re.search(r"http://[\d.:]+/", line))
+        )
         asked = check.replace("http://localhost:8080/", address)
         assert asked != check
         assert subprocess.run([sys.executable, "-c", asked], check=False).returncode == 0
@@ -131,7 +167,9 @@ def test_compose_starts_what_is_pinned_and_reached_from_this_machine_alone(kind,
             assert port.startswith("127.0.0.1:")
     search = services["search"]
     dockerfile = ROOT / "deploy" / search["build"]["context"] / search["build"]["dockerfile"]
-    assert all(f"ARG {argument}=" in dockerfile.read_text() for argument in search["build"].get("args", {}))
+    assert all(
+        f"ARG {argument}=" in dockerfile.read_text() for argument in search["build"].get("args", {})
+    )
     assert (search["read_only"], search["tmpfs"]) == (True, ["/tmp"])
 
 
@@ -151,7 +189,10 @@ def test_compose_serves_a_collection_of_its_milvus():
 def test_the_commands_of_compose_serve_a_store(kind, tmp_path):
     small_store(tmp_path, model := small_model(tmp_path)).close()
     model.save_pretrained(tmp_path / "store" / "model")
-    places = {"/stores/photos.store": tmp_path / "store", "--model=/model": f"--model={tmp_path / 'store'}"}
+    places = {
+        "/stores/photos.store": tmp_path / "store",
+        "--model=/model": f"--model={tmp_path / 'store'}",
+    }
     if kind == "-postgres":
         places["postgresql://postgres@postgres/postgres"] = postgres_address(tmp_path)
         assert run_command("index", "push", tmp_path / "store", postgres_address(tmp_path)) == 0

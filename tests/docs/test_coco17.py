@@ -1,4 +1,6 @@
-"""examples/coco17 builds the collection from the published files, and finds its rows among the official images."""
+"""examples/coco17 builds the collection from the published files, and finds its rows among the
+official images.
+"""
 
 import csv
 import gzip
@@ -23,8 +25,18 @@ import make_coco17
 PUBLISHED = [
     ("0.jpg", '1,"A surfer."', None, (40, 30)),  # a person alone is no row
     ("1.jpg", '1 19,"Two men riding horses."', ("Two men riding horses.", "horse"), (190, 250)),
-    ("2.jpg", '8 3 7,"A tram with "Los Angeles"."', ('A tram with Los Angeles".', "car;train;truck"), (320, 213)),
-    ("3.jpg", '10,"A sign says "Sex St," with $350."', ("A sign says Sex St, with $350.", "traffic light"), (300, 320)),
+    (
+        "2.jpg",
+        '8 3 7,"A tram with "Los Angeles"."',
+        ('A tram with Los Angeles".', "car;train;truck"),
+        (320, 213),
+    ),
+    (
+        "3.jpg",
+        '10,"A sign says "Sex St," with $350."',
+        ("A sign says Sex St, with $350.", "traffic light"),
+        (300, 320),
+    ),
     ("5.jpg", '8,"Men loading a van.\n."', ("Men loading a van.\n.", "truck"), (320, 66)),
     ("7.jpg", "5,A plane.", ("A plane.", "airplane"), (320, 213)),
     ("8.jpg", "5 1,A plane.", ("A plane.", "airplane"), (213, 320)),
@@ -37,7 +49,9 @@ def shrunk(path):
     image = Image.open(path)
     short = min(image.size)
     if short > 128:
-        image = image.resize([round(side * 128 / short) for side in image.size], Image.Resampling.LANCZOS)
+        image = image.resize(
+            [round(side * 128 / short) for side in image.size], Image.Resampling.LANCZOS
+        )
     encoded = io.BytesIO()
     image.save(encoded, "JPEG", quality=80, optimize=True)
     return encoded.getvalue()
@@ -48,16 +62,25 @@ def clone(tmp_path, monkeypatch):
     """A clone with noise for photographs, and the table of its rows in the place of the real one."""
     folder, random = tmp_path / "clone", np.random.default_rng(0)
     (folder / "data").mkdir(parents=True)
-    lines, rows = ["ImageID,Labels,Caption"], [["id", "image", "labels", "caption", "width", "height", "sha256"]]
+    lines, rows = (
+        ["ImageID,Labels,Caption"],
+        [["id", "image", "labels", "caption", "width", "height", "sha256"]],
+    )
     for name, cells, expected, (width, height) in PUBLISHED:
         path = folder / "data" / name
-        Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8)).save(path, quality=75)
+        Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8)).save(
+            path, quality=75
+        )
         lines.append(f"{name},{cells}")
         if expected:
             digits = hashlib.sha256(shrunk(path)).hexdigest()[:12]
-            letters = "".join(sign for sign in expected[0].lower() if sign.isascii() and sign.isalnum())
+            letters = "".join(
+                sign for sign in expected[0].lower() if sign.isascii() and sign.isalnum()
+            )
             caption = hashlib.sha256(letters.encode()).hexdigest()[:12]
-            rows.append([name.removesuffix(".jpg"), name, expected[1], caption, width, height, digits])
+            rows.append(
+                [name.removesuffix(".jpg"), name, expected[1], caption, width, height, digits]
+            )
     (folder / "train.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     table = tmp_path / "rows.csv.gz"
     with gzip.open(table, "wt", encoding="utf-8", newline="") as opened:
@@ -92,7 +115,9 @@ def test_a_clone_becomes_the_collection(clone, tmp_path, capsys):
 
 def test_another_version_of_the_published_table_is_refused(clone, tmp_path):
     table = clone / "train.csv"
-    table.write_text(table.read_text(encoding="utf-8").replace("17,A plane.", "16,A plane."), encoding="utf-8")
+    table.write_text(
+        table.read_text(encoding="utf-8").replace("17,A plane.", "16,A plane."), encoding="utf-8"
+    )
     with pytest.raises(InputError, match=r"1 of 7 rows differ, the first is 9\.jpg"):
         make_coco17.main([str(tmp_path / "made"), "--clone", str(clone)])
     assert not (tmp_path / "made").exists()
@@ -102,14 +127,21 @@ def official(folder, entries):
     """Write annotations as MS-COCO does: (number, caption, categories, width, height)."""
     folder.mkdir()
     licence = {"url": "http://creativecommons.org/licenses/by-nc-sa/2.0/", "id": 5, "name": "…"}
-    captions, instances = {"images": [], "licenses": [licence], "annotations": []}, {"annotations": []}
+    captions, instances = (
+        {"images": [], "licenses": [licence], "annotations": []},
+        {"annotations": []},
+    )
     for number, caption, categories, width, height in entries:
         name = f"COCO_train2014_{number:012}.jpg"
         image = {"license": 5, "file_name": name, "height": height, "width": width, "id": number}
         captions["images"].append(image)
         for place, text in enumerate((caption, "Something else.")):
-            captions["annotations"].append({"image_id": number, "id": 10 * number + place, "caption": text})
-        instances["annotations"] += 2 * [{"image_id": number, "category_id": category} for category in categories]
+            captions["annotations"].append(
+                {"image_id": number, "id": 10 * number + place, "caption": text}
+            )
+        instances["annotations"] += 2 * [
+            {"image_id": number, "category_id": category} for category in categories
+        ]
     for kind, content in (("captions", captions), ("instances", instances)):
         (folder / f"{kind}_train2014.json").write_text(json.dumps(content), encoding="utf-8")
 
@@ -147,7 +179,14 @@ def test_what_two_images_fit_is_left_out(clone, tmp_path, capsys):
     for number, _, _, width, height in OFFICIAL:
         Image.new("RGB", (width, height)).save(photographs / f"COCO_train2014_{number:012}.jpg")
     out = tmp_path / "made"
-    arguments = ["--annotations", str(tmp_path / "annotations"), "--photographs", str(photographs), "--out", str(out)]
+    arguments = [
+        "--annotations",
+        str(tmp_path / "annotations"),
+        "--photographs",
+        str(photographs),
+        "--out",
+        str(out),
+    ]
     assert coco_ids.main([str(tmp_path / "ids.csv"), *arguments]) == 1
     assert "6 of 7 rows found" in capsys.readouterr().out
     records = load_table(out / "items.csv", out / "images")
@@ -160,7 +199,9 @@ def test_the_page_states_the_checksums_of_the_splits(tmp_path):
     rows = make_coco17.read_rows(make_coco17.ROWS)
     assert len({row.id for row in rows}) == len(rows) == 10_000
     items = tmp_path / "items.csv"
-    make_coco17.write_items(rows, ["a caption"] * len(rows), items)  # captions are not here, and splits need none
+    make_coco17.write_items(
+        rows, ["a caption"] * len(rows), items
+    )  # captions are not here, and splits need none
     page = (DOCS / "how-to" / "coco-17.md").read_text(encoding="utf-8")
     for name, value in make_coco17.write_splits(items).items():
         assert f"{name}  {value}" in page

@@ -1,5 +1,6 @@
-"""What the documentation shows works: its blocks are run, its commands parsed, its pictures there; and the notebooks of
-examples/ import public names only, run without a network, and show what a run shows.
+"""What the documentation shows works: its blocks are run, its commands parsed, its pictures there;
+and the notebooks of examples/ import public names only, run without a network, and show what a run
+shows.
 """
 
 import ast
@@ -15,7 +16,11 @@ from nbclient import NotebookClient
 import channelhash as ch
 from pages import DOCS, ROOT, bare, blocks_of, check_command, commands_of, run_page
 
-PAGES = [page for folder in ("tutorials", "how-to", "explanation") for page in sorted((DOCS / folder).rglob("*.md"))]
+PAGES = [
+    page
+    for folder in ("tutorials", "how-to", "explanation")
+    for page in sorted((DOCS / folder).rglob("*.md"))
+]
 #: Pages whose blocks are run: all but those that say why not.
 RUN = [page for page in PAGES if "\n<!-- page not run: " not in page.read_text(encoding="utf-8")]
 #: Page -> the page whose files it goes on from.
@@ -34,7 +39,9 @@ def finished(tmp_path_factory):
         if page.stem not in folders:
             folder = tmp_path_factory.mktemp(page.stem)
             if before := GOES_ON_FROM.get(page.stem):
-                shutil.copytree(finish(page.with_stem(before)), folder, symlinks=True, dirs_exist_ok=True)
+                shutil.copytree(
+                    finish(page.with_stem(before)), folder, symlinks=True, dirs_exist_ok=True
+                )
             run_page(page, folder)
             folders[page.stem] = folder
         return folders[page.stem]
@@ -44,13 +51,19 @@ def finished(tmp_path_factory):
 
 @pytest.mark.docs
 @pytest.mark.parametrize(
-    "page", [pytest.param(page, id=page.stem, marks=[pytest.mark.slow] * (page.stem in SLOW)) for page in RUN]
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=[pytest.mark.slow] * (page.stem in SLOW))
+        for page in RUN
+    ],
 )
 def test_the_blocks_of_a_page_run(page, finished):
     finished(page)
 
 
-@pytest.mark.parametrize("page", [README, *sorted(DOCS.rglob("*.md"))], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [README, *sorted(DOCS.rglob("*.md"))], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_commands_and_pictures_of_a_page_exist(page):
     text = page.read_text(encoding="utf-8")
     for block in blocks_of(text):
@@ -64,7 +77,9 @@ def test_commands_and_pictures_of_a_page_exist(page):
 
 
 def test_the_python_example_of_the_readme_runs(capsys):
-    blocks = [block for block in blocks_of(README.read_text(encoding="utf-8")) if block.kind == "python"]
+    blocks = [
+        block for block in blocks_of(README.read_text(encoding="utf-8")) if block.kind == "python"
+    ]
     for block in blocks:
         exec(compile(block.code, f"README.md, line {block.line}", "exec"), {})
     assert "(8, 8)" in capsys.readouterr().out
@@ -83,15 +98,25 @@ def test_a_command_that_does_not_exist_is_refused(line, says):
         check_command(line.split())
 
 
-@pytest.mark.parametrize(("page", "says"), [
-    ("```python\nprint(1)\n```\n\n```text\none\n```\n", "'one' is not in"),
-    ("```python\nprint('a\\nb')\n```\n\n```text\nb\na\n```\n", "'a' is not in"),
-    ("```sh\nrm -r x\n```\n", "say why rm is not"),
-    ("```sh\nchannelhash evaluate no-such-run\n```\n", "ended with 2"),
-    ("```diff\n--- src/channelhash/losses/__init__.py\n no such line\n+x = 1\n```\n", "is not there once"),
-    ("```diff\n--- src/channelhash/losses/__init__.py\n from pydantic import Field\n+x = 1\n```\n", "no registry"),
-    ("```brainfuck\n+\n```\n", "what is"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("page", "says"),
+    [
+        ("```python\nprint(1)\n```\n\n```text\none\n```\n", "'one' is not in"),
+        ("```python\nprint('a\\nb')\n```\n\n```text\nb\na\n```\n", "'a' is not in"),
+        ("```sh\nrm -r x\n```\n", "say why rm is not"),
+        ("```sh\nchannelhash evaluate no-such-run\n```\n", "ended with 2"),
+        (
+            "```diff\n--- src/channelhash/losses/__init__.py\n no such line\n+x = 1\n```\n",
+            "is not there once",
+        ),
+        (
+            "```diff\n--- src/channelhash/losses/__init__.py\n from pydantic import Field\n+x = "
+            "1\n```\n",
+            "no registry",
+        ),
+        ("```brainfuck\n+\n```\n", "what is"),
+    ],
+)
 def test_a_page_that_does_not_work_fails(page, says, tmp_path):
     (tmp_path / "page.md").write_text(page)
     with pytest.raises(AssertionError, match=says):
@@ -161,7 +186,9 @@ def test_a_notebook_imports_public_names_only(path):
 def test_a_notebook_shows_what_a_run_shows(path, tmp_path, monkeypatch):
     monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    shutil.copytree(EXAMPLES / "photographs", tmp_path / "photographs", ignore=shutil.ignore_patterns(".*"))
+    shutil.copytree(
+        EXAMPLES / "photographs", tmp_path / "photographs", ignore=shutil.ignore_patterns(".*")
+    )
     kept, run = (nbformat.read(path, as_version=4) for _ in range(2))
     for cell in code_of(run):
         cell.outputs, cell.execution_count = [], None

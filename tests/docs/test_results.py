@@ -16,8 +16,8 @@ from pages import DOCS
 
 RESULTS = DOCS / "reference" / "results"
 WHICH_LOSS = DOCS / "explanation" / "which-loss.md"
-#: ``<!-- tables/FILE: EXPERIMENT TABLE -->`` or ``… TABLE of FOLDER`` (of trials or of one of several collections), and
-#: the table below it. FILE is in RESULTS, wherever the page is.
+#: ``<!-- tables/FILE: EXPERIMENT TABLE -->`` or ``… TABLE of FOLDER`` (of trials or of one of
+#: several collections), and the table below it. FILE is in RESULTS, wherever the page is.
 _MADE = re.compile(r"^<!-- (tables/\S+): (\S+) (\S+)(?: of (\S+))? -->\n\n((?:\|.*\n)+)", re.M)
 
 #: Of the columns of the page: score and retrieval set.
@@ -44,7 +44,11 @@ def _rows(lines: list[str]) -> list[tuple[str, ...]]:
 
 
 #: The pages, wherever they are in the documentation, with a table that names its raw scores.
-_PAGES = [page for page in sorted(DOCS.rglob("*.md")) if "\n<!-- tables/" in page.read_text(encoding="utf-8")]
+_PAGES = [
+    page
+    for page in sorted(DOCS.rglob("*.md"))
+    if "\n<!-- tables/" in page.read_text(encoding="utf-8")
+]
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.stem)
@@ -60,12 +64,18 @@ def test_tables_and_counts_are_made_of_raw_scores(page: Path):
         assert len(rows) == len(set(rows))
         assert set(rows) <= {tuple(row[place] for place in places) for row in expected}
     prose = re.sub(r"^\|.*$|^```.*?^```$", "", text, flags=re.M | re.S)
-    in_tables = {count for line in re.findall(r"^\|.*$", text, re.M) for count in re.findall(r"\d+ of \d+", line)}
+    in_tables = {
+        count
+        for line in re.findall(r"^\|.*$", text, re.M)
+        for count in re.findall(r"\d+ of \d+", line)
+    }
     assert set(re.findall(r"\d+ of \d+", prose)) <= in_tables
 
 
 def test_every_raw_file_has_its_page():
-    pages = "".join(page.read_text(encoding="utf-8") for page in [*RESULTS.glob("*.md"), WHICH_LOSS])
+    pages = "".join(
+        page.read_text(encoding="utf-8") for page in [*RESULTS.glob("*.md"), WHICH_LOSS]
+    )
     for path in (RESULTS / "tables").iterdir():
         assert path.name in pages, path.name
 
@@ -74,15 +84,23 @@ def test_the_table_of_initial_weights_is_made_of_its_runs():
     scores: dict[str, list[float]] = {}
     for run in read_runs(RESULTS / "tables" / "initial-coco17-runs.csv.gz")[""]:
         loss, initial = run.settings["loss"], run.settings["model"]["initial"]
-        name = f"κ_q {loss['kappa_q']:g}" + (f", AP {ap:g}" if (ap := loss["average_precision"]) else "")
+        name = f"κ_q {loss['kappa_q']:g}" + (
+            f", AP {ap:g}" if (ap := loss["average_precision"]) else ""
+        )
         for score, view in _COLUMNS:
             mean_of_tasks = 100 * mean(run.score(task, score, view) for task in run.tasks(view))
             scores.setdefault(f"{name}|{view}|{initial}", []).append(mean_of_tasks)
-    section = WHICH_LOSS.read_text(encoding="utf-8").partition("## Initial weights")[2].partition("\n```")[0]
+    section = (
+        WHICH_LOSS.read_text(encoding="utf-8")
+        .partition("## Initial weights")[2]
+        .partition("\n```")[0]
+    )
     rows = re.findall(r"^\| (κ_q.*?)(?: \(.*?\))? \| (.*) \|$", section, re.M)
     assert len(rows) == len(scores) / 4
     for name, cells in rows:
-        keys = [f"{name}|{view}|{initial}" for _, view in _COLUMNS for initial in ("paper", "pytorch")]
+        keys = [
+            f"{name}|{view}|{initial}" for _, view in _COLUMNS for initial in ("paper", "pytorch")
+        ]
         expected = [f"{mean(scores[key]):.2f} ± {stdev(scores[key]):.2f}" for key in keys]
         assert cells.replace("*", "").split(" | ") == expected
 
@@ -93,26 +111,40 @@ def test_the_table_of_recommended_weights_is_made_of_its_runs():
         preset, _, collection = place.partition("/")
         for run in runs:
             loss, initial = run.settings["loss"], run.settings["model"].get("initial")
-            row = f"{loss['name'].upper()}, κ_q {loss['kappa_q']:g}, AP {loss['average_precision']:g}"
+            row = (
+                f"{loss['name'].upper()}, κ_q {loss['kappa_q']:g}, AP {loss['average_precision']:g}"
+            )
             row += ", paper's initial weights" if initial == "paper" else ""
             column = f"{collection}, {preset}, {run.settings['train']['learning_rate']:g}"
             scores.setdefault(row, {})[column] = f"{_validation_score(run):.1f}"
     page = (RESULTS / "benchmark.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\w+, κ_q .*?) \| (.*) \|$", page, re.M)
     settings = ("benchmark, 0.002", "benchmark, 0.00632", "recommended, 0.001")
-    columns = [f"{place}, {setting}" for setting in settings for place in ("wikipedia", "features", "nuswide-tags")]
+    columns = [
+        f"{place}, {setting}"
+        for setting in settings
+        for place in ("wikipedia", "features", "nuswide-tags")
+    ]
     for row, cells in rows:
         assert cells.split(" | ") == [scores[row].get(column, "–") for column in columns]
     assert len(rows) > 5
 
 
 def _recalls() -> dict[tuple[str, ...], list[list[float]]]:
-    """(learned from, codes, test, task, ranked by) -> R@1, R@5, R@10, median rank of each seed, or mAP by label."""
+    """(learned from, codes, test, task, ranked by) -> R@1, R@5, R@10, median rank of each seed, or
+    mAP by label.
+    """
     found: dict[tuple[str, ...], list[list[float]]] = {}
-    with open(RESULTS / "tables" / "photo-encoder-recall.csv", newline="", encoding="utf-8") as file:
+    with open(
+        RESULTS / "tables" / "photo-encoder-recall.csv", newline="", encoding="utf-8"
+    ) as file:
         for row in csv.DictReader(file):
-            key = tuple(row[name] for name in ("learned_from", "codes", "test", "task", "ranked_by"))
-            values = [row[name] for name in ("recall_at_1", "recall_at_5", "recall_at_10", "median_rank")]
+            key = tuple(
+                row[name] for name in ("learned_from", "codes", "test", "task", "ranked_by")
+            )
+            values = [
+                row[name] for name in ("recall_at_1", "recall_at_5", "recall_at_10", "median_rank")
+            ]
             found.setdefault(key, []).append(
                 [float(value) for value in values if value] or [float(row["map_tie_aware"])]
             )
@@ -125,9 +157,16 @@ def test_the_table_of_the_encoder_photo_is_made_of_its_recalls():
     for test in ("MS-COCO, 1,000", "MS-COCO, 5,000", "Flickr8k"):
         for ranked_by in ranked:
             there, back = (
-                recalls["MS-COCO", "rotated heads", test, task, ranked_by] for task in ("text->image", "image->text")
+                recalls["MS-COCO", "rotated heads", test, task, ranked_by]
+                for task in ("text->image", "image->text")
             )
             one, _, ten, rank = zip(*there, strict=True)
-            recalls_at_10 = [f"{mean(each):.1f} ± {stdev(each):.1f}" for each in (ten, [seed[2] for seed in back])]
+            recalls_at_10 = [
+                f"{mean(each):.1f} ± {stdev(each):.1f}"
+                for each in (ten, [seed[2] for seed in back])
+            ]
             cells = [f"{mean(one):.1f}", recalls_at_10[0], f"{mean(rank):.0f}", recalls_at_10[1]]
-            assert f"| {test if ranked_by == ranked[0] else ''} | {ranked_by} | {' | '.join(cells)} |\n" in text
+            assert (
+                f"| {test if ranked_by == ranked[0] else ''} | {ranked_by} | {' | '.join(cells)} |\n"
+                in text
+            )

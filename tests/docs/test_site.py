@@ -1,5 +1,5 @@
-"""The site's pages are made of commands and registries, load nothing from elsewhere, and name every licence; the checks
-of prose and of links find what they are for, and nothing in code.
+"""The site's pages are made of commands and registries, load nothing from elsewhere, and name every
+licence; the checks of prose and of links find what they are for, and nothing in code.
 """
 
 import re
@@ -33,7 +33,9 @@ def test_every_command_is_on_its_page():
     assert "`--set <str> …`" in page
     assert "list[" not in page
     assert "range>" not in page
-    examples = [line for line in page.splitlines() if line.startswith("channelhash ") and "[" not in line]
+    examples = [
+        line for line in page.splitlines() if line.startswith("channelhash ") and "[" not in line
+    ]
     assert len(examples) > 15
     for line in examples:
         check_command(shlex.split(line))
@@ -43,7 +45,11 @@ def test_every_registered_name_and_its_keys_are_on_the_page_of_keys():
     from configuration import configuration_page
 
     page = configuration_page()
-    for section, registry in {"data.kind": DATA_KINDS, "model.name": MODELS, "loss.name": LOSSES}.items():
+    for section, registry in {
+        "data.kind": DATA_KINDS,
+        "model.name": MODELS,
+        "loss.name": LOSSES,
+    }.items():
         for name in registry:
             assert f"\n### {section}: {name}\n" in page
     assert "| `kappa_q` | `float` | `0.01` | weight κ_q of the quantisation error. |" in page
@@ -51,7 +57,9 @@ def test_every_registered_name_and_its_keys_are_on_the_page_of_keys():
     assert "False" not in page
     assert "| `epochs` | `int` ≥ 1 | `200` | passes over the training rows. |" in page
     described = [line for line in page.splitlines() if line.startswith("| `")]
-    assert [line for line in described if line.endswith("|  |")] == []  # a key without a word on what it does
+    assert [
+        line for line in described if line.endswith("|  |")
+    ] == []  # a key without a word on what it does
 
 
 @pytest.mark.parametrize(("name", "text", "found"), [
@@ -70,7 +78,10 @@ def test_a_page_that_loads_something_from_elsewhere_is_found(tmp_path, name, tex
 def test_every_page_has_its_place_in_the_navigation():
     placed = set(re.findall(r"[\w/-]+\.md\b", (ROOT / "mkdocs.yml").read_text()))
     written = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
-    assert placed == written | {"reference/commands.md", "reference/configuration.md"}  # made from the code
+    assert placed == written | {
+        "reference/commands.md",
+        "reference/configuration.md",
+    }  # made from the code
 
 
 @pytest.mark.slow
@@ -91,12 +102,22 @@ _TEXT = re.compile(
 
 def test_every_file_that_is_not_text_is_in_the_table():
     page = (DOCS / "reference" / "licences.md").read_text(encoding="utf-8")
-    patterns = [pattern for row in re.findall(r"^\| (`.+?) \|", page, re.M) for pattern in re.findall(r"`(.+?)`", row)]
+    patterns = [
+        pattern
+        for row in re.findall(r"^\| (`.+?) \|", page, re.M)
+        for pattern in re.findall(r"`(.+?)`", row)
+    ]
     assert len(patterns) > 5
-    kept = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    kept = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     files = [name for name in kept.split("\0") if name and not _TEXT.search(name)]
     assert [name for name in files if not any(fnmatch(name, pattern) for pattern in patterns)] == []
-    assert [pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in kept.split("\0"))] == []
+    assert [
+        pattern
+        for pattern in patterns
+        if not any(fnmatch(name, pattern) for name in kept.split("\0"))
+    ] == []
 
 
 FOLDER = ROOT / "examples" / "photographs"
@@ -104,7 +125,9 @@ LICENCES = ("public domain", "[CC0 1.0](", "[CC BY 2.0](", "[CC BY 4.0](")
 
 
 def test_every_photograph_is_small_and_has_its_title_author_licence_and_source():
-    rows = re.findall(r"^\| (\S+\.jpg) \| (.+) \|$", (FOLDER / "README.md").read_text(encoding="utf-8"), re.M)
+    rows = re.findall(
+        r"^\| (\S+\.jpg) \| (.+) \|$", (FOLDER / "README.md").read_text(encoding="utf-8"), re.M
+    )
     paths = sorted(FOLDER.glob("*.jpg"))
     assert [name for name, _ in rows] == [path.name for path in paths]
     for name, rest in rows:
@@ -129,7 +152,9 @@ VOCABULARY = {"anew": "again", "goes? on with": "continue(s) with"}
     ("A very unique loss.\n", 1, "uncomparables"),
 ])  # fmt: skip
 def test_a_phrase_is_found_with_its_line(text, line, says):
-    assert any(found.line == line and says in found.message for found in check_prose(text, VOCABULARY))
+    assert any(
+        found.line == line and says in found.message for found in check_prose(text, VOCABULARY)
+    )
 
 
 @pytest.mark.parametrize("text", [
@@ -148,6 +173,12 @@ def test_links_that_lead_nowhere_are_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "[a](other.md) [b](other.md#a-heading) [c](#own) [d](https://example.org/x) [e](.)\n\n# Own\n\n"
-        "[f](none.md) `[g](none.md)`\n[h](other.md#no-heading) ![i](none.png)\n```\n[j](none.md)\n```\n[k](#none)\n"
+        "[f](none.md) `[g](none.md)`\n[h](other.md#no-heading) "
+        "![i](none.png)\n```\n[j](none.md)\n```\n[k](#none)\n"
     )
-    assert dead_links(page) == [(5, "none.md"), (6, "other.md#no-heading"), (6, "none.png"), (10, "#none")]
+    assert dead_links(page) == [
+        (5, "none.md"),
+        (6, "other.md#no-heading"),
+        (6, "none.png"),
+        (10, "#none"),
+    ]

@@ -1,7 +1,7 @@
 """``explain`` in Python and on the command line.
 
-Bits are held against labels by NumPy's correlations. Maps light up exactly where a made encoder looks, and the fast
-path gives what hiding one patch after another gives.
+Bits are held against labels by NumPy's correlations. Maps light up exactly where a made encoder
+looks, and the fast path gives what hiding one patch after another gives.
 """
 
 import math
@@ -15,21 +15,45 @@ from PIL import Image
 import channelhash as ch
 from channelhash.codes import CodeSet, hamming_distances, pack
 from channelhash.explanation import api
-from channelhash.explanation.api import Bit, BitLabels, Explanation, Side, _bit_label_correlation, explain_pair
-from channelhash.explanation.occlusion import MapSettings, _Grid, _hide, _make_filler, map_image, map_words
+from channelhash.explanation.api import (
+    Bit,
+    BitLabels,
+    Explanation,
+    Side,
+    _bit_label_correlation,
+    explain_pair,
+)
+from channelhash.explanation.occlusion import (
+    MapSettings,
+    _Grid,
+    _hide,
+    _make_filler,
+    map_image,
+    map_words,
+)
 from channelhash.models.hash_model import encode_records
 from channelhash.search import open_store
 from picture_runs import picture_records
 from refusals import check_refusal
 from serve.served import small_model, small_store
-from small_runs import assert_refused, feature_config, run_command, run_json, run_text, train_run, write_features
+from small_runs import (
+    assert_refused,
+    feature_config,
+    run_command,
+    run_json,
+    run_text,
+    train_run,
+    write_features,
+)
 
 FAST = MapSettings(cells=3, patch=1)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """``store`` with pictures, texts and labels, its model, and ``codes.parquet`` of a run that has none."""
+    """``store`` with pictures, texts and labels, its model, and ``codes.parquet`` of a run that has
+    none.
+    """
     folder = tmp_path_factory.mktemp("explained")
     model, run = small_model(folder), folder / "run"
     small_store(folder, model).close()
@@ -47,7 +71,10 @@ def test_a_picture_and_words_are_explained_by_the_codes_that_a_search_compares(f
     path, text = folder / "images" / "3.png", "a dark red picture"
     found = ch.explain(folder / "run", [path], [text], settings=FAST)
     model = ch.load_model(folder / "run")
-    assert found.distance == hamming_distances(model.encode_images([path]), model.encode_texts([text]))[0, 0]
+    assert (
+        found.distance
+        == hamming_distances(model.encode_images([path]), model.encode_texts([text]))[0, 0]
+    )
     assert [bit.number for bit in found.bits] == list(range(1, 13))
     assert sum(not bit.agrees for bit in found.bits) == found.distance
     assert [word.word for word in found.words[1]] == text.split()
@@ -58,17 +85,27 @@ def test_a_picture_and_words_are_explained_by_the_codes_that_a_search_compares(f
 
 def test_opened_pictures_and_strings_are_the_files_that_they_name(folder):
     path = folder / "images" / "3.png"
-    opened = [ch.explain(folder / "store", [kind, path], settings=None) for kind in (str(path), path, Image.open(path))]
+    opened = [
+        ch.explain(folder / "store", [kind, path], settings=None)
+        for kind in (str(path), path, Image.open(path))
+    ]
     assert {each.distance for each in opened} == {0}
     assert opened[0].image_maps == (None, None)
 
 
 def test_an_item_is_explained_by_its_words_and_picture_where_they_are_known(folder):
-    found = ch.explain(folder / "store", likes=["item004", "item004"], by=["image", "text"], settings=FAST)
+    found = ch.explain(
+        folder / "store", likes=["item004", "item004"], by=["image", "text"], settings=FAST
+    )
     model = ch.load_model(folder / "run")
     text = [word.word for word in found.words[1]]
     image = folder / "images" / "4.png"
-    assert found.distance == hamming_distances(model.encode_images([image]), model.encode_texts([" ".join(text)]))[0, 0]
+    assert (
+        found.distance
+        == hamming_distances(model.encode_images([image]), model.encode_texts([" ".join(text)]))[
+            0, 0
+        ]
+    )
     assert found.image_maps[0] is not None
     assert ch.explain(folder / "store", likes=["item004", "item005"]).sides[1].modality == "image"
 
@@ -79,9 +116,13 @@ def test_what_is_not_known_or_has_changed_is_said(folder, tmp_path):
         codes = model.encode_texts(["a red picture", "blue"])
         metadata = [{}, {"text": "something else: a bright green picture"}]
         store.add(["bare", "changed"], {"text": codes, "image": codes}, metadata=metadata)
-    bare = ch.explain(tmp_path / "store", [], [], ["bare", "bare"], ["text", "image"], folder / "run")
+    bare = ch.explain(
+        tmp_path / "store", [], [], ["bare", "bare"], ["text", "image"], folder / "run"
+    )
     assert (bare.distance, bare.image_maps, bare.words) == (0, (None, None), (None, None))
-    assert bare.remarks == tuple(f"no map of bare: its {what} not known here" for what in ("words are", "picture is"))
+    assert bare.remarks == tuple(
+        f"no map of bare: its {what} not known here" for what in ("words are", "picture is")
+    )
     assert bare.bits[0].strengths == (None, None)
     assert "No labels are known" in bare.summary()
     changed = ch.explain(tmp_path / "store", [], ["red"], ["changed"], ["text"], folder / "run")
@@ -92,7 +133,16 @@ def test_what_is_not_known_or_has_changed_is_said(folder, tmp_path):
 
 
 def test_the_command_prints_a_table_and_json(folder, capsys):
-    pair = ("--image", folder / "images" / "3.png", "--text", "a dark red picture", "--cells", 3, "--patch", 1)
+    pair = (
+        "--image",
+        folder / "images" / "3.png",
+        "--text",
+        "a dark red picture",
+        "--cells",
+        3,
+        "--patch",
+        1,
+    )
     out = run_text(capsys, "explain", folder / "run", *pair)
     assert "of 12 bits agree" in out
     assert all(word in out for word in ("a", "dark", "red", "picture", "agrees", "bits that flip"))
@@ -101,7 +151,9 @@ def test_the_command_prints_a_table_and_json(folder, capsys):
     assert found["distance"] == sum(not bit["agrees"] for bit in found["bits"])
     assert np.array(found["sides"][0]["map"]["influence"]).shape == (3, 4)
     assert [word["word"] for word in found["sides"][1]["words"]] == ["a", "dark", "red", "picture"]
-    assert run_json(capsys, "explain", folder / "run", *pair, "--no-maps")["sides"][0]["map"] is None
+    assert (
+        run_json(capsys, "explain", folder / "run", *pair, "--no-maps")["sides"][0]["map"] is None
+    )
 
 
 @pytest.mark.parametrize(("arguments", "says"), [
@@ -127,14 +179,24 @@ def test_a_model_of_features_has_bits_and_meanings_and_says_why_no_maps(tmp_path
     found = run_json(capsys, "explain", tmp_path / "run", *likes)
     assert len(found["remarks"]) == 2
     assert any(bit["meaning"] for bit in found["bits"])
-    assert_refused(capsys, "explain", tmp_path / "run", *likes[:2], "--text", "words", says="names no extractor")
+    assert_refused(
+        capsys,
+        "explain",
+        tmp_path / "run",
+        *likes[:2],
+        "--text",
+        "words",
+        says="names no extractor",
+    )
 
 
 def test_an_item_is_not_explained_by_a_code_that_it_does_not_have(tmp_path):
     with open_store(tmp_path / "store", 12) as store:
         store.add(["\u00e9", "b"], {"text": np.zeros((2, 2), np.uint8)})
     says = "--like b: has no image code; name one that it has, --by text"
-    check_refusal(says, ch.explain, tmp_path / "store", likes=["e\u0301", "b"], by=["text", "image"])  # decomposed
+    check_refusal(
+        says, ch.explain, tmp_path / "store", likes=["e\u0301", "b"], by=["text", "image"]
+    )  # decomposed
 
 
 @pytest.mark.parametrize(("evidence", "summary"), [
@@ -144,7 +206,10 @@ def test_an_item_is_not_explained_by_a_code_that_it_does_not_have(tmp_path):
 def test_a_label_that_would_be_printed_as_nothing_is_not_named(evidence, summary):
     codes = np.ones(2, dtype=np.float32)
     side, clear = Side("text", "a", codes), np.array([evidence, evidence])
-    assert Explanation((side, side), Bit.compare(codes, codes), ("sky", "car"), clear).summary() == summary
+    assert (
+        Explanation((side, side), Bit.compare(codes, codes), ("sky", "car"), clear).summary()
+        == summary
+    )
 
 
 @settings(max_examples=40)
@@ -159,14 +224,20 @@ def test_the_correlation_is_numpys_whatever_the_blocks(seed, rows):
         if len({*bits[:, j].tolist()}) == 1 or len({*labels[:, label].tolist()}) == 1:
             assert math.isnan(found[j, label])
         else:
-            assert found[j, label] == pytest.approx(np.corrcoef(bits[:, j], labels[:, label])[0, 1], abs=1e-9)
+            assert found[j, label] == pytest.approx(
+                np.corrcoef(bits[:, j], labels[:, label])[0, 1], abs=1e-9
+            )
 
 
 def test_a_meaning_has_to_be_clear_in_both_modalities_with_the_same_sign():
     image = np.array([[0.6, -0.5, 0.4, np.nan], [0.1, 0.9, -0.6, 0.0]])
     text = np.array([[0.3, 0.5, 0.0, 0.7], [0.9, 0.8, -0.3, 0.0]])
-    bit_labels = BitLabels(("a", "b", "c", "d"), {"image": image, "text": text}, {"image": 10_000, "text": 10_000})
-    np.testing.assert_array_equal(bit_labels.clear(("image", "text")), [[0.3, 0, 0, 0], [0, 0.8, -0.3, 0]])
+    bit_labels = BitLabels(
+        ("a", "b", "c", "d"), {"image": image, "text": text}, {"image": 10_000, "text": 10_000}
+    )
+    np.testing.assert_array_equal(
+        bit_labels.clear(("image", "text")), [[0.3, 0, 0, 0], [0, 0.8, -0.3, 0]]
+    )
     np.testing.assert_array_equal(bit_labels.clear(("text", "text")), np.nan_to_num(text))
 
 
@@ -177,7 +248,9 @@ def test_agreeing_bits_speak_for_labels_by_their_values_and_shares():
     sides = Side("image", "a", first), Side("text", "b", second)
     agreeing = [(j, bit) for j, bit in enumerate(bits) if bit.agrees]
     total = sum(bit.share for _, bit in agreeing)
-    expected = sum((1 if bit.values[0] else -1) * bit.share / total * clear[j] for j, bit in agreeing)
+    expected = sum(
+        (1 if bit.values[0] else -1) * bit.share / total * clear[j] for j, bit in agreeing
+    )
     np.testing.assert_allclose(Explanation(sides, bits, ("a", "b"), clear).evidence, expected)
     assert expected[0] > 0 > expected[1]
     assert not Explanation(sides, Bit.compare(first, -first), ("a", "b"), clear).evidence.any()
@@ -194,12 +267,17 @@ def test_of_a_store_labelled_items_are_counted_and_of_a_run_and_a_file_all(tmp_p
     (run / "config.yaml").write_text("data:\nmodel:\nloss:\ntrain:\n")  # which makes it a run
     for path in (run / "codes" / "test-retrieval.parquet", tmp_path / "codes.parquet"):
         codes.save(path)
-    whole = {name: _bit_label_correlation(packed, k, codes.labels) for name, packed in codes.codes.items()}
+    whole = {
+        name: _bit_label_correlation(packed, k, codes.labels)
+        for name, packed in codes.codes.items()
+    }
     for place in ("codes.parquet", "run"):
         found = BitLabels.load(open_store(tmp_path / place))
         np.testing.assert_array_equal(found.correlations["image"], whole["image"])
     store = open_store(tmp_path / "store", k)
-    store.add(list(codes.ids), codes.codes, metadata=[{"labels": codes.names_of(i)} for i in range(n)])
+    store.add(
+        list(codes.ids), codes.codes, metadata=[{"labels": codes.names_of(i)} for i in range(n)]
+    )
     store.add(["unlabelled"], codes.codes["image"][:1], "image", [{"year": 1}])
     counted = BitLabels.load(store)
     assert counted.rows == {"image": n, "text": n}
@@ -209,12 +287,17 @@ def test_of_a_store_labelled_items_are_counted_and_of_a_run_and_a_file_all(tmp_p
 @pytest.mark.parametrize("seed", range(3))
 def test_strengths_and_shares_are_what_they_say(seed):
     first, second = np.random.default_rng(seed).normal(size=(2, 13)).astype(np.float32)
-    size = {0: math.sqrt(sum(float(x) ** 2 for x in first) / 13), 1: math.sqrt(sum(float(x) ** 2 for x in second) / 13)}
+    size = {
+        0: math.sqrt(sum(float(x) ** 2 for x in first) / 13),
+        1: math.sqrt(sum(float(x) ** 2 for x in second) / 13),
+    }
     for j, bit in enumerate(Bit.compare(first, second)):
         signs = first[j] >= 0, second[j] >= 0
         assert (bit.number, bit.values, bit.agrees) == (j + 1, signs, signs[0] == signs[1])
         assert bit.strengths == pytest.approx((abs(first[j]) / size[0], abs(second[j]) / size[1]))
-        assert bit.share == pytest.approx(float(first[j]) * float(second[j]) / (13 * size[0] * size[1]))
+        assert bit.share == pytest.approx(
+            float(first[j]) * float(second[j]) / (13 * size[0] * size[1])
+        )
         assert (bit.share > 0) == bit.agrees
 
 
@@ -225,7 +308,9 @@ def test_of_bare_bits_each_counts_the_same_and_none_has_a_strength():
     assert [bit.strengths[0] for bit in bits] == [None] * 4
     assert all(bit.strengths[1] is not None for bit in bits)
     assert {abs(bit.share) for bit in Bit.compare(first, -first, (False, False))} == {0.25}
-    nowhere = Bit.compare(np.zeros(3, np.float32), np.ones(3, np.float32))  # outputs without direction
+    nowhere = Bit.compare(
+        np.zeros(3, np.float32), np.ones(3, np.float32)
+    )  # outputs without direction
     assert [(bit.share, bit.strengths[0], bit.agrees) for bit in nowhere] == [(0.0, 0.0, True)] * 3
 
 
@@ -234,11 +319,16 @@ WORDS = ("red", "green", "blue", "dark")
 
 def encode_words(texts):
     """``(n, 4)``: +1 where a word is there, −1 where not."""
-    return np.array([[1.0 if word in text.split() else -1.0 for word in WORDS] for text in texts], dtype=np.float32)
+    return np.array(
+        [[1.0 if word in text.split() else -1.0 for word in WORDS] for text in texts],
+        dtype=np.float32,
+    )
 
 
 def encode_pictures(pictures):
-    """``(n, 4)``: the outputs of "blue" where the lower left quadrant is bright, −1 where it is dark."""
+    """``(n, 4)``: the outputs of "blue" where the lower left quadrant is bright, −1 where it is
+    dark.
+    """
     bright = np.array([np.asarray(each)[24:, :24].mean() > 160 for each in pictures])
     return np.where(bright[:, None], encode_words(["blue"]), np.float32(-1))
 
@@ -248,11 +338,18 @@ def test_a_pair_explains_itself_exactly_with_its_quadrant_and_its_word():
     pixels[24:, :24] = 255
     image = Side.encode("image", Image.fromarray(pixels), encode_pictures)
     text = Side.encode("text", "the blue one", encode_words)
-    found = explain_pair((image, text), None, {"image": encode_pictures, "text": encode_words}, MapSettings(cells=4))
+    found = explain_pair(
+        (image, text), None, {"image": encode_pictures, "text": encode_words}, MapSettings(cells=4)
+    )
     assert (found.distance, found.relaxed_distance) == (0, pytest.approx(0))
-    assert [(word.word, word.flips) for word in found.words[1]] == [("the", ()), ("blue", (3,)), ("one", ())]
+    assert [(word.word, word.flips) for word in found.words[1]] == [
+        ("the", ()),
+        ("blue", (3,)),
+        ("one", ()),
+    ]
     assert [word.influence for word in found.words[1]] == pytest.approx([0, 1, 0])
-    # A 2 × 2 patch fills a quadrant's 2 × 2 cells; only one that hides it whole makes its mean fall below 160.
+    # A 2 × 2 patch fills a quadrant's 2 × 2 cells; only one that hides it whole makes its mean fall
+    # below 160.
     quadrant = np.zeros((4, 4))
     quadrant[2:, :2] = 1
     for values in (found.image_maps[0].influence, found.image_maps[0].flips):
@@ -267,7 +364,9 @@ def test_a_map_is_hiding_one_patch_after_another(fill):
     weights, other = random.normal(size=(48 * 64 * 3, 9)), random.normal(size=9).astype(np.float32)
 
     def encode(pictures):
-        return np.stack([(np.asarray(each).ravel() / 255 - 0.5) @ weights for each in pictures]).astype(np.float32)
+        return np.stack(
+            [(np.asarray(each).ravel() / 255 - 0.5) @ weights for each in pictures]
+        ).astype(np.float32)
 
     def relaxed(outputs):  # equation (2) of the paper
         return 9 / 2 * (1 - outputs @ other / np.linalg.norm(outputs) / np.linalg.norm(other))
@@ -277,7 +376,10 @@ def test_a_map_is_hiding_one_patch_after_another(fill):
     filler, whole = _make_filler(picture, fill), encode([picture])[0]
     patches = []  # the change of each, and the bits that flip
     for top, left in np.ndindex(4, 6):
-        pixels, patch = np.asarray(picture).copy(), np.s_[8 * top : 8 * top + 24, 8 * left : 8 * left + 24]
+        pixels, patch = (
+            np.asarray(picture).copy(),
+            np.s_[8 * top : 8 * top + 24, 8 * left : 8 * left + 24],
+        )
         pixels[patch] = np.asarray(filler)[patch]
         hidden, cells = encode([Image.fromarray(pixels)])[0], np.s_[top : top + 3, left : left + 3]
         patches.append((relaxed(hidden) - relaxed(whole), (hidden >= 0) != (whole >= 0)))
@@ -309,6 +411,8 @@ def test_the_cells_cover_a_picture_whatever_its_size():
 def test_words_are_left_out_one_at_a_time_and_only_the_first_ones():
     seen = []
     for most in (10, 1):
-        map_words("a b a", lambda texts: seen.append(texts) or encode_words(texts), np.ones(4), most)
+        map_words(
+            "a b a", lambda texts: seen.append(texts) or encode_words(texts), np.ones(4), most
+        )
     assert seen == [["a b a", "b a", "a a", "a b"], ["a b a", "b a"]]
     assert map_words("  ", encode_words, np.ones(4), 10) == []

@@ -14,12 +14,16 @@ def base(tmp_path):
 def teacher(tmp_path_factory):
     """A finished run on features, which no test changes."""
     folder = tmp_path_factory.mktemp("teacher")
-    return train_run(feature_config(folder / "c.yaml", write_features(folder / "f.npz"), validate_every=0))
+    return train_run(
+        feature_config(folder / "c.yaml", write_features(folder / "f.npz"), validate_every=0)
+    )
 
 
 @pytest.fixture(scope="session")
 def pictures(tmp_path_factory):
-    """(a finished run on features of pictures and their texts, the table with the pictures themselves)."""
+    """(a finished run on features of pictures and their texts, the table with the pictures
+    themselves).
+    """
     folder = tmp_path_factory.mktemp("pictures")
     items = write_pictures(folder)
     config = features_config(folder / "c.yaml", write_picture_features(folder / "f.npz"), epochs=20)

@@ -20,9 +20,13 @@ sys.path.insert(0, str(ROOT / "tools" / "site"))
 from raw_scores import read_runs
 
 
-def named_grid(name: str, base: str | Path, folder: Path, overrides: Sequence[str] = (), **more: Any) -> Grid:
+def named_grid(
+    name: str, base: str | Path, folder: Path, overrides: Sequence[str] = (), **more: Any
+) -> Grid:
     """The grid of an experiment by its name; ``more`` are arguments of `make_grid`."""
-    return make_grid(load_experiment(name), base_configuration(base, folder, overrides=overrides), **more)
+    return make_grid(
+        load_experiment(name), base_configuration(base, folder, overrides=overrides), **more
+    )
 
 
 def assert_made_again(name: str, folder: Path) -> None:
@@ -40,13 +44,19 @@ def assert_made_again(name: str, folder: Path) -> None:
 
 
 def with_query_means(results, path: Path):
-    """Results as `read_runs` gives them, each with the means of its method and seed, as if they were of one task."""
+    """Results as `read_runs` gives them, each with the means of its method and seed, as if they
+    were of one task.
+    """
     by_run: dict[tuple[str, int], dict] = {}
     with np.load(path) as arrays:
         for name in arrays.files:
             method, seed, view = name.rsplit("|", 2)
-            by_run.setdefault((method, int(seed)), {})["last", view, "all"] = arrays[name].astype(np.float64)
-    return [replace(result, query_ap=by_run.get((result.method, result.seed), {})) for result in results]
+            by_run.setdefault((method, int(seed)), {})["last", view, "all"] = arrays[name].astype(
+                np.float64
+            )
+    return [
+        replace(result, query_ap=by_run.get((result.method, result.seed), {})) for result in results
+    ]
 
 
 TASKS = ("image->text", "text->image", "image->image", "text->text")
@@ -54,11 +64,20 @@ CROSS_MODAL = TASKS[:2]
 
 
 def made_result(
-    method: str, seed: int, shares: Mapping[str, float] | float = 0.5, n_bits: int = 32, status: _Status = "finished",
-    loss: Mapping[str, Any] | None = None, model: str = "tdsrdh", kind: str = "mirflickr25k",
-    roc_auc: float | None = 0.7, views: Sequence[str] = ("test",), checkpoints: Sequence[str] = ("last",),
-    query_ap: Mapping[str, np.ndarray] | None = None, chance: float = 0.3,
-) -> Result:  # fmt: skip
+    method: str,
+    seed: int,
+    shares: Mapping[str, float] | float = 0.5,
+    n_bits: int = 32,
+    status: _Status = "finished",
+    loss: Mapping[str, Any] | None = None,
+    model: str = "tdsrdh",
+    kind: str = "mirflickr25k",
+    roc_auc: float | None = 0.7,
+    views: Sequence[str] = ("test",),
+    checkpoints: Sequence[str] = ("last",),
+    query_ap: Mapping[str, np.ndarray] | None = None,
+    chance: float = 0.3,
+) -> Result:
     """One run; ``shares`` is the tie-aware mAP of each task, or of both cross-modal ones."""
     words = {"word_vectors": "GoogleNews-vectors-negative300.bin"} if model == "tdsrdh" else {}
     settings = {
@@ -69,7 +88,14 @@ def made_result(
     }
     name = f"{method}-k{n_bits}-seed{seed}"
     if status != "finished":
-        return Result(name, Path(name), method, settings, status, "out of memory" if status == "failed" else "")
+        return Result(
+            name,
+            Path(name),
+            method,
+            settings,
+            status,
+            "out of memory" if status == "failed" else "",
+        )
     tasks = dict.fromkeys(CROSS_MODAL, shares) if isinstance(shares, float) else shares
     beside = {"roc_auc_micro": roc_auc, "chance": chance}
     figures = {task: {"map_tie_aware": share, **beside} for task, share in tasks.items()}

@@ -1,4 +1,6 @@
-"""``experiment benchmark``: every loss has the same number of trials, and its tables come from its raw scores."""
+"""``experiment benchmark``: every loss has the same number of trials, and its tables come from its
+raw scores.
+"""
 
 import csv
 import math
@@ -27,26 +29,50 @@ def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path
     assert names == set(benchmark._CHOICES) == set(LOSSES) - {"contrastive"}
     assert {math.prod(map(len, keys.values())) for keys in benchmark._CHOICES.values()} == {9}
     grid = named_grid("benchmark", base, tmp_path, seeds=2)
-    plan = run_json(capsys, "experiment", "benchmark", "--config", base, "--seeds", "2", "--dry-run")
+    plan = run_json(
+        capsys, "experiment", "benchmark", "--config", base, "--seeds", "2", "--dry-run"
+    )
     losses, seconds = len(benchmark._LOSSES) - len(fixed), plan["plans"][0]["seconds"]["total"]
     runs, trials = len(grid.runs), (2 * 4 + 9) * losses
     assert runs == (2 * losses + len(fixed)) * 3 * 2
-    total = {"runs": runs, "trials": trials, "seconds": pytest.approx((runs + trials) * seconds, abs=0.1)}
+    total = {
+        "runs": runs,
+        "trials": trials,
+        "seconds": pytest.approx((runs + trials) * seconds, abs=0.1),
+    }
     assert plan["total"] == total
     assert {(run.config.train.seed, run.config.split.seed) for run in grid.runs} == {(0, 0), (1, 1)}
-    assert {run.config.loss.beta for run in grid.runs if run.config.loss_name == "hyp2"} == {PUBLISHED["hyp2"]["beta"]}
+    assert {run.config.loss.beta for run in grid.runs if run.config.loss_name == "hyp2"} == {
+        PUBLISHED["hyp2"]["beta"]
+    }
 
 
 @pytest.fixture
 def folder(base):
-    """Two losses, two rates, two kinds of initial weights; five draws with choices of weights; two splits."""
+    """Two losses, two rates, two kinds of initial weights; five draws with choices of weights; two
+    splits.
+    """
     folder = base.parent / "grid"
-    choices = {"dsch": {"kappa_q": (0.01, 0.3), "average_precision": (0.0, 0.25)}, "dnph": {"proxies": (0.0, 0.02)}}
+    choices = {
+        "dsch": {"kappa_q": (0.01, 0.3), "average_precision": (0.0, 0.25)},
+        "dnph": {"proxies": (0.0, 0.02)},
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(benchmark, "_RATE_FACTORS", (1.0, 3.0))
         patch.setattr(benchmark, "_CHOICES", choices)
         patch.setattr(benchmark, "_DRAWS", 5)
-        command = ["experiment", "benchmark", "--losses", "dnph,dsch", "--config", base, "--bits", "8", "--seeds", "2"]
+        command = [
+            "experiment",
+            "benchmark",
+            "--losses",
+            "dnph,dsch",
+            "--config",
+            base,
+            "--bits",
+            "8",
+            "--seeds",
+            "2",
+        ]
         assert run_command(*command, "--out", folder) == 0
         yield folder
 
@@ -55,8 +81,12 @@ def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
     """Of a tuned form, the published one's trials count, too."""
     trials = read_grid(folder / benchmark._TRIALS)[1]
     for loss in ("DNPH", "DSCH"):
-        published, tuned = (benchmark._grouped(trials)[method] for method in (loss, f"{loss}, tuned"))
-        settings = [(trial.settings["model"]["initial"], benchmark._rate_of(trial)) for trial in published]
+        published, tuned = (
+            benchmark._grouped(trials)[method] for method in (loss, f"{loss}, tuned")
+        )
+        settings = [
+            (trial.settings["model"]["initial"], benchmark._rate_of(trial)) for trial in published
+        ]
         assert settings == [("paper", 1e-3), ("paper", 3e-3), ("pytorch", 1e-3), ("pytorch", 3e-3)]
         drawn = [tuple(benchmark._settings_of(trial).values()) for trial in tuned]
         assert len(set(drawn)) == 5
@@ -64,16 +94,29 @@ def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
     assert all(list(trial.epochs["last"]) == ["validation"] for trial in trials)
     results = read_grid(folder)[1]
     for result in results:
-        among = [trial for trial in trials if trial.method in (result.method, benchmark._loss(result.method))]
+        among = [
+            trial
+            for trial in trials
+            if trial.method in (result.method, benchmark._loss(result.method))
+        ]
         chosen = max(among, key=benchmark._validation_score).settings
         assert result.settings["model"]["initial"] == chosen["model"]["initial"]
         loss, train = result.settings["loss"], result.settings["train"]
-        assert (train["learning_rate"], train["rates"]) == (chosen["train"]["learning_rate"], chosen["train"]["rates"])
+        assert (train["learning_rate"], train["rates"]) == (
+            chosen["train"]["learning_rate"],
+            chosen["train"]["rates"],
+        )
         assert loss["average_precision"] / 8 == chosen["loss"]["average_precision"] / 32
         assert loss.get("kappa_q") == chosen["loss"].get("kappa_q")
         assert result.epochs["best"] == result.epochs["last"]
     names = {path.name for path in (folder / "tables").iterdir()}
-    assert {"means.md", "differences-test.md", "chosen-weights.md", "learning-rates.md", "losses-test-last.md"} <= names
+    assert {
+        "means.md",
+        "differences-test.md",
+        "chosen-weights.md",
+        "learning-rates.md",
+        "losses-test-last.md",
+    } <= names
     assert_made_again("benchmark", folder)
     with open(folder / "runs.csv", newline="") as file:
         text = file.read()
@@ -82,13 +125,23 @@ def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
     assert [(row["seed"], row["n_bits"]) for row in rows] == [("0", "8"), ("1", "8")] * 4
     assert len({row["splits"] for row in rows}) == 2
     score = float(rows[0]["last/leak_free/text->image/ndcg_graded"])
-    assert score == pytest.approx(results[0].score("text->image", "ndcg_graded", "leak_free"), rel=1e-7)
+    assert score == pytest.approx(
+        results[0].score("text->image", "ndcg_graded", "leak_free"), rel=1e-7
+    )
     check_other_queries(results)
 
 
 def test_a_grid_without_validation_is_refused(base, tmp_path):
-    grid = named_grid("benchmark", base, tmp_path, overrides=["train.validate_every=0"], bits=[8], seeds=1)
-    check_refusal("settings are chosen on validation", benchmark._run_benchmark, grid, tmp_path / "grid", Execution())
+    grid = named_grid(
+        "benchmark", base, tmp_path, overrides=["train.validate_every=0"], bits=[8], seeds=1
+    )
+    check_refusal(
+        "settings are chosen on validation",
+        benchmark._run_benchmark,
+        grid,
+        tmp_path / "grid",
+        Execution(),
+    )
 
 
 def trial(method, rate, score, status="finished"):
@@ -100,13 +153,19 @@ def trial(method, rate, score, status="finished"):
 def test_the_best_finished_trial_is_chosen():
     trials = [trial("A", 1e-4, 0.5), trial("A", 1e-3, 0.7), trial("A", 1e-2, 0.9, status="failed")]
     trials += [trial("B", 1e-3, 0.6), trial("B", 1e-4, 0.6), trial("B", 1e-2, 0.1)]
-    rates = {method: benchmark._rate_of(best) for method, best in benchmark._chosen_trials(trials).items()}
+    rates = {
+        method: benchmark._rate_of(best)
+        for method, best in benchmark._chosen_trials(trials).items()
+    }
     assert rates == {"A": 1e-3, "B": 1e-3}
     table = benchmark._learning_rates_table(trials)
     rows = {row[0].text: dict(zip(table.header[1:], row[1:], strict=True)) for row in table.rows}
     assert rows["A"]["0.001"].bold
     assert rows["A"]["0.01"].text == "failed"
-    says, failed = "C: none of 1 trials worked, the first: out of memory", [trial("C", 1e-4, 0.5, status="failed")]
+    says, failed = (
+        "C: none of 1 trials worked, the first: out of memory",
+        [trial("C", 1e-4, 0.5, status="failed")],
+    )
     check_refusal(says, benchmark._chosen_trials, failed, error=JobError)
 
 
@@ -125,10 +184,19 @@ def test_differences_equal_the_tests_written_out(scores):
     for result in results:
         result.settings["data"].update(seed=result.seed, queries=1, train=5)
     (table,) = benchmark._differences_tables(results)
-    ((name, mean, p, _, ahead, clear, behind),) = [[cell.text for cell in row] for row in table.rows]
+    ((name, mean, p, _, ahead, clear, behind),) = [
+        [cell.text for cell in row] for row in table.rows
+    ]
     cells = 100 * np.array([[first - third, second - first] for first, second, third in scores])
-    test, each = SeedTest.of(cells.mean(axis=1), 0.2), [SeedTest.of(column, 0.2) for column in cells.T]
-    clearly = [t.difference for t, p in zip(each, holm([t.p_value for t in each]), strict=True) if p <= 0.05]
+    test, each = (
+        SeedTest.of(cells.mean(axis=1), 0.2),
+        [SeedTest.of(column, 0.2) for column in cells.T],
+    )
+    clearly = [
+        t.difference
+        for t, p in zip(each, holm([t.p_value for t in each]), strict=True)
+        if p <= 0.05
+    ]
     assert name == "CSQ"
     numbers = [float(number.strip("[],").replace("−", "-")) for number in mean.split()]
     assert numbers == pytest.approx([test.difference, test.lower, test.upper], abs=0.0051)
@@ -139,20 +207,30 @@ def test_differences_equal_the_tests_written_out(scores):
 
 def check_other_queries(results):
     """They are drawn from those of all seeds."""
-    (row,) = [row for row in benchmark._differences_tables(results)[1].rows if row[0].text == "DNPH"]
+    (row,) = [
+        row for row in benchmark._differences_tables(results)[1].rows if row[0].text == "DNPH"
+    ]
     lower, upper = (float(end.replace("−", "-")) for end in row[3].text.strip("[]").split(", "))
     runs = {(result.method, result.seed): result.query_ap for result in results}
     by_query = []  # of each seed, the mean over tasks of what the two methods differ by
     for seed in (0, 1):
         sides = [runs[method, seed] for method in ("DSCH, tuned", "DNPH")]
-        means = [np.mean([ap for (_, view, _), ap in side.items() if view == "leak_free"], axis=0) for side in sides]
+        means = [
+            np.mean([ap for (_, view, _), ap in side.items() if view == "leak_free"], axis=0)
+            for side in sides
+        ]
         by_query += list(np.subtract(*means))
-    assert (lower + upper) / 2 == pytest.approx(100 * np.nanmean(by_query), abs=0.1 * (upper - lower))
+    assert (lower + upper) / 2 == pytest.approx(
+        100 * np.nanmean(by_query), abs=0.1 * (upper - lower)
+    )
     assert row[3].bold == (lower > 0 or upper < 0)
 
 
 def test_means_are_over_cells_first_and_say_what_is_missing():
-    results = [made_result("CSQ", seed, {"image->text": 0.2 + 0.1 * seed, "text->image": 0.4}) for seed in (0, 1)]
+    results = [
+        made_result("CSQ", seed, {"image->text": 0.2 + 0.1 * seed, "text->image": 0.4})
+        for seed in (0, 1)
+    ]
     results.append(made_result("CSQ, tuned", 0, {"image->text": 0.5, "text->image": 0.7}))
     results.append(made_result("SCH", 1, status="failed"))
     for result in results:
@@ -167,40 +245,82 @@ def test_means_are_over_cells_first_and_say_what_is_missing():
 def test_other_queries_are_not_drawn_of_a_method_that_lacks_runs():
     """A mean over one code length beside one over two would be of other cells."""
     ap = {"image->text": np.array([0.2, 0.6])}
-    cells = [("SCH", 16), *((method, n_bits) for method in ("DSCH, tuned", "CSQ") for n_bits in (16, 32))]
+    cells = [
+        ("SCH", 16),
+        *((method, n_bits) for method in ("DSCH, tuned", "CSQ") for n_bits in (16, 32)),
+    ]
     shares = {"image->text": 0.4}
-    results = [made_result(method, seed, shares, k, query_ap=ap) for method, k in cells for seed in (0, 1)]
+    results = [
+        made_result(method, seed, shares, k, query_ap=ap) for method, k in cells for seed in (0, 1)
+    ]
     assert {place[0] for place in query_means(results)} == {"DSCH, tuned", "CSQ"}
     cells = {row[0].text: row[3].text for row in benchmark._differences_tables(results)[0].rows}
     assert cells == {"CSQ": "[+0.00, +0.00]", "SCH": "–"}
 
 
-def test_collections_are_compared_by_ranks_made_of_their_own_tables(base, tmp_path, capsys, monkeypatch):
+def test_collections_are_compared_by_ranks_made_of_their_own_tables(
+    base, tmp_path, capsys, monkeypatch
+):
     monkeypatch.setattr(benchmark, "_RATE_FACTORS", (1.0,))
-    monkeypatch.setattr(benchmark, "_CHOICES", {"dsch": {"kappa_q": (0.3,)}, "csq": {"lambda_q": (0.05,)}})
+    monkeypatch.setattr(
+        benchmark, "_CHOICES", {"dsch": {"kappa_q": (0.3,)}, "csq": {"lambda_q": (0.05,)}}
+    )
     write_features(tmp_path / "g.npz", seed=1)
     data = [f"--data=features={tmp_path / 'f.npz'}", f"--data=benchmark={tmp_path / 'g.npz'}"]
     sizes = [f"--set=data.{key}" for key in ("queries=40", "train=120")]
-    options = ["--config", base, "--bits", "8", "--seeds", "2", "--losses", "dsch,csq,dsch:recommended"]
-    assert run_command("experiment", "benchmark", *data, *sizes, *options, "--out", tmp_path / "grids") == 0
+    options = [
+        "--config",
+        base,
+        "--bits",
+        "8",
+        "--seeds",
+        "2",
+        "--losses",
+        "dsch,csq,dsch:recommended",
+    ]
+    assert (
+        run_command("experiment", "benchmark", *data, *sizes, *options, "--out", tmp_path / "grids")
+        == 0
+    )
     table = (tmp_path / "grids" / "tables" / "ranks-tuned.md").read_text()
     assert table.splitlines()[0].strip("*") in capsys.readouterr().out
-    header, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("|")]
-    places = ("Mean rank, R∖T", "Mean rank, R", "features, R∖T", "features, R", "benchmark, R∖T", "benchmark, R")
+    header, _, *rows = [
+        line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("|")
+    ]
+    places = (
+        "Mean rank, R∖T",
+        "Mean rank, R",
+        "features, R∖T",
+        "features, R",
+        "benchmark, R∖T",
+        "benchmark, R",
+    )
     assert tuple(header[1:]) == places
     scores = {}
     for name in ("features", "benchmark"):
-        means = benchmark._method_means(read_grid(tmp_path / "grids" / name)[1], "leak_free", "map_tie_aware")
+        means = benchmark._method_means(
+            read_grid(tmp_path / "grids" / name)[1], "leak_free", "map_tie_aware"
+        )
         scores[name] = {loss: np.mean(means[f"{loss}, tuned"]) for loss in ("DSCH", "CSQ")}
     for loss, rank, _, *cells in rows:
-        assert [cells[0].strip("*"), cells[2].strip("*")] == [f"{100 * each[loss]:.2f}" for each in scores.values()]
+        assert [cells[0].strip("*"), cells[2].strip("*")] == [
+            f"{100 * each[loss]:.2f}" for each in scores.values()
+        ]
         better = [sum(other > each[loss] for other in each.values()) for each in scores.values()]
         assert rank.strip("*") == f"{1 + np.mean(better):.1f}"
     every = read_runs(tmp_path / "grids" / "runs.csv")
     assert set(every) == {"features", "benchmark"}
     published = benchmark._across_tables(every)[1]
     assert {row[0].text for row in published.rows} == {"DSCH", "CSQ", "DSCH, recommended"}
-    assert _to_markdown(published) == (tmp_path / "grids" / "tables" / "ranks-as-published.md").read_text()
-    (fixed,) = [run for run in every["features"] if run.method == "DSCH, recommended" and run.seed == 0]
-    assert (fixed.settings["loss"]["kappa_q"], fixed.settings["train"]["learning_rate"]) == (0.3, 1e-3)
+    assert (
+        _to_markdown(published)
+        == (tmp_path / "grids" / "tables" / "ranks-as-published.md").read_text()
+    )
+    (fixed,) = [
+        run for run in every["features"] if run.method == "DSCH, recommended" and run.seed == 0
+    ]
+    assert (fixed.settings["loss"]["kappa_q"], fixed.settings["train"]["learning_rate"]) == (
+        0.3,
+        1e-3,
+    )
     assert_refused(capsys, "experiment", "losses", *data, says="takes one collection")

@@ -1,4 +1,6 @@
-"""Tests over seeds and queries and effects of a factorial grid are the textbook's, and pair what belongs together."""
+"""Tests over seeds and queries and effects of a factorial grid are the textbook's, and pair what
+belongs together.
+"""
 
 from dataclasses import replace
 from itertools import product
@@ -10,7 +12,13 @@ from hypothesis import assume, given, strategies as st
 from scipy import stats
 
 from channelhash.lab.experiments import comparisons
-from channelhash.lab.experiments.comparisons import SeedTest, _compare_methods, holm, ranks_table, split_ratio
+from channelhash.lab.experiments.comparisons import (
+    SeedTest,
+    _compare_methods,
+    holm,
+    ranks_table,
+    split_ratio,
+)
 from channelhash.lab.experiments.studies.factorial import _effects_tables, _factorial_effects
 from channelhash.metrics.report import PairedTest, paired_test
 from lab.grids import made_result
@@ -29,7 +37,11 @@ def grid(shares, seeds=(0, 1, 2), queries=40, n_bits=32):
             ap = np.clip(share + 0.1 * random.normal(size=queries), 0, 1)
             ap[3] = np.nan
             scores = {TASK: float(np.nanmean(ap))}
-            results.append(made_result(method, seed, scores, n_bits, loss={"name": method}, query_ap={TASK: ap}))
+            results.append(
+                made_result(
+                    method, seed, scores, n_bits, loss={"name": method}, query_ap={TASK: ap}
+                )
+            )
     return results
 
 
@@ -40,16 +52,29 @@ def seeds_with(folder=Path(), **data):
     return [replace(run, folder=folder) for run in runs]
 
 
-@given(st.lists(st.floats(-1, 1), min_size=2, max_size=6), st.integers(0, 2000), st.integers(1, 5000))
-def test_over_seeds_it_is_the_paired_t_test_corrected_as_nadeau_and_bengio_say(differences, n_test, n_train):
-    """t = mean / √((1/J + n₂/n₁) S²), S² the sample variance of J differences; with n₂ = 0, seeds of one split."""
+@given(
+    st.lists(st.floats(-1, 1), min_size=2, max_size=6), st.integers(0, 2000), st.integers(1, 5000)
+)
+def test_over_seeds_it_is_the_paired_t_test_corrected_as_nadeau_and_bengio_say(
+    differences, n_test, n_train
+):
+    """t = mean / √((1/J + n₂/n₁) S²), S² the sample variance of J differences; with n₂ = 0, seeds
+    of one split.
+    """
     assume(np.std(differences) > 1e-3)
     j = len(differences)
     mean = sum(differences) / j
-    error = ((1 / j + n_test / n_train) * sum((d - mean) ** 2 for d in differences) / (j - 1)) ** 0.5
-    found, students = SeedTest.of(differences, split_ratio(seeds_with(queries=n_test, train=n_train))), stats.t(j - 1)
+    error = (
+        (1 / j + n_test / n_train) * sum((d - mean) ** 2 for d in differences) / (j - 1)
+    ) ** 0.5
+    found, students = (
+        SeedTest.of(differences, split_ratio(seeds_with(queries=n_test, train=n_train))),
+        stats.t(j - 1),
+    )
     assert found.p_value == pytest.approx(2 * students.cdf(-abs(mean) / error), abs=1e-9)
-    assert found[1:3] == pytest.approx([mean + students.ppf(tail) * error for tail in (0.025, 0.975)], abs=1e-9)
+    assert found[1:3] == pytest.approx(
+        [mean + students.ppf(tail) * error for tail in (0.025, 0.975)], abs=1e-9
+    )
     assert (found.difference, found.seeds) == (pytest.approx(mean, abs=1e-12), j)
     if n_test == 0:
         assert found.p_value == pytest.approx(stats.ttest_1samp(differences, 0).pvalue, abs=1e-9)
@@ -78,18 +103,29 @@ def holm_by_steps(p_values, level):
     return rejected
 
 
-@given(st.lists(st.integers(1, 1000).map(lambda p: p / 1001), max_size=8), st.integers(1, 300).map(lambda p: p / 997))
+@given(
+    st.lists(st.integers(1, 1000).map(lambda p: p / 1001), max_size=8),
+    st.integers(1, 300).map(lambda p: p / 997),
+)
 def test_holm_rejects_what_the_stepwise_test_rejects(p_values, level):
-    assert {place for place, p in enumerate(holm(p_values)) if p <= level} == holm_by_steps(p_values, level)
+    assert {place for place, p in enumerate(holm(p_values)) if p <= level} == holm_by_steps(
+        p_values, level
+    )
 
 
 def test_all_pairs_of_a_length_are_compared_a_clear_difference_shows_and_p_values_are_corrected_together():
-    results = [*grid({"a": 0.3, "b": 0.5, "c": 0.5}, queries=300), made_result("a", 3, status="failed")]
+    results = [
+        *grid({"a": 0.3, "b": 0.5, "c": 0.5}, queries=300),
+        made_result("a", 3, status="failed"),
+    ]
     found = _compare_methods([*results, *grid({"a": 0.4, "c": 0.5}, n_bits=64)], resamples=2000)
     pairs = [(one.first, one.second, one.n_bits) for one in found]
     assert pairs == [("b", "a", 32), ("c", "a", 32), ("c", "b", 32), ("c", "a", 64)]
     clear, _, level, _ = found
-    assert (clear.queries.difference, clear.queries.queries) == (pytest.approx(clear.seeds.difference), 299)
+    assert (clear.queries.difference, clear.queries.queries) == (
+        pytest.approx(clear.seeds.difference),
+        299,
+    )
     assert clear.seeds.difference == pytest.approx(0.2, abs=0.03)
     assert max(clear.queries_p, clear.seeds_p) < 0.05 < min(level.queries_p, level.seeds_p)
     assert [one.queries_p for one in found] == holm([one.queries.p_value for one in found])
@@ -101,45 +137,84 @@ def test_queries_are_averaged_over_the_common_seeds():
     (found,) = _compare_methods(results, resamples=500)
     runs = {(result.method, result.seed): result for result in results}
     sides = [[runs[method, seed] for seed in (0, 5)] for method in ("b", "a")]
-    means = [np.mean([run.query_ap["last", "test", TASK] for run in side], axis=0) for side in sides]
+    means = [
+        np.mean([run.query_ap["last", "test", TASK] for run in side], axis=0) for side in sides
+    ]
     assert found.queries == paired_test(*means, resamples=500)
-    assert found.seeds == SeedTest.of(np.subtract(*([run.score(TASK) for run in side] for side in sides)))
+    assert found.seeds == SeedTest.of(
+        np.subtract(*([run.score(TASK) for run in side] for side in sides))
+    )
 
 
 def test_too_few_common_seeds_give_no_test():
-    (found,) = _compare_methods([*grid({"a": 0.3}, seeds=(0,)), *grid({"b": 0.3}, seeds=(0, 1))], resamples=100)
+    (found,) = _compare_methods(
+        [*grid({"a": 0.3}, seeds=(0,)), *grid({"b": 0.3}, seeds=(0, 1))], resamples=100
+    )
     assert found.queries is not None
     assert (found.seeds, found.seeds_p) == (None, None)
-    (found,) = _compare_methods([*grid({"a": 0.3}, seeds=(0,)), *grid({"b": 0.3}, seeds=(1,))], resamples=100)
+    (found,) = _compare_methods(
+        [*grid({"a": 0.3}, seeds=(0,)), *grid({"b": 0.3}, seeds=(1,))], resamples=100
+    )
     assert (found.queries, found.queries_p, found.seeds, found.seeds_p) == (None,) * 4
 
 
 def test_runs_of_other_queries_are_refused():
     others = [*grid({"a": 0.3}, seeds=(0,)), *grid({"b": 0.3}, seeds=(0,), queries=41)]
-    check_refusal("a-k32-seed0 and b-k32-seed0 were not evaluated on the same queries", _compare_methods, others)
-    check_refusal("has no AP of single queries", _compare_methods, [made_result("a", 0), made_result("b", 0, loss=SCH)])
+    check_refusal(
+        "a-k32-seed0 and b-k32-seed0 were not evaluated on the same queries",
+        _compare_methods,
+        others,
+    )
+    check_refusal(
+        "has no AP of single queries",
+        _compare_methods,
+        [made_result("a", 0), made_result("b", 0, loss=SCH)],
+    )
 
 
 def test_differences_are_in_points_and_small_p_values_bold():
     found = [
         comparisons._Comparison(
-            "DSCH", "SCH", 32, "image->text",
-            PairedTest(0.0123, 0.0001, 1990), SeedTest(0.0123, -0.001, 0.025, 0.06, 3), 0.0004, 0.06,
+            "DSCH",
+            "SCH",
+            32,
+            "image->text",
+            PairedTest(0.0123, 0.0001, 1990),
+            SeedTest(0.0123, -0.001, 0.025, 0.06, 3),
+            0.0004,
+            0.06,
         ),
         comparisons._Comparison("DSCH", "SCH", 64, "image->text", None, None),
-        comparisons._Comparison("DSCH", "SCH", 32, "text->image", PairedTest(-0.02, 0.01, 1990), None, 0.05),
-    ]  # fmt: skip
+        comparisons._Comparison(
+            "DSCH", "SCH", 32, "text->image", PairedTest(-0.02, 0.01, 1990), None, 0.05
+        ),
+    ]
     table = comparisons._significance_table(found)
     assert [[cell.text for cell in row] for row in table.rows] == [
-        ["image → text", "DSCH against SCH, k = 32", "+1.23", "< 0.001", "1990", "−0.10 … +2.50", "0.060", "3"],
+        [
+            "image → text",
+            "DSCH against SCH, k = 32",
+            "+1.23",
+            "< 0.001",
+            "1990",
+            "−0.10 … +2.50",
+            "0.060",
+            "3",
+        ],
         ["image → text", "DSCH against SCH, k = 64", "no common seed", "–", "–", "–", "–", "–"],
         ["text → image", "DSCH against SCH, k = 32", "−2.00", "0.050", "1990", "–", "–", "–"],
     ]
-    assert [[cell.text for cell in row if cell.bold] for row in table.rows] == [["< 0.001"], [], ["0.050"]]
+    assert [[cell.text for cell in row if cell.bold] for row in table.rows] == [
+        ["< 0.001"],
+        [],
+        ["0.050"],
+    ]
 
 
 def factorial_grid(channel=0.02, term=0.05, both=0.01, seeds=5, noise=1e-4):
-    """mAP = 0.5 + channel·[DSCH] + term·[κ_q > 0] + both·[both] + a shift of the seed + a little noise."""
+    """mAP = 0.5 + channel·[DSCH] + term·[κ_q > 0] + both·[both] + a shift of the seed + a little
+    noise.
+    """
     random = np.random.default_rng(0)
     shifts, runs = random.normal(0, 0.1, seeds), []
     for loss, kappa, seed in product(("sch", "dsch"), (0.0, 0.01), range(seeds)):
@@ -159,12 +234,18 @@ def test_effects_are_the_terms_that_made_the_figures():
     runs = factorial_grid()
     effects = by_name(runs)
     expected = {
-        "channel: DSCH − SCH, κ_q 0": 2, "channel: DSCH − SCH, κ_q 0.01": 3,
-        "quantisation: SCH, κ_q 0.01 − 0": 5, "quantisation: DSCH, κ_q 0.01 − 0": 6,
-        "interaction: the term's effect in DSCH − in SCH": 1, "published comparison: DSCH, κ_q 0.01 − SCH, κ_q 0": 8,
-        "of it the channel": 2.5, "of it the quantisation term": 5.5,
-    }  # fmt: skip
-    assert {name: round(effect.test.difference, 1) for name, effect in effects.items()} == pytest.approx(expected)
+        "channel: DSCH − SCH, κ_q 0": 2,
+        "channel: DSCH − SCH, κ_q 0.01": 3,
+        "quantisation: SCH, κ_q 0.01 − 0": 5,
+        "quantisation: DSCH, κ_q 0.01 − 0": 6,
+        "interaction: the term's effect in DSCH − in SCH": 1,
+        "published comparison: DSCH, κ_q 0.01 − SCH, κ_q 0": 8,
+        "of it the channel": 2.5,
+        "of it the quantisation term": 5.5,
+    }
+    assert {
+        name: round(effect.test.difference, 1) for name, effect in effects.items()
+    } == pytest.approx(expected)
     assert all(effect.test.seeds == 5 for effect in effects.values())
     assert all(effect.test.lower > 0 or effect.test.upper < 0 for effect in effects.values())
     values = [100 * run.score("image->text") for run in runs if not run.settings["loss"]["kappa_q"]]
@@ -177,14 +258,18 @@ def test_effects_are_the_terms_that_made_the_figures():
 
 
 def test_unfinished_runs_are_left_out_and_said():
-    runs = [run for run in factorial_grid() if run.seed < 3 or run.settings["loss"]["name"] == "sch"]
+    runs = [
+        run for run in factorial_grid() if run.seed < 3 or run.settings["loss"]["name"] == "sch"
+    ]
     assert {effect.test.seeds for name, effect in by_name(runs).items() if "DSCH" in name} == {3}
     assert _effects_tables([run for run in runs if run.seed == 0]) == []
 
 
 @given(st.integers(2, 6), st.integers(3, 7), st.integers(0, 1000))
 def test_ranks_and_friedmans_test_equal_those_written_out(collections, methods, seed):
-    scores = np.random.default_rng(seed).permutation(collections * methods).reshape(collections, methods)
+    scores = (
+        np.random.default_rng(seed).permutation(collections * methods).reshape(collections, methods)
+    )
     ranks = [np.mean([1 + sum(row > row[method]) for row in scores]) for method in range(methods)]
     assert comparisons._mean_ranks(scores) == pytest.approx(ranks)
     chi_squared = stats.friedmanchisquare(*scores.T).statistic
@@ -195,7 +280,10 @@ def test_ranks_and_friedmans_test_equal_those_written_out(collections, methods, 
 
 
 def test_a_loss_that_is_not_finished_everywhere_is_named_and_has_no_rank():
-    scores = {("a", "R"): {"DSCH": 0.5, "CSQ": 0.25, "SCH": 0.125}, ("b", "R"): {"CSQ": 0.5, "DSCH": 0.25}}
+    scores = {
+        ("a", "R"): {"DSCH": 0.5, "CSQ": 0.25, "SCH": 0.125},
+        ("b", "R"): {"CSQ": 0.5, "DSCH": 0.25},
+    }
     table = ranks_table(scores, "tuned")
     assert table.header == ("Loss", "Mean rank, R", "a, R", "b, R")
     rows = [[cell.text for cell in row] for row in table.rows]

@@ -14,10 +14,22 @@ class OneAnswer:
 
 
 def test_an_answer_fits_if_it_has_every_label_of_the_words():
-    shown = [{"sunset", "sea"}, {"sunset"}, {"dog", "sea"}, {"dog"}, {"flower"}, {"portrait", "female"}, {"night"}]
-    labels = np.array([[label in item for label in _WORDS] for item in [*shown, {"dog"}, {"sky"}, {"dog"}]])
+    shown = [
+        {"sunset", "sea"},
+        {"sunset"},
+        {"dog", "sea"},
+        {"dog"},
+        {"flower"},
+        {"portrait", "female"},
+        {"night"},
+    ]
+    labels = np.array(
+        [[label in item for label in _WORDS] for item in [*shown, {"dog"}, {"sky"}, {"dog"}]]
+    )
     codes = np.array([[0]] * len(shown) + [[255]] * 3, dtype=np.uint8)
-    database = CodeSet([f"im{i}" for i in range(10)], {"image": codes}, labels, 8, label_names=tuple(_WORDS))
+    database = CodeSet(
+        [f"im{i}" for i in range(10)], {"image": codes}, labels, 8, label_names=tuple(_WORDS)
+    )
     sheet, fits = _answer_texts(OneAnswer(), database)
     assert fits == {
         "sunset beach": {"fitting": 1, "shown": 7, "chance": 0.1},
@@ -27,7 +39,16 @@ def test_an_answer_fits_if_it_has_every_label_of_the_words():
         "portrait of a woman": {"fitting": 1, "shown": 7, "chance": 0.1},
     }
     assert [row[0].caption for row in sheet] == list(_TEXT_QUERIES)
-    assert [cell.right for cell in sheet[1]] == [None, False, False, True, True, False, False, False]
+    assert [cell.right for cell in sheet[1]] == [
+        None,
+        False,
+        False,
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_the_queries_ask_for_labels_that_are_drawn():
@@ -36,10 +57,16 @@ def test_the_queries_ask_for_labels_that_are_drawn():
 
 def test_answers_are_right_if_they_share_a_label(monkeypatch):
     labels, ids = np.eye(2, dtype=bool)[[0, 0, 1]], ["a", "b", "c"]
-    texts = CodeSet(ids, {"text": np.array([[0], [1], [3]], np.uint8)}, labels, 8, ("x", "y"), texts=ids)
+    texts = CodeSet(
+        ids, {"text": np.array([[0], [1], [3]], np.uint8)}, labels, 8, ("x", "y"), texts=ids
+    )
     images = CodeSet(ids, {"image": np.array([[0], [1], [255]], np.uint8)}, labels, 8, ("x", "y"))
     monkeypatch.setattr(demo, "_ANSWERS", 2)
     rows = _answer_rows(images, texts)
     assert [row[0].caption for row in rows] == ["x", "x", "y"]
-    assert [[cell.right for cell in row[1:]] for row in rows] == [[True, True], [True, True], [True, False]]
+    assert [[cell.right for cell in row[1:]] for row in rows] == [
+        [True, True],
+        [True, True],
+        [True, False],
+    ]
     assert [cell.caption.split()[0] for cell in rows[2][1:]] == ["6", "7"]

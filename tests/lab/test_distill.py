@@ -10,7 +10,15 @@ import channelhash as ch
 from channelhash.codes import CodeSet, unpack
 from channelhash.config import read_config
 from channelhash.training.trainer import Steps
-from small_runs import assert_refused, feature_config, run_command, run_json, run_text, train_run, write_features
+from small_runs import (
+    assert_refused,
+    feature_config,
+    run_command,
+    run_json,
+    run_text,
+    train_run,
+    write_features,
+)
 from training.test_training import assert_same_run
 
 STUDENT = ("--student", "features", "--set", "model.hidden=[32]", "--set", "train.epochs=30")
@@ -31,11 +39,21 @@ def student(teacher, tmp_path_factory):
 def test_the_student_is_a_run_like_any_other(teacher, student, tmp_path, capsys):
     evaluated = run_json(capsys, "evaluate", student)["tasks"]
     found = distilled(student)["map"]["student->student"]
-    assert found == {task: pytest.approx(figures["map_tie_aware"], abs=1e-12) for task, figures in evaluated.items()}
+    assert found == {
+        task: pytest.approx(figures["map_tie_aware"], abs=1e-12)
+        for task, figures in evaluated.items()
+    }
     features = teacher.parent / "f.npz"
     assert run_command("encode", student, "--data", features, "--out", tmp_path / "c.parquet") == 0
     assert run_command("report", student) == 0
-    assert_refused(capsys, "train", student / "config.yaml", "--out", tmp_path / "again", says="`channelhash distill`")
+    assert_refused(
+        capsys,
+        "train",
+        student / "config.yaml",
+        "--out",
+        tmp_path / "again",
+        says="`channelhash distill`",
+    )
 
 
 def test_figures_are_those_of_the_codes(teacher, student):
@@ -62,7 +80,9 @@ def test_figures_are_those_of_the_codes(teacher, student):
     assert found["teacher_weights"] == ch.load_model(teacher).fingerprint()
 
 
-def test_an_interrupted_student_resumes_to_the_same_weights(teacher, student, tmp_path, monkeypatch, capsys):
+def test_an_interrupted_student_resumes_to_the_same_weights(
+    teacher, student, tmp_path, monkeypatch, capsys
+):
     save, place = Steps.save, tmp_path / "run"
 
     def stops(steps, path, done):
@@ -78,7 +98,9 @@ def test_an_interrupted_student_resumes_to_the_same_weights(teacher, student, tm
     assert_same_run(student, place)
     assert distilled(place)["map"] == distilled(student)["map"]
     before = distilled(place)
-    again = run_json(capsys, "distill", teacher, *STUDENT, "--out", place, "--resume")  # nothing is left to do
+    again = run_json(
+        capsys, "distill", teacher, *STUDENT, "--out", place, "--resume"
+    )  # nothing is left to do
     assert (distilled(place), again["map"]) == (before, before["map"])
 
 
@@ -96,29 +118,58 @@ def test_a_student_of_pictures_learns_from_a_teacher_of_features(pictures, tmp_p
     lines = items.read_text().splitlines()
     table = items.with_name("other.csv")
     # Another order, three items fewer, one more; and no labels, which are the teacher's.
-    rows = [",".join(line.split(",")[:3]) for line in [*reversed(lines[4:]), "new,images/0.png,a picture,"]]
+    rows = [
+        ",".join(line.split(",")[:3])
+        for line in [*reversed(lines[4:]), "new,images/0.png,a picture,"]
+    ]
     table.write_text("\n".join(["id,image,text", *rows]) + "\n")
     model = ("image_size=16", "width=8", "text_width=16", "hidden=[16]")
     keys = [*(f"model.{key}" for key in model), "train.learning_rate=0.01", "data.label_columns=[]"]
-    small = ["--student", "small", "--data", table, *(word for key in keys for word in ("--set", key))]
-    said = run_text(capsys, "distill", teacher, *small, "--modalities", "image", "--out", tmp_path / "run")
+    small = [
+        "--student",
+        "small",
+        "--data",
+        table,
+        *(word for key in keys for word in ("--set", key)),
+    ]
+    said = run_text(
+        capsys, "distill", teacher, *small, "--modalities", "image", "--out", tmp_path / "run"
+    )
     assert "4 problems of the data, listed in " in said
-    assert "item item000: only in the teacher's data" in (tmp_path / "run" / "problems.txt").read_text()
+    assert (
+        "item item000: only in the teacher's data"
+        in (tmp_path / "run" / "problems.txt").read_text()
+    )
     found = distilled(tmp_path / "run")
     assert found["without_partner"] == {"student": 1, "teacher": 3}
     assert set(found["map"]["student->teacher"]) == {"image->text", "image->image"}
     assert set(found["map"]["teacher->student"]) == {"text->image", "image->image"}
     assert ch.load_model(tmp_path / "run").modalities == ("image",)
     assert found["map"]["student->teacher"]["image->image"] > 0.9  # colours are easy to see
-    # The student's questions search the teacher's items, though the teacher itself takes no raw pictures.
+    # The student's questions search the teacher's items, though the teacher itself takes no raw
+    # pictures.
     picture = items.parent / "images" / "7.png"
-    assert run_json(capsys, "search", teacher, "--image", picture, "--model", tmp_path / "run", "-k", 5)["results"]
+    assert run_json(
+        capsys, "search", teacher, "--image", picture, "--model", tmp_path / "run", "-k", 5
+    )["results"]
 
 
 def test_a_yaml_file_says_the_student(teacher, tmp_path):
     path = tmp_path / "student.yaml"
     path.write_text("model: {name: features, hidden: [4]}\ntrain: {epochs: 2}\n")
-    assert run_command("distill", teacher, "--student", path, "--out", tmp_path / "run", "--set", "train.seed=3") == 0
+    assert (
+        run_command(
+            "distill",
+            teacher,
+            "--student",
+            path,
+            "--out",
+            tmp_path / "run",
+            "--set",
+            "train.seed=3",
+        )
+        == 0
+    )
     config = read_config(tmp_path / "run" / "config.yaml")
     assert (config.train.seed, config.loss_name, config.model.hidden) == (3, "distillation", [4])
     assert config.train.batch_size == 32  # the teacher's
@@ -153,7 +204,11 @@ def test_a_student_shares_a_modality_with_its_teacher(teacher, tmp_path, capsys)
     arrays = np.load(teacher.parent / "f.npz")
     for name in ("image", "text"):
         np.savez(tmp_path / f"{name}.npz", **{key: arrays[key] for key in ("labels", "id", name)})
-    run = train_run(feature_config(tmp_path / "c.yaml", tmp_path / "image.npz", epochs=1, validate_every=0))
+    run = train_run(
+        feature_config(tmp_path / "c.yaml", tmp_path / "image.npz", epochs=1, validate_every=0)
+    )
     says = "the teacher has image, the student's data text"
     out = ("--out", tmp_path / "no")
-    assert_refused(capsys, "distill", run, *STUDENT, "--data", tmp_path / "text.npz", *out, says=says)
+    assert_refused(
+        capsys, "distill", run, *STUDENT, "--data", tmp_path / "text.npz", *out, says=says
+    )

@@ -77,7 +77,13 @@ def test_a_cut_connection_goes_on_where_it_broke_and_an_archive_is_fetched_once(
 
 def test_a_later_call_goes_on_too(server, tmp_path):
     server.cut_after = [1000] * 5
-    check_refusal("5000 bytes are kept, the same command goes on from there", fetch, server, tmp_path, error=JobError)
+    check_refusal(
+        "5000 bytes are kept, the same command goes on from there",
+        fetch,
+        server,
+        tmp_path,
+        error=JobError,
+    )
     assert not (tmp_path / "set").exists()
     fetch(server, tmp_path)
     assert_complete(tmp_path)
@@ -97,7 +103,14 @@ def test_a_corrupt_byte_is_found_and_the_archive_set_aside(server, tmp_path):
     md5 = hashlib.md5(server.content).hexdigest()
     good, middle = server.content, len(server.content) // 2
     server.content = good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :]
-    check_refusal(r"set\.zip: MD5 is .* set aside as set\.zip\.bad", fetch, server, tmp_path, md5, error=JobError)
+    check_refusal(
+        r"set\.zip: MD5 is .* set aside as set\.zip\.bad",
+        fetch,
+        server,
+        tmp_path,
+        md5,
+        error=JobError,
+    )
     assert not (tmp_path / "set").exists()
     server.content = good
     fetch(server, tmp_path, md5)
@@ -106,7 +119,9 @@ def test_a_corrupt_byte_is_found_and_the_archive_set_aside(server, tmp_path):
 
 def test_errors_of_the_server_and_the_name_are_one_line(server, tmp_path):
     for server.status in (404, 503):
-        check_refusal(f"the server answers {server.status}", fetch, server, tmp_path, error=JobError)
+        check_refusal(
+            f"the server answers {server.status}", fetch, server, tmp_path, error=JobError
+        )
     assert len(server.requests) == 1 + 5
     server.shutdown()
     server.server_close()
@@ -119,17 +134,37 @@ def test_nothing_lands_outside_the_folder_and_nothing_becomes_a_link(tmp_path):
     archive = tmp_path / "in" / "x.zip"
     link = zipfile.ZipInfo("link")
     link.external_attr = 0o120777 << 16
-    names = ("good.txt", "../evil.txt", "/etc/evil.txt", "a/../../evil.txt", "C:\\evil.txt", "a\\..\\..\\evil", link)
+    names = (
+        "good.txt",
+        "../evil.txt",
+        "/etc/evil.txt",
+        "a/../../evil.txt",
+        "C:\\evil.txt",
+        "a\\..\\..\\evil",
+        link,
+    )
     archive.write_bytes(zip_of(dict.fromkeys(names, b"/etc/passwd")))
     _unpack(archive, tmp_path / "in" / "out")
-    assert sorted(path.name for path in (*tmp_path.glob("*"), *tmp_path.glob("in/*"))) == ["in", "out", "x.zip"]
+    assert sorted(path.name for path in (*tmp_path.glob("*"), *tmp_path.glob("in/*"))) == [
+        "in",
+        "out",
+        "x.zip",
+    ]
     assert not (tmp_path / "in" / "out" / "link").is_symlink()
 
 
 def test_damaged_archives_are_refused(tmp_path):
     good = zip_of({"a.txt": b"x" * 1000})
-    lying = good.replace((1000).to_bytes(4, "little"), (10).to_bytes(4, "little"))  # a member larger than it says
-    for name, content in {"cut": good[:500], "flipped": good[:300] + b"y" + good[301:], "lying": lying}.items():
+    lying = good.replace(
+        (1000).to_bytes(4, "little"), (10).to_bytes(4, "little")
+    )  # a member larger than it says
+    for name, content in {
+        "cut": good[:500],
+        "flipped": good[:300] + b"y" + good[301:],
+        "lying": lying,
+    }.items():
         (tmp_path / f"{name}.zip").write_bytes(content)
-        check_refusal(rf"{name}\.zip: damaged archive", _unpack, tmp_path / f"{name}.zip", tmp_path / "no")
+        check_refusal(
+            rf"{name}\.zip: damaged archive", _unpack, tmp_path / f"{name}.zip", tmp_path / "no"
+        )
     assert not (tmp_path / "no").exists()

@@ -26,19 +26,30 @@ def loss_of_two_samples(loss, similarity: float, share: float) -> float:
     return loss({"image": codes}, labels).item()
 
 
-@pytest.mark.parametrize("loss", [
-    DSCHLoss(32, kappa_q=0.0),
-    DSCHLoss(24, lambda_neg=9.0, tau=2.5, gamma_w=3.0, gamma_l=2.0, alpha=3.0, beta=0.5, kappa_q=0.0),
-    SCHLoss(32),
-    SCHLoss(8, tau=1.0, alpha=2.0, beta=0.25),
-    DSCHLoss(16, gamma_l=2.0, beta=0.5, kappa_q=0.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "loss",
+    [
+        DSCHLoss(32, kappa_q=0.0),
+        DSCHLoss(
+            24, lambda_neg=9.0, tau=2.5, gamma_w=3.0, gamma_l=2.0, alpha=3.0, beta=0.5, kappa_q=0.0
+        ),
+        SCHLoss(32),
+        SCHLoss(8, tau=1.0, alpha=2.0, beta=0.25),
+        DSCHLoss(16, gamma_l=2.0, beta=0.5, kappa_q=0.0),
+    ],
+)
 @settings(max_examples=40)
-@given(similarity=st.one_of(st.sampled_from([0.0, 1.0]), st.floats(1e-3, 1 - 1e-3)), share=st.floats(0, 1))
+@given(
+    similarity=st.one_of(st.sampled_from([0.0, 1.0]), st.floats(1e-3, 1 - 1e-3)),
+    share=st.floats(0, 1),
+)
 def test_a_pair_costs_what_the_loss_gives_two_samples(loss, similarity, share):
-    # Of the four ordered pairs two are of a sample with itself, which costs nothing; the mean is over n² = 4.
+    # Of the four ordered pairs two are of a sample with itself, which costs nothing; the mean is
+    # over n² = 4.
     expected = 2 * loss_of_two_samples(loss, similarity, share)
-    assert float(pair_loss(loss, similarity, share * loss.n_bits)) == pytest.approx(expected, abs=1e-5)
+    assert float(pair_loss(loss, similarity, share * loss.n_bits)) == pytest.approx(
+        expected, abs=1e-5
+    )
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +61,18 @@ def page(tmp_path_factory):
 
 def opened(path, address: str = "") -> str:
     """The page's document after its scripts ran."""
-    command = [chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    command += [f"--user-data-dir={path.parent / 'profile'}", "--dump-dom", f"{path.as_uri()}{address}"]
+    command = [
+        chromium(),
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+    ]
+    command += [
+        f"--user-data-dir={path.parent / 'profile'}",
+        "--dump-dom",
+        f"{path.as_uri()}{address}",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     return html.unescape(done.stdout)
@@ -67,13 +88,19 @@ def test_the_page_names_no_other_host_and_holds_its_values(page):
     assert not re.findall(r"(?:https?:)?//[a-z]+\.", text)
     assert not re.findall(r"<(?:link|script|img)[^>]+(?:src|href)=(?!\"data:)", text)
     assert "__FACTS__" not in text
-    (facts,) = re.findall(r'<script type="application/json" id="facts">(.*?)</script>', text, flags=re.DOTALL)
-    assert (json.loads(facts), {row[0] for row in _page_facts()["checks"]}) == (_page_facts(), {"dsch", "sch"})
+    (facts,) = re.findall(
+        r'<script type="application/json" id="facts">(.*?)</script>', text, flags=re.DOTALL
+    )
+    assert (json.loads(facts), {row[0] for row in _page_facts()["checks"]}) == (
+        _page_facts(),
+        {"dsch", "sch"},
+    )
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize(
-    ("right", "wrong"), [("(1 - S) ** p.gamma_w", "(1 - S) ** 8"), ('p.loss === "sch" ? 1 : p.gamma_l', "p.gamma_l")]
+    ("right", "wrong"),
+    [("(1 - S) ** p.gamma_w", "(1 - S) ** 8"), ('p.loss === "sch" ? 1 : p.gamma_l', "p.gamma_l")],
 )
 def test_a_wrong_formula_is_noticed(page, tmp_path, right, wrong):
     text = page.read_text()
@@ -91,10 +118,16 @@ def test_a_wrong_formula_is_noticed(page, tmp_path, right, wrong):
     ("#loss=dsch&k=64&lambda_neg=20&tau=2&gamma_w=4&gamma_l=2&S=0.3&d=60", OTHER, 0.3, 60),
     ("#loss=nothing&k=many", DSCHLoss(72), 0.4, 45),
 ])  # fmt: skip
-def test_the_address_sets_the_page_whose_numbers_are_those_of_python(page, address, loss, similarity, distance):
+def test_the_address_sets_the_page_whose_numbers_are_those_of_python(
+    page, address, loss, similarity, distance
+):
     document = opened(page, address)
-    assert reading(document)["loss"] == pytest.approx(float(pair_loss(loss, similarity, distance)), rel=1e-12)
-    assert f"{len(_page_facts()['checks'])} values of the Python losses come out the same" in document
+    assert reading(document)["loss"] == pytest.approx(
+        float(pair_loss(loss, similarity, distance)), rel=1e-12
+    )
+    assert (
+        f"{len(_page_facts()['checks'])} values of the Python losses come out the same" in document
+    )
     assert 'class="bad"' not in document
 
 
@@ -118,7 +151,14 @@ def test_sliders_and_keys_move_the_page(page, tmp_path):
     document = opened(tmp_path / "driven.html")
     (seen,) = re.findall(r"data-seen='?\"?(\[.*?\])[\"']?[ >]", document)
     turned, same_again, tau_of_sch, lambda_neg, most, disabled, address = json.loads(seen)
-    assert (turned, same_again, tau_of_sch, lambda_neg, most, disabled) == (True, True, "3", "32", "64", False)
+    assert (turned, same_again, tau_of_sch, lambda_neg, most, disabled) == (
+        True,
+        True,
+        "3",
+        "32",
+        "64",
+        False,
+    )
     assert "gamma_w=2" in address
     expected = pair_loss(DSCHLoss(64, tau=4.0, gamma_w=2.0), 0.2, 50)
     assert reading(document)["loss"] == pytest.approx(float(expected), rel=1e-12)

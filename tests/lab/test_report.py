@@ -1,4 +1,6 @@
-"""The pages of a run and of a grid hold what their folders know, as text, and need nothing else; their charts."""
+"""The pages of a run and of a grid hold what their folders know, as text, and need nothing else;
+their charts.
+"""
 
 import json
 import math
@@ -24,7 +26,17 @@ from channelhash.utils.seeds import generator
 from small_runs import assert_refused, feature_config, run_command, run_json, write_features
 
 VOID = {"meta", "img", "br", "line", "circle", "polyline", "link", "hr", "input"}
-ADDRESSES = {"src", "href", "srcset", "poster", "action", "data", "xlink:href", "formaction", "background"}
+ADDRESSES = {
+    "src",
+    "href",
+    "srcset",
+    "poster",
+    "action",
+    "data",
+    "xlink:href",
+    "formaction",
+    "background",
+}
 
 
 class ReadPage(HTMLParser):
@@ -32,7 +44,14 @@ class ReadPage(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.tags, self.ids, self.addresses, self.images, self.open = "", [], [], [], [], []
+        self.words, self.tags, self.ids, self.addresses, self.images, self.open = (
+            "",
+            [],
+            [],
+            [],
+            [],
+            [],
+        )
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
@@ -64,7 +83,9 @@ def read_page(html: str) -> ReadPage:
     assert not {"script", "link", "iframe", "object", "embed", "base"} & set(page.tags)
     assert len(set(page.ids)) == len(page.ids)
     assert all(address.startswith("data:image/") for address in page.images), page.images
-    assert all(address.startswith("#") and address[1:] in page.ids for address in page.addresses), page.addresses
+    assert all(address.startswith("#") and address[1:] in page.ids for address in page.addresses), (
+        page.addresses
+    )
     style = html[html.index("<style>") : html.index("</style>")]
     assert "url(" not in style
     assert "@import" not in style
@@ -80,7 +101,9 @@ def page_of(folder: Path) -> ReadPage:
 
 
 def hostile_features(path: Path) -> Path:
-    """Features whose captions, ids and label names try to be elements; every other picture is there."""
+    """Features whose captions, ids and label names try to be elements; every other picture is
+    there.
+    """
     write_features(path)
     known = dict(np.load(path))
     n, c = known["labels"].shape
@@ -90,7 +113,9 @@ def hostile_features(path: Path) -> Path:
         Image.new("RGB", (40, 30), (i, 0, 0)).save(pictures / f"{i}.png")
     texts = {"id": "<i>{}", "captions": f"{HOSTILE} {{}}", "pictures": "pictures/{}.png"}
     hostile = {name: np.array([text.format(i) for i in range(n)]) for name, text in texts.items()}
-    np.savez(path, **known | hostile, label_names=np.array([f"</td><b>{name}" for name in range(c)]))
+    np.savez(
+        path, **known | hostile, label_names=np.array([f"</td><b>{name}" for name in range(c)])
+    )
     return path
 
 
@@ -100,7 +125,9 @@ def in_order(page: ReadPage, *sections: str) -> bool:
 
 
 def shuffle_labels(run: Path) -> None:
-    """Give each item of the retrieval set the labels of another, so that its codes tell nothing of them."""
+    """Give each item of the retrieval set the labels of another, so that its codes tell nothing of
+    them.
+    """
     path = run / "codes" / "test-retrieval.parquet"
     codes = CodeSet.load(path)
     replace(codes, labels=np.random.default_rng(0).permutation(codes.labels)).save(path)
@@ -129,7 +156,9 @@ def test_a_runs_page_holds_all_that_the_folder_knows(run, capsys):
     page = read_page(html)
     assert HOSTILE in page.words
     assert "</td><b>3" in page.words
-    assert in_order(page, "how-good", "retrieval-examples", "training", "plots", "scores", "data", "code-health")
+    assert in_order(
+        page, "how-good", "retrieval-examples", "training", "plots", "scores", "data", "code-health"
+    )
     assert in_order(page, "configuration", "environment", "repeat-it")
     tasks = json.loads((run / "metrics.json").read_text())["tasks"]
     for task, report in tasks.items():
@@ -152,7 +181,9 @@ def test_a_runs_page_holds_all_that_the_folder_knows(run, capsys):
     (run / "config.yaml").write_text(yaml.safe_dump(settings | {"loss": {"name": "tdsrdh"}}))
     shuffle_labels(run)
     page = page_of(run)
-    assert re.search(r"This run is at chance: image → text gets [\d.]+ %, chance [\d.]+ to", page.words)
+    assert re.search(
+        r"This run is at chance: image → text gets [\d.]+ %, chance [\d.]+ to", page.words
+    )
     assert "The run's loss has no channels" in page.words
     assert "inside, %" not in page.words
 
@@ -194,9 +225,19 @@ def test_a_run_of_another_version_is_shown_as_far_as_it_is_understood(run):
     (run / "environment.json").write_text("{}")
     (run / "codes" / "test-query.parquet").write_bytes(b"PAR1")
     page = page_of(run)
-    said = ["config.yaml: unknown key loss.kappa", "metrics.json: holds no scores", "splits.json: not the"]
-    said += ["log.jsonl, line 1: no epoch of this version", "environment.json: not a list", "kappa: 0.5"]
-    assert [words for words in [*said, "test-query.parquet: not a"] if words not in page.words] == []
+    said = [
+        "config.yaml: unknown key loss.kappa",
+        "metrics.json: holds no scores",
+        "splits.json: not the",
+    ]
+    said += [
+        "log.jsonl, line 1: no epoch of this version",
+        "environment.json: not a list",
+        "kappa: 0.5",
+    ]
+    assert [
+        words for words in [*said, "test-query.parquet: not a"] if words not in page.words
+    ] == []
     assert str(run.parent) not in page.words.replace(settings["data"]["path"], "")
 
 
@@ -212,15 +253,26 @@ def grid(run, tmp_path) -> Path:
     (broken / "config.yaml").write_text(yaml.safe_dump(settings))
     (broken / "failed.txt").write_text(f"JobError: {HOSTILE}")
     tasks = json.loads((run / "metrics.json").read_text())["tasks"]
-    (done / "result.json").write_text(json.dumps({"epochs": {"last": {"test": tasks}}, "seconds": 12.34}))
+    (done / "result.json").write_text(
+        json.dumps({"epochs": {"last": {"test": tasks}}, "seconds": 12.34})
+    )
     np.savez(done / "query_ap.npz", **{"last|test|image->text": np.array([0.5])})
     names = {"done": "DSCH", "broken": "DSCH wide", "later": "SCH <small>"}
-    runs = [{"name": name, "method": method, "settings": settings} for name, method in names.items()]
-    index = {"title": "Which channel?", "command": "channelhash experiment losses --seeds 3", "runs": runs}
+    runs = [
+        {"name": name, "method": method, "settings": settings} for name, method in names.items()
+    ]
+    index = {
+        "title": "Which channel?",
+        "command": "channelhash experiment losses --seeds 3",
+        "runs": runs,
+    }
     (folder / "grid.json").write_text(json.dumps(index))
     (folder / "tables").mkdir()
     rows = ((Cell("image → text"), Cell("DSCH | <b>*1*</b>"), Cell("55.4 ± 0.2", bold=True)),)
-    write_tables([Table("map", "mAP by task", ("Task", "Method", "k = 16"), rows, "Best in <i>.")], folder / "tables")
+    write_tables(
+        [Table("map", "mAP by task", ("Task", "Method", "k = 16"), rows, "Best in <i>.")],
+        folder / "tables",
+    )
     (folder / "tables" / "other.md").write_text(f"{HOSTILE}\n| a |\n| b | c |\n")
     (folder / "plots").mkdir()
     Image.new("RGB", (8, 8)).save(folder / "plots" / "gamma-w.png")
@@ -229,12 +281,21 @@ def grid(run, tmp_path) -> Path:
 
 def test_a_grids_page_lists_its_runs_tables_and_plots(grid):
     page = page_of(grid)
-    said = ["Which channel?", "1 of 3 runs failed", "1 of 3 runs have not ended", "loss gamma_w", "2.5", "12.3"]
+    said = [
+        "Which channel?",
+        "1 of 3 runs failed",
+        "1 of 3 runs have not ended",
+        "loss gamma_w",
+        "2.5",
+        "12.3",
+    ]
     said += [f"JobError: {HOSTILE}", "SCH <small>", "mAP by task", "gamma w", "not run yet"]
     assert [words for words in said if words not in page.words] == []
     assert "image → textDSCH | <b>*1*</b>55.4 ± 0.2 Best in <i>." in page.words
     assert "<b>55.4 ± 0.2</b>" in (grid / "report.html").read_text(encoding="utf-8")
-    tasks = json.loads((grid / "runs" / "done" / "result.json").read_text())["epochs"]["last"]["test"]
+    tasks = json.loads((grid / "runs" / "done" / "result.json").read_text())["epochs"]["last"][
+        "test"
+    ]
     assert print_score(tasks["image->text"]["map_tie_aware"]) in page.words
     assert "channelhash experiment losses --seeds 3" in page.words
     assert "gamma_w:" not in page.words  # it is no setting that all runs share
@@ -246,7 +307,9 @@ def test_a_grids_page_lists_its_runs_tables_and_plots(grid):
 
 def test_a_grids_page_begins_with_how_good_its_runs_are(grid):
     page = page_of(grid)
-    assert in_order(page, "how-good", "retrieval-examples", "plots", "tables", "runs", "configuration")
+    assert in_order(
+        page, "how-good", "retrieval-examples", "plots", "tables", "runs", "configuration"
+    )
     assert "A grid of 3 runs: 3 methods, 12 bits, seeds 0" in page.words
     assert "0 of 1 trained runs are at chance." in page.words
     assert "Answers of done, the best by mean mAP." in page.words
@@ -295,17 +358,25 @@ def test_a_chart_is_one_element_with_its_labels_as_text():
         assert text in words(chart.svg)
     assert chart.description == "loss over epoch. <a> & b: 0 to 10; c: 10 to 2.5."
     assert line_chart("loss", "epoch", SERIES) == chart
-    ticks, _, _ = words(line_chart("loss", "epoch", {"a": [(1, 1.0), (2, 2.0)]}).svg).partition("epoch")
+    ticks, _, _ = words(line_chart("loss", "epoch", {"a": [(1, 1.0), (2, 2.0)]}).svg).partition(
+        "epoch"
+    )
     assert ticks.split() == ["1", "2"], "whole epochs"
     other = line_chart("mAP", "epoch", SERIES)
-    page = read_page(f"<style></style>{chart.svg}{other.svg}")  # ids are unique, addresses within the page
+    page = read_page(
+        f"<style></style>{chart.svg}{other.svg}"
+    )  # ids are unique, addresses within the page
     assert page.ids
     assert page.tags.count("style") == 1
 
 
 def test_points_that_are_not_finite_are_left_out():
     finite = line_chart("loss", "epoch", {"a": [(1, 1.0), (4, 2.0)]})
-    gaps = line_chart("loss", "epoch", {"a": [(1, 1.0), (2, math.nan), (3, math.inf), (4, 2.0)], "b": [(1, math.nan)]})
+    gaps = line_chart(
+        "loss",
+        "epoch",
+        {"a": [(1, 1.0), (2, math.nan), (3, math.inf), (4, 2.0)], "b": [(1, math.nan)]},
+    )
     assert gaps == finite
     assert line_chart("loss", "epoch", {"a": [(1, math.nan)]}) is None
 
@@ -319,10 +390,19 @@ def test_levels_are_marked_beside_the_interval_of_chance():
 
 
 TASKS = {
-    "image->text": {"map_tie_aware": 0.5, "new_score": 0.25, "map_at": {"50": 0.75}, "curve": [0.1, None],
-                    "queries": 3},
-    "text->image": {"map_tie_aware": 0.6, "chance": 0.125, "by_radius": {"recall": [0.0, 1.0, 0.5]}},
-}  # fmt: skip
+    "image->text": {
+        "map_tie_aware": 0.5,
+        "new_score": 0.25,
+        "map_at": {"50": 0.75},
+        "curve": [0.1, None],
+        "queries": 3,
+    },
+    "text->image": {
+        "map_tie_aware": 0.6,
+        "chance": 0.125,
+        "by_radius": {"recall": [0.0, 1.0, 0.5]},
+    },
+}
 
 
 def test_every_key_becomes_a_row_whatever_it_is_called():
@@ -333,7 +413,10 @@ def test_every_key_becomes_a_row_whatever_it_is_called():
         ("queries counted", "3", "–"), ("chance level", "–", "12.50"),
     ]  # fmt: skip
     report = {"conventions": {"sch": {"map@50": {"in_order": None, "upper": 0.5}}}}
-    rows = [("as others print it: sch map@50, in order", "–"), ("as others print it: sch map@50, upper", "50.00")]
+    rows = [
+        ("as others print it: sch map@50, in order", "–"),
+        ("as others print it: sch map@50, upper", "50.00"),
+    ]
     assert run_page._score_table("test split", {"image->text": report}).rows == rows
 
 
@@ -342,7 +425,11 @@ def test_figures_of_a_grids_run_are_found_by_epoch_and_view(tmp_path):
     (tmp_path / "result.json").write_text(json.dumps({"epochs": epochs}))
     (tmp_path / "metrics.json").write_text(json.dumps({"tasks": TASKS}))
     titles = [title for title, _ in run_page._read_evaluations(tmp_path)]
-    assert titles == ["test split, last epoch", "leak free, last epoch", "validation split, best epoch"]
+    assert titles == [
+        "test split, last epoch",
+        "leak free, last epoch",
+        "validation split, best epoch",
+    ]
 
 
 def code_sets(seed: int, told: bool) -> tuple[CodeSet, CodeSet]:
@@ -352,7 +439,9 @@ def code_sets(seed: int, told: bool) -> tuple[CodeSet, CodeSet]:
     def codes(n: int) -> CodeSet:
         labels = random.random((n, 8)) < 0.2
         labels[np.arange(n), random.integers(0, 8, n)] = True
-        bits = np.packbits(labels, axis=1) if told else random.integers(0, 256, (n, 1), dtype=np.uint8)
+        bits = (
+            np.packbits(labels, axis=1) if told else random.integers(0, 256, (n, 1), dtype=np.uint8)
+        )
         return CodeSet([str(i) for i in range(n)], {"image": bits, "text": bits}, labels, n_bits=8)
 
     return codes(30), codes(60)
@@ -363,7 +452,10 @@ def test_chance_is_what_the_same_codes_get_with_shuffled_labels():
     random = generator(0, "chance", "image->text")
     shuffled = [replace(database, labels=random.permutation(database.labels)) for _ in range(39)]
     levels = [evaluate(query, codes)["image->text"]["map_tie_aware"] for codes in shuffled]
-    standing, report = page.Standing.by_labels(query, database)[0], evaluate(query, database)["image->text"]
+    standing, report = (
+        page.Standing.by_labels(query, database)[0],
+        evaluate(query, database)["image->text"],
+    )
     assert standing.chance == pytest.approx((min(levels), max(levels)))
     assert standing.score == pytest.approx(report["map_tie_aware"])
     assert standing.interval == pytest.approx(tuple(report["map_interval"].values()))
@@ -376,14 +468,20 @@ def test_random_codes_are_at_chance_and_codes_that_tell_labels_are_not():
     for seed in range(5):
         query, database = code_sets(seed, told=True)
         assert not any(standing.at_chance for standing in page.Standing.by_labels(query, database))
-    assert page.Standing.by_labels(query, CodeSet(database.ids, database.codes, None, n_bits=8)) == []
+    assert (
+        page.Standing.by_labels(query, CodeSet(database.ids, database.codes, None, n_bits=8)) == []
+    )
     assert page.verdict([]) == ""
 
 
 @pytest.mark.parametrize(("recall", "at_chance"), [(0.05, True), (0.1, True), (0.4, False)])
 def test_recall_stands_beside_the_binomial_interval_of_guessing(recall, at_chance):
     report = {"recall_at": {"10": recall}, "recall_items": 100, "queries": 100}
-    (standing,) = page.Standing.by_recall({"image->text": report, "text->text": {"map_tie_aware": 1.0}})
-    assert standing.chance == pytest.approx((0.05, 0.16), abs=0.011)  # scipy.stats.binom(100, 0.1).interval(0.95)
+    (standing,) = page.Standing.by_recall(
+        {"image->text": report, "text->text": {"map_tie_aware": 1.0}}
+    )
+    assert standing.chance == pytest.approx(
+        (0.05, 0.16), abs=0.011
+    )  # scipy.stats.binom(100, 0.1).interval(0.95)
     assert standing.at_chance is at_chance
     assert standing.measure == "Recall@10"

@@ -1,4 +1,6 @@
-"""Perturbations keep shapes and grow with their size; queries are perturbed after the training, labels before."""
+"""Perturbations keep shapes and grow with their size; queries are perturbed after the training,
+labels before.
+"""
 
 import json
 from dataclasses import replace
@@ -14,7 +16,12 @@ from channelhash.codes import binarize, pack
 from channelhash.data.collection import Collection
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.studies import robustness
-from channelhash.lab.experiments.studies.robustness import _CORRUPTIONS, _TAG_NOISE, _attack, _perturbed_scores
+from channelhash.lab.experiments.studies.robustness import (
+    _CORRUPTIONS,
+    _TAG_NOISE,
+    _attack,
+    _perturbed_scores,
+)
 from channelhash.metrics import evaluate
 from channelhash.models.backbones import unit_pixels
 from channelhash.models.hash_model import Branch
@@ -32,7 +39,9 @@ def pixels():
     """Smooth pictures: waves of two colours."""
     at = torch.linspace(0, 6, 64)
     wave = 0.5 + 0.4 * torch.sin(at[:, None] + at)
-    return torch.stack([torch.stack([wave, wave.flip(0), 1 - wave]), torch.stack([wave, 1 - wave, wave.flip(1)])])
+    return torch.stack(
+        [torch.stack([wave, wave.flip(0), 1 - wave]), torch.stack([wave, 1 - wave, wave.flip(1)])]
+    )
 
 
 @pytest.mark.parametrize("name", _CORRUPTIONS)
@@ -59,7 +68,10 @@ def test_noise_of_tags_changes_their_share_and_no_padding(name):
         assert (changed.shape, changed.dtype) == (tokens.shape, torch.int32)
         assert not changed[:, 30:].any()
         assert set(changed.flatten().tolist()) <= set(tokens.flatten().tolist())
-        kept = sum(len(set(old) & set(new) - {0}) for old, new in zip(tokens.tolist(), changed.tolist(), strict=True))
+        kept = sum(
+            len(set(old) & set(new) - {0})
+            for old, new in zip(tokens.tolist(), changed.tolist(), strict=True)
+        )
         assert kept / 3000 == pytest.approx(1 - size, abs=0.04)
 
 
@@ -96,7 +108,9 @@ def test_an_encoder_without_gradients_cannot_be_attacked(pixels):
         def forward(self, values):
             return values.detach().flatten(1)[:, :4]
 
-    assert _attack(Branch(lambda pixels: pixels, Opaque(), torch.nn.Identity()), pixels, 0.1) is None
+    assert (
+        _attack(Branch(lambda pixels: pixels, Opaque(), torch.nn.Identity()), pixels, 0.1) is None
+    )
 
 
 labels = arrays(bool, st.tuples(st.integers(1, 12), st.integers(1, 4)))
@@ -108,7 +122,10 @@ def test_noisy_labels_are_those_of_other_rows(labels, share, seed):
     noisy = _noisy_labels(labels, share, seed)
     assert (noisy != labels).any(axis=1).sum() <= round(share * len(labels))
     assert {tuple(row) for row in noisy.tolist()} <= {tuple(row) for row in labels.tolist()}
-    distinct, expected = np.eye(len(labels), dtype=bool), round(share * len(labels)) if len(labels) > 1 else 0
+    distinct, expected = (
+        np.eye(len(labels), dtype=bool),
+        round(share * len(labels)) if len(labels) > 1 else 0,
+    )
     assert (_noisy_labels(distinct, share, seed) != distinct).any(axis=1).sum() == expected
 
 
@@ -116,16 +133,35 @@ def test_noisy_labels_are_those_of_other_rows(labels, share, seed):
 def folder(tmp_path):
     """One loss, clean and with half of the labels wrong, on drawn pictures."""
     sections = {
-        "data": {"kind": "synthetic", "root": str(tmp_path / "data"), "n_images": 120, "queries": 15, "train": 64},
+        "data": {
+            "kind": "synthetic",
+            "root": str(tmp_path / "data"),
+            "n_images": 120,
+            "queries": 15,
+            "train": 64,
+        },
         "model": {"name": "small", "image_size": 16, "width": 8, "text_width": 16, "hidden": [16]},
         "train": {"epochs": 1, "batch_size": 32, "learning_rate": 1e-3, "validate_every": 0},
     }
     (tmp_path / "base.yaml").write_text(yaml.safe_dump(sections))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(robustness, "_LABEL_NOISE", (0.0, 0.5))
-        patch.setattr(robustness, "_CORRUPTIONS", {key: _CORRUPTIONS[key] for key in ("noise, σ", "JPEG, quality")})
+        patch.setattr(
+            robustness,
+            "_CORRUPTIONS",
+            {key: _CORRUPTIONS[key] for key in ("noise, σ", "JPEG, quality")},
+        )
         patch.setattr(robustness, "_ATTACKS", (4,))
-        command = ["experiment", "robustness", "--losses", "dsch", "--config", tmp_path / "base.yaml", "--seeds", "1"]
+        command = [
+            "experiment",
+            "robustness",
+            "--losses",
+            "dsch",
+            "--config",
+            tmp_path / "base.yaml",
+            "--seeds",
+            "1",
+        ]
         assert run_command(*command, "--bits", "16", "--out", tmp_path / "grid") == 0
         yield tmp_path / "grid"
 
@@ -172,13 +208,26 @@ def check_that_labels_are_wrong_in_training_alone(noisy, monkeypatch):
     right = records.labels[run.splits.train]
     np.testing.assert_array_equal(given[0].numpy(), _noisy_labels(right, 0.5, seed=0))
     assert 20 <= (given[0].numpy() != right).any(axis=1).sum() <= 32
-    np.testing.assert_array_equal(run_codes(noisy.folder).query.labels, records.labels[run.splits.query])
+    np.testing.assert_array_equal(
+        run_codes(noisy.folder).query.labels, records.labels[run.splits.query]
+    )
 
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"]])
-def test_features_and_networks_without_gradients_are_refused_before_the_training(more, tmp_path, capsys):
+def test_features_and_networks_without_gradients_are_refused_before_the_training(
+    more, tmp_path, capsys
+):
     for base in (["--config", grid_base(tmp_path)], ["--preset", "demo"]):
-        command = ["experiment", "robustness", "--losses", "sch", *base, "--out", tmp_path / "grid", *more]
+        command = [
+            "experiment",
+            "robustness",
+            "--losses",
+            "sch",
+            *base,
+            "--out",
+            tmp_path / "grid",
+            *more,
+        ]
         assert_refused(capsys, *command, says="reads neither pixels nor tokens")
     assert not (tmp_path / "grid").exists()
 
@@ -186,10 +235,34 @@ def test_features_and_networks_without_gradients_are_refused_before_the_training
 def test_texts_alone_are_perturbed(tmp_path):
     rows = [f"t{i},word{i % 4} tag{i % 9},label{i % 4}" for i in range(80)]
     (tmp_path / "items.csv").write_text("\n".join(["id,text,labels", *rows]))
-    settings = ["data.queries=10", "data.train=40", "train.batch_size=20", "train.epochs=1", "train.validate_every=0"]
-    command = ["experiment", "robustness", "--losses", "sch", "--preset", "table", "--data", tmp_path / "items.csv"]
-    command += ["--bits", "8", "--seeds", "1", *(word for key in settings for word in ("--set", key))]
+    settings = [
+        "data.queries=10",
+        "data.train=40",
+        "train.batch_size=20",
+        "train.epochs=1",
+        "train.validate_every=0",
+    ]
+    command = [
+        "experiment",
+        "robustness",
+        "--losses",
+        "sch",
+        "--preset",
+        "table",
+        "--data",
+        tmp_path / "items.csv",
+    ]
+    command += [
+        "--bits",
+        "8",
+        "--seeds",
+        "1",
+        *(word for key in settings for word in ("--set", key)),
+    ]
     assert run_command(*command, "--out", tmp_path / "grid") == 0
-    titles = "".join(path.read_text().split("\n")[0] for path in (tmp_path / "grid/tables").glob("robustness-*.md"))
+    titles = "".join(
+        path.read_text().split("\n")[0]
+        for path in (tmp_path / "grid/tables").glob("robustness-*.md")
+    )
     assert "text → text, queries perturbed" in titles
     assert "mean of text → text, training" in titles

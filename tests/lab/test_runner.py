@@ -1,4 +1,6 @@
-"""Grids: nothing runs twice, a kill loses little, a failure stops no other run; what each leaves in its folder."""
+"""Grids: nothing runs twice, a kill loses little, a failure stops no other run; what each leaves in
+its folder.
+"""
 
 import csv
 import json
@@ -35,7 +37,10 @@ def times(folder):
 def test_a_grid_runs_once_and_grows_and_its_results_are_those_of_evaluate(base, tmp_path):
     folder = tmp_path / "grid"
     results = run_grid(small(base, folder), folder)
-    assert [(result.method, result.status) for result in results] == [("SCH", "finished"), ("DSCH", "finished")]
+    assert [(result.method, result.status) for result in results] == [
+        ("SCH", "finished"),
+        ("DSCH", "finished"),
+    ]
     before, lines = times(folder), []
     run_grid(small(base, folder, seeds=2), folder, Execution(notify=lines.append))
     assert "4 runs, 2 of them finished before" in lines[0]
@@ -49,7 +54,9 @@ def test_a_grid_runs_once_and_grows_and_its_results_are_those_of_evaluate(base, 
         tasks = evaluate_run(result.folder, leak_free=leak_free)["tasks"]
         assert json.loads(json.dumps(tasks)) == result.epochs["last"][view]
     for (checkpoint, view, task), values in result.query_ap.items():
-        assert np.nanmean(values) == pytest.approx(result.score(task, view=view, checkpoint=checkpoint))
+        assert np.nanmean(values) == pytest.approx(
+            result.score(task, view=view, checkpoint=checkpoint)
+        )
     assert {checkpoint for checkpoint, _, _ in result.query_ap} == {"last", "best"}
     log = [json.loads(line) for line in (result.folder / "log.jsonl").read_text().splitlines()]
     for task, value in log[-1]["validation"].items():
@@ -78,7 +85,10 @@ def test_a_failed_run_is_shown_and_tried_again(base, tmp_path, monkeypatch):
 
     monkeypatch.setattr(module, "start_run", breaks)
     results = {result.method: result for result in run_grid(small(base, folder), folder)}
-    assert (results["SCH"].status, results["SCH"].error) == ("failed", "RuntimeError: no luck today")
+    assert (results["SCH"].status, results["SCH"].error) == (
+        "failed",
+        "RuntimeError: no luck today",
+    )
     assert results["DSCH"].status == "finished"
     monkeypatch.undo()
     assert {result.status for result in run_grid(small(base, folder), folder)} == {"finished"}
@@ -89,7 +99,20 @@ def test_a_failed_run_is_shown_and_tried_again(base, tmp_path, monkeypatch):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_killed_grid_goes_on(base, tmp_path, jobs):
     folder = tmp_path / "grid"
-    arguments = ["experiment", "losses", "--config", base, "--bits", 8, "--seeds", 1, "--out", folder, "--jobs", jobs]
+    arguments = [
+        "experiment",
+        "losses",
+        "--config",
+        base,
+        "--bits",
+        8,
+        "--seeds",
+        1,
+        "--out",
+        folder,
+        "--jobs",
+        jobs,
+    ]
     command = [sys.executable, "-m", "channelhash", *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while len(times(folder)) < 2:
@@ -123,7 +146,9 @@ def test_runs_of_a_grid_load_their_collection_once(base, tmp_path, monkeypatch, 
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     grid = small(base, tmp_path / "grid", seeds=2, overrides=["data.kind=python:mine:load"])
-    assert {result.status for result in run_grid(grid, tmp_path / "grid", Execution(jobs))} == {"finished"}
+    assert {result.status for result in run_grid(grid, tmp_path / "grid", Execution(jobs))} == {
+        "finished"
+    }
     assert 1 <= len((tmp_path / "loaded.txt").read_text()) <= jobs  # once in each process
 
 
@@ -169,24 +194,40 @@ def test_bad_input_is_named(tmp_path, monkeypatch, capsys, arguments, says):
 
 def test_runs_of_one_name_and_folders_without_an_index_are_refused(base, tmp_path):
     (run,) = small(base, tmp_path / "grid", losses=["dsch"]).runs
-    twice, says = Grid("losses", "", "", (run, run)), "two runs of the grid are called 'dsch-k8-seed0'"
+    twice, says = (
+        Grid("losses", "", "", (run, run)),
+        "two runs of the grid are called 'dsch-k8-seed0'",
+    )
     check_refusal(says, run_grid, twice, tmp_path / "grid")
     check_refusal("not a grid's folder", read_grid, tmp_path)
 
 
 def test_a_chosen_loss_has_the_settings_and_the_name_that_the_experiment_or_its_authors_give_it():
     losses = {"SCH, mine": {"name": "sch", "tau": 2.0}, "CSQ": {"name": "csq"}}
-    names = ["sch", "dsch", "python:my.module:MyLoss", "csq", "csq:published", "python:my.module:published"]
+    names = [
+        "sch",
+        "dsch",
+        "python:my.module:MyLoss",
+        "csq",
+        "csq:published",
+        "python:my.module:published",
+    ]
     chosen = _choose_losses(names, losses)
     assert chosen == {
-        "SCH, mine": {"name": "sch", "tau": 2.0}, "DSCH": {"name": "dsch", "kappa_q": 0.01}, "CSQ": {"name": "csq"},
-        "CSQ, published": {"name": "csq", "published": True}, "MyLoss": {"name": "python:my.module:MyLoss"},
+        "SCH, mine": {"name": "sch", "tau": 2.0},
+        "DSCH": {"name": "dsch", "kappa_q": 0.01},
+        "CSQ": {"name": "csq"},
+        "CSQ, published": {"name": "csq", "published": True},
+        "MyLoss": {"name": "python:my.module:MyLoss"},
         "published": {"name": "python:my.module:published"},
-    }  # fmt: skip
+    }
     base = {"data": {"kind": "synthetic", "root": "data"}, "model": {"name": "small"}}
     recommended = _choose_losses(["dsch", "dsch:recommended"], {})["DSCH, recommended"]
     runs = Design(base, [16, 64], [0]).runs("DSCH, recommended", recommended)
-    assert [run.config.terms.average_precision for run in runs] == [16.0, 64.0]  # of each code length
+    assert [run.config.terms.average_precision for run in runs] == [
+        16.0,
+        64.0,
+    ]  # of each code length
     (run,) = Design(base, [16], [0]).runs("CSQ, published", chosen["CSQ, published"])
     assert (run.name, run.config.loss.lambda_p) == ("csq-published-k16-seed0", 0.2)
     check_refusal("two losses are called DSCH", _choose_losses, ["dsch", "dsch"], losses)
@@ -212,20 +253,45 @@ MINE = Experiment(
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_loss_of_ones_own_is_compared(in_folder, tmp_path, jobs):
-    command = ["experiment", "losses", "--losses", "dsch,python:study_of_mine:Length", "--config", grid_base(tmp_path)]
-    assert run_command(*command, "--bits", "8", "--seeds", "1", "--jobs", jobs, "--out", "grid") == 0
+    command = [
+        "experiment",
+        "losses",
+        "--losses",
+        "dsch,python:study_of_mine:Length",
+        "--config",
+        grid_base(tmp_path),
+    ]
+    assert (
+        run_command(*command, "--bits", "8", "--seeds", "1", "--jobs", jobs, "--out", "grid") == 0
+    )
     results = read_grid(tmp_path / "grid")[1]
-    assert [(result.method, result.status) for result in results] == [("DSCH", "finished"), ("Length", "finished")]
+    assert [(result.method, result.status) for result in results] == [
+        ("DSCH", "finished"),
+        ("Length", "finished"),
+    ]
     assert "| Length |" in (tmp_path / "grid" / "tables" / "losses-test-last.md").read_text()
-    assert "Length against DSCH" in (tmp_path / "grid" / "tables" / "significance-test-last.tex").read_text()
+    assert (
+        "Length against DSCH"
+        in (tmp_path / "grid" / "tables" / "significance-test-last.tex").read_text()
+    )
     assert (tmp_path / "grid" / "plots" / "training-k8.png").stat().st_size > 5_000
 
 
 def test_an_experiment_of_ones_own_runs(in_folder, tmp_path, capsys):
-    command = ["experiment", "python:study_of_mine:MINE", "--config", grid_base(tmp_path), "--bits", "8"]
+    command = [
+        "experiment",
+        "python:study_of_mine:MINE",
+        "--config",
+        grid_base(tmp_path),
+        "--bits",
+        "8",
+    ]
     assert run_command(*command, "--seeds", "1") == 0
     title, results = read_grid(tmp_path / "experiments" / "mine-base")
-    assert (title, [result.name for result in results]) == ("My losses, features", ["length-k8-seed0"])
+    assert (title, [result.name for result in results]) == (
+        "My losses, features",
+        ["length-k8-seed0"],
+    )
     other = "python:study_of_mine:Length"
     assert_refused(capsys, "experiment", other, says=f"{other}: is not an Experiment")
 
@@ -238,13 +304,28 @@ def test_an_experiment_of_ones_own_runs(in_folder, tmp_path, capsys):
 ])  # fmt: skip
 def test_each_grid_leaves_its_tables_plots_and_scores(tmp_path, capsys, name, bits, tables, plots):
     out = tmp_path / "grid"
-    arguments = ["experiment", name, "--config", grid_base(tmp_path), "--bits", bits, "--seeds", "2", "--out", out]
+    arguments = [
+        "experiment",
+        name,
+        "--config",
+        grid_base(tmp_path),
+        "--bits",
+        bits,
+        "--seeds",
+        "2",
+        "--out",
+        out,
+    ]
     arguments += ["--losses", "sch,dsch"] if name == "losses" else []
     printed = run_json(capsys, *arguments)
     assert all(len(run["tasks"]) == 4 for run in printed["runs"])
     assert all(Path(path).exists() for path in printed["tables"])
     for table in tables:
-        assert {path.suffix for path in (out / "tables").glob(f"{table}.*")} == {".md", ".tex", ".csv"}
+        assert {path.suffix for path in (out / "tables").glob(f"{table}.*")} == {
+            ".md",
+            ".tex",
+            ".csv",
+        }
     for plot in plots:
         assert (out / "plots" / f"{plot}.png").stat().st_size > 5_000
         assert (out / "plots" / f"{plot}.svg").exists()

@@ -1,4 +1,6 @@
-"""Tables hold the same cells in every format, tables and plots the results' own figures; no missing run goes unseen."""
+"""Tables hold the same cells in every format, tables and plots the results' own figures; no missing
+run goes unseen.
+"""
 
 import csv
 import io
@@ -12,22 +14,45 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from channelhash.lab.experiments import tables
-from channelhash.lab.experiments.plots import _code_length_plot, _gamma_w_plot, _training_plot, grid_plots
+from channelhash.lab.experiments.plots import (
+    _code_length_plot,
+    _gamma_w_plot,
+    _training_plot,
+    grid_plots,
+)
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.tables import Cell, Table, all_views, gamma_w_table, losses_table
 from lab.grids import CROSS_MODAL, made_result
 from refusals import check_refusal
 
-EXAMPLE = Table("losses", "Methods by mAP_T", ("Task", "Method", "k = 16", "k = 32"), (
-    (Cell("image → text"), Cell("SCH"), Cell("83.73 ± 0.83"), Cell("85.55 ± 0.23")),
-    (Cell("image → text"), Cell("DSCH"), Cell("84.19 ± 0.37", bold=True), Cell("86.49 ± 0.29", bold=True)),
-    (Cell("text → image"), Cell("DSCH"), Cell("1 failed"), Cell("74.67")),
-), "Best of 100 % in bold; γ_w & R∖T.")  # fmt: skip
+EXAMPLE = Table(
+    "losses",
+    "Methods by mAP_T",
+    ("Task", "Method", "k = 16", "k = 32"),
+    (
+        (Cell("image → text"), Cell("SCH"), Cell("83.73 ± 0.83"), Cell("85.55 ± 0.23")),
+        (
+            Cell("image → text"),
+            Cell("DSCH"),
+            Cell("84.19 ± 0.37", bold=True),
+            Cell("86.49 ± 0.29", bold=True),
+        ),
+        (Cell("text → image"), Cell("DSCH"), Cell("1 failed"), Cell("74.67")),
+    ),
+    "Best of 100 % in bold; γ_w & R∖T.",
+)
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
 CELLS = st.builds(Cell, TEXTS, st.booleans())
-TABLES = st.integers(2, 4).flatmap(lambda width: st.builds(
-    Table, st.just("t-1"), TEXTS, st.tuples(*[TEXTS] * width), st.lists(st.tuples(*[CELLS] * width), max_size=5), TEXTS
-))  # fmt: skip
+TABLES = st.integers(2, 4).flatmap(
+    lambda width: st.builds(
+        Table,
+        st.just("t-1"),
+        TEXTS,
+        st.tuples(*[TEXTS] * width),
+        st.lists(st.tuples(*[CELLS] * width), max_size=5),
+        TEXTS,
+    )
+)
 
 
 def latex_rows(text: str) -> list[list[str]]:
@@ -80,7 +105,10 @@ def test_no_text_breaks_a_format(table):
     assert (bare.count("{"), bare.count("$") % 2) == (bare.count("}"), 0)
     assert not re.search(r"(?<!\\)[%#~^]", re.sub(r"\\\\", "", tables._to_latex(table)))
     lines = tables._to_markdown(table).split("\n")
-    cells = [re.split(r"(?<!\\)\|", re.sub(r"\\\\", "", line))[1:-1] for line in lines[2 : 4 + len(table.rows)]]
+    cells = [
+        re.split(r"(?<!\\)\|", re.sub(r"\\\\", "", line))[1:-1]
+        for line in lines[2 : 4 + len(table.rows)]
+    ]
     assert [len(row) for row in cells] == [len(table.header)] * (2 + len(table.rows))
     assert len(lines) == 7 + len(table.rows)
 
@@ -98,8 +126,23 @@ def test_symbols_are_set_as_mathematics_and_signs_escaped(text, latex):
 
 
 def test_tables_that_cannot_be_written_are_refused(tmp_path):
-    check_refusal("row 0 has 1 cells, the header 2", Table, "t", "", ("a", "b"), ((Cell("x"),),), "", error=ValueError)
-    check_refusal("two tables have one name", tables.write_tables, [EXAMPLE, EXAMPLE], tmp_path, error=ValueError)
+    check_refusal(
+        "row 0 has 1 cells, the header 2",
+        Table,
+        "t",
+        "",
+        ("a", "b"),
+        ((Cell("x"),),),
+        "",
+        error=ValueError,
+    )
+    check_refusal(
+        "two tables have one name",
+        tables.write_tables,
+        [EXAMPLE, EXAMPLE],
+        tmp_path,
+        error=ValueError,
+    )
 
 
 SCH = {"name": "sch", "kappa_q": 0.0}
@@ -113,7 +156,13 @@ def cells(table: Table) -> dict[tuple[str, str], list[str]]:
 
 def test_methods_stand_against_lengths_in_a_block_a_task():
     results = [
-        made_result(method, seed, dict(zip(CROSS_MODAL, (share + 0.01 * seed, share + 0.1), strict=True)), k, loss=loss)
+        made_result(
+            method,
+            seed,
+            dict(zip(CROSS_MODAL, (share + 0.01 * seed, share + 0.1), strict=True)),
+            k,
+            loss=loss,
+        )
         for method, loss, lift in (("SCH", SCH, 0.0), ("DSCH", None, 0.02))
         for k, share in ((64, 0.4 + lift), (16, 0.3 - lift))
         for seed in range(3)
@@ -133,7 +182,11 @@ def test_methods_stand_against_lengths_in_a_block_a_task():
 
 
 def test_runs_that_are_not_there_are_seen_in_their_cell_and_named_below():
-    results = [made_result("DSCH", 0, 0.80), made_result("DSCH", 1, 0.82), made_result("DSCH", 2, status="failed")]
+    results = [
+        made_result("DSCH", 0, 0.80),
+        made_result("DSCH", 1, 0.82),
+        made_result("DSCH", 2, status="failed"),
+    ]
     for seed, status in enumerate(("missing", "failed", "missing")):
         results.append(made_result("SCH", seed, status=status, loss=SCH))
     results.append(made_result("DSCH", 0, 0.9, n_bits=64))
@@ -142,25 +195,44 @@ def test_runs_that_are_not_there_are_seen_in_their_cell_and_named_below():
     assert found["image → text", "DSCH"] == ["81.00 ± 1.41 (2 of 3; 1 failed)", "90.00"]
     assert found["image → text", "SCH"] == ["2 missing, 1 failed", "–"]
     failed = ("Failed: DSCH-k32-seed2 (out of memory).", "Failed: SCH-k32-seed1 (out of memory).")
-    assert all(words in table.caption for words in (*failed, "Not run to the end: SCH-k32-seed0, SCH-k32-seed2."))
+    assert all(
+        words in table.caption
+        for words in (*failed, "Not run to the end: SCH-k32-seed0, SCH-k32-seed2.")
+    )
 
 
 def test_what_no_run_has_is_seen():
-    nothing = losses_table([made_result("DSCH", 0, status="missing"), made_result("DSCH", 1, status="failed")])
-    assert cells(nothing) == {("every task", "DSCH"): ["1 missing, 1 failed"], ("every task", "chance"): ["–"]}
-    results = [made_result("DSCH", 0, views=("test", "leak_free")), made_result("DSCH", 1, chance=0.32)]
-    assert cells(losses_table(results, "leak_free"))["image → text", "DSCH"] == ["50.00 (1 of 2; 1 not evaluated)"]
+    nothing = losses_table(
+        [made_result("DSCH", 0, status="missing"), made_result("DSCH", 1, status="failed")]
+    )
+    assert cells(nothing) == {
+        ("every task", "DSCH"): ["1 missing, 1 failed"],
+        ("every task", "chance"): ["–"],
+    }
+    results = [
+        made_result("DSCH", 0, views=("test", "leak_free")),
+        made_result("DSCH", 1, chance=0.32),
+    ]
+    assert cells(losses_table(results, "leak_free"))["image → text", "DSCH"] == [
+        "50.00 (1 of 2; 1 not evaluated)"
+    ]
     assert cells(losses_table(results))["image → text", "chance"] == ["30.00 … 32.00"]
 
 
 def test_cells_hold_seeds_of_one_method_only():
-    says, first = "DSCH-k32-seed1 and DSCH-k32-seed0 stand in one cell but differ", made_result("DSCH", 0)
+    says, first = (
+        "DSCH-k32-seed1 and DSCH-k32-seed0 stand in one cell but differ",
+        made_result("DSCH", 0),
+    )
     check_refusal(says, losses_table, [first, made_result("DSCH", 1, loss=SCH)])
     check_refusal("are the same method, length and seed", losses_table, [first, first])
 
 
 def test_architectures_stand_side_by_side():
-    results = [made_result("SCH", 0, share, model=model) for model, share in (("tdsrdh", 0.5), ("cliphash", 0.4))]
+    results = [
+        made_result("SCH", 0, share, model=model)
+        for model, share in (("tdsrdh", 0.5), ("cliphash", 0.4))
+    ]
     table = tables.architectures_table(results)
     assert table.header == ("Task", "Method", "tdsrdh, k = 32", "cliphash, k = 32")
     assert cells(table)["image → text", "SCH"] == ["50.00", "40.00"]
@@ -168,11 +240,17 @@ def test_architectures_stand_side_by_side():
 
 def test_a_sweep_shows_both_figures():
     results = [
-        made_result(f"DSCH γ_w = {w}", seed, share + 0.02 * seed, loss={"name": "dsch", "gamma_w": w}, roc_auc=roc_auc,
-                    views=("validation",))
+        made_result(
+            f"DSCH γ_w = {w}",
+            seed,
+            share + 0.02 * seed,
+            loss={"name": "dsch", "gamma_w": w},
+            roc_auc=roc_auc,
+            views=("validation",),
+        )
         for w, share, roc_auc in ((10.0, 0.6, 0.7), (2.0, 0.5, 0.8), (2.5, 0.6, None))
         for seed in range(2)
-    ]  # fmt: skip
+    ]
     table = gamma_w_table(results)
     assert table.header == ("Figure", "γ_w", "image → text", "text → image")
     assert cells(table) == {
@@ -181,36 +259,61 @@ def test_a_sweep_shows_both_figures():
         ("ROC-AUC", "2"): ["*80.00 ± 0.00*"] * 2, ("ROC-AUC", "2.5"): ["2 undefined"] * 2,
         ("ROC-AUC", "10"): ["70.00 ± 0.00"] * 2, ("ROC-AUC", "chance"): ["50.00"] * 2,
     }  # fmt: skip
-    check_refusal(r"SCH-k32-seed0: its loss has no gamma_w", gamma_w_table, [*results, made_result("SCH", 0, loss=SCH)])
+    check_refusal(
+        r"SCH-k32-seed0: its loss has no gamma_w",
+        gamma_w_table,
+        [*results, made_result("SCH", 0, loss=SCH)],
+    )
 
 
 def test_views_come_in_order_primary_first():
-    results = [made_result("DSCH", 0, views=("validation", "leak_free", "test"), checkpoints=("best", "last"))]
+    results = [
+        made_result(
+            "DSCH", 0, views=("validation", "leak_free", "test"), checkpoints=("best", "last")
+        )
+    ]
     names = [table.name for table in all_views(losses_table, results)]
-    assert names == [f"losses-{view}-{end}" for end in ("last", "best") for view in ("test", "leak_free", "validation")]
+    assert names == [
+        f"losses-{view}-{end}"
+        for end in ("last", "best")
+        for view in ("test", "leak_free", "validation")
+    ]
     sweep = [table.name for table in all_views(gamma_w_table, results, "validation")]
     assert sweep[:2] == ["gamma-w-validation-last", "gamma-w-test-last"]
     nothing = all_views(losses_table, [made_result("DSCH", 0, status="missing")])
     assert [table.name for table in nothing] == ["losses-test-last"]
 
 
-def result(method: str, k: int, seed: int, value: float, gamma_w: float = 8.0, folder: Path = Path("none")) -> Result:
-    shares, loss = dict(zip(CROSS_MODAL, (value, value + 0.01), strict=True)), {"gamma_w": gamma_w, "kappa_q": 0.01}
+def result(
+    method: str, k: int, seed: int, value: float, gamma_w: float = 8.0, folder: Path = Path("none")
+) -> Result:
+    shares, loss = (
+        dict(zip(CROSS_MODAL, (value, value + 0.01), strict=True)),
+        {"gamma_w": gamma_w, "kappa_q": 0.01},
+    )
     views = ("test", "validation")
-    made = made_result(method, seed, shares, k, loss=loss, roc_auc=value / 2, views=views, chance=0.25)
+    made = made_result(
+        method, seed, shares, k, loss=loss, roc_auc=value / 2, views=views, chance=0.25
+    )
     return replace(made, folder=folder)
 
 
 def log(losses: list[float], scores: dict[int, float]) -> list[dict]:
     entries = [{"epoch": epoch, "loss": loss} for epoch, loss in enumerate(losses)]
     for epoch, score in scores.items():
-        entries[epoch]["validation"] = {"text->text": 0.9, "image->text": score, "text->image": score + 0.1}
+        entries[epoch]["validation"] = {
+            "text->text": 0.9,
+            "image->text": score,
+            "text->image": score + 0.1,
+        }
     return entries
 
 
 def test_code_lengths_show_means_and_sample_std_of_each_method():
     values = {("A", 16): [0.5, 0.6, 0.7], ("A", 32): [0.6, 0.8], ("B", 16): [0.4]}
-    results = [result(m, k, seed, v) for (m, k), group in values.items() for seed, v in enumerate(group)]
+    results = [
+        result(m, k, seed, v) for (m, k), group in values.items() for seed, v in enumerate(group)
+    ]
     figure = _code_length_plot(results)
     for number, axes in enumerate(figure.axes):
         lines = {line.get_label(): line for line in axes.lines}
@@ -224,7 +327,11 @@ def test_code_lengths_show_means_and_sample_std_of_each_method():
 
 
 def test_gamma_w_has_a_panel_for_each_figure():
-    results = [result("DSCH", 32, seed, 0.5 + g / 100 + seed / 100, g) for g in (2.0, 4.0, 8.0) for seed in range(2)]
+    results = [
+        result("DSCH", 32, seed, 0.5 + g / 100 + seed / 100, g)
+        for g in (2.0, 4.0, 8.0)
+        for seed in range(2)
+    ]
     precision, area = _gamma_w_plot(results).axes
     np.testing.assert_allclose(precision.lines[0].get_xdata(), [2, 4, 8])
     np.testing.assert_allclose(precision.lines[0].get_ydata(), [52.5, 54.5, 58.5])
@@ -234,14 +341,20 @@ def test_gamma_w_has_a_panel_for_each_figure():
 def test_several_methods_are_drawn_as_shares_and_means_over_seeds():
     logs = {"A": [log([4, 2, 1], {1: 0.5}), log([2, 1], {1: 0.7})], "B": [log([10, 10], {})]}
     losses, scores = _training_plot(logs).axes
-    np.testing.assert_allclose(losses.lines[0].get_ydata(), [100, 50])  # the epochs that both seeds have
+    np.testing.assert_allclose(
+        losses.lines[0].get_ydata(), [100, 50]
+    )  # the epochs that both seeds have
     np.testing.assert_allclose(losses.lines[1].get_ydata(), [100, 100])
     (line,) = scores.lines
-    np.testing.assert_allclose(line.get_ydata(), [65])  # mean over two seeds of the mean of the cross-modal tasks
+    np.testing.assert_allclose(
+        line.get_ydata(), [65]
+    )  # mean over two seeds of the mean of the cross-modal tasks
 
 
 def test_a_grid_gets_the_plots_that_its_runs_allow(tmp_path):
-    (tmp_path / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log([2, 1], {1: 0.5})))
+    (tmp_path / "log.jsonl").write_text(
+        "".join(json.dumps(entry) + "\n" for entry in log([2, 1], {1: 0.5}))
+    )
     results = [result("DSCH", 32, 0, 0.5, g, tmp_path) for g in (2.0, 8.0)]
     assert set(grid_plots(results)) == {"gamma-w-k32-kq0.01", "training-k32"}
     assert grid_plots([Result("a", tmp_path, "A", {}, "missing")]) == {}
@@ -255,8 +368,13 @@ def test_each_loss_has_its_mean_and_spread_in_every_form_on_each_collection():
     shares |= {"B": (0.2, 0.2), "B, tuned": (0.7, 0.7)}
     results = []
     for method, values in shares.items():
-        results += [made_result(method, seed, share, views=("leak_free", "test")) for seed, share in enumerate(values)]
-    better = [made_result(each.method, each.seed, 0.5, views=("leak_free", "test")) for each in results]
+        results += [
+            made_result(method, seed, share, views=("leak_free", "test"))
+            for seed, share in enumerate(values)
+        ]
+    better = [
+        made_result(each.method, each.seed, 0.5, views=("leak_free", "test")) for each in results
+    ]
     panels = benchmark_plot({"features": results, "wikipedia": better}).axes
     assert [panel.get_title() for panel in panels] == ["COCO-17", "Wikipedia"]
     assert [label.get_text() for label in panels[0].get_yticklabels()] == ["A", "B"]
@@ -264,7 +382,12 @@ def test_each_loss_has_its_mean_and_spread_in_every_form_on_each_collection():
     assert list(published.lines[0].get_xdata()) == pytest.approx([61, 20])
     assert list(published.lines[0].get_ydata()) == [0, 1]
     assert list(tuned.lines[0].get_xdata()) == pytest.approx([62, 70])
-    assert (list(ours.lines[0].get_xdata()), list(ours.lines[0].get_ydata())) == ([pytest.approx(61)], [0])
+    assert (list(ours.lines[0].get_xdata()), list(ours.lines[0].get_ydata())) == (
+        [pytest.approx(61)],
+        [0],
+    )
     (bar, *_) = tuned.lines[2][0].get_segments()
     assert bar[1, 0] - bar[0, 0] == pytest.approx(2 * np.std([60, 64], ddof=1))
-    assert [text.get_text() for text in panels[0].texts] == ["◂ 20.0"]  # off the axis, with its number
+    assert [text.get_text() for text in panels[0].texts] == [
+        "◂ 20.0"
+    ]  # off the axis, with its number

@@ -89,14 +89,18 @@ def csq(batch, labels, centres, tie_break, lambda_q):
 
 def softmax_entropy(logits, target):
     total = sum(math.exp(logit) for logit in logits)
-    return -sum(t * math.log(math.exp(logit) / total) for t, logit in zip(target, logits, strict=True))
+    return -sum(
+        t * math.log(math.exp(logit) / total) for t, logit in zip(target, logits, strict=True)
+    )
 
 
 def orthohash(batch, labels, centres, s, m):
     values = []
     for code, i in items(batch):
         if labels[i].any():
-            cosines = [float(code @ o) / (np.linalg.norm(code) * np.linalg.norm(o)) for o in centres]
+            cosines = [
+                float(code @ o) / (np.linalg.norm(code) * np.linalg.norm(o)) for o in centres
+            ]
             logits = [s * (cos - m * y) for cos, y in zip(cosines, labels[i], strict=True)]
             values.append(softmax_entropy(logits, labels[i] / labels[i].sum()))
     return np.mean(values) if values else 0.0
@@ -124,7 +128,12 @@ def mean(values):
 def hyp2(batch, labels, proxies, beta, zeta):
     everything = items(batch)
     near = [1 - cosine(z, p) for z, i in everything for j, p in enumerate(proxies) if labels[i][j]]
-    far = [max(0.0, cosine(z, p) - zeta) for z, i in everything for j, p in enumerate(proxies) if not labels[i][j]]
+    far = [
+        max(0.0, cosine(z, p) - zeta)
+        for z, i in everything
+        for j, p in enumerate(proxies)
+        if not labels[i][j]
+    ]
     irrelevant = [
         max(0.0, cosine(a, b) - zeta)
         for (a, i), (b, j) in itertools.product(everything, everything)
@@ -155,7 +164,9 @@ def dcgh(batch, labels, proxies, alpha, beta, gamma):
     for codes in batch.values():
         c = [[cosine(np.tanh(z), p) for p in proxies] for z in codes]
         total += mean([1 - c[i][j] for i in range(n) for j in range(len(proxies)) if labels[i][j]])
-        total += mean([max(0.0, c[i][j]) for i in range(n) for j in range(len(proxies)) if not labels[i][j]])
+        total += mean(
+            [max(0.0, c[i][j]) for i in range(n) for j in range(len(proxies)) if not labels[i][j]]
+        )
         missing = [[y * (1 - v) for y, v in zip(labels[i], c[i], strict=True)] for i in range(n)]
         total += gamma * mean([np.var(row, ddof=1) for row in missing])
     for first, second in pairs_of_modalities(batch):
@@ -179,13 +190,20 @@ def dnph(batch, labels, proxies, drawn, delta, lambda_u):
             ]
             to_proxies.append(softmax_entropy([-d for d in squared], y))
         orders = itertools.permutations(range(len(drawn)))
-        best = min(orders, key=lambda order: sum(np.linalg.norm(bounded[i] - drawn[o]) for i, o in enumerate(order)))
+        best = min(
+            orders,
+            key=lambda order: sum(
+                np.linalg.norm(bounded[i] - drawn[o]) for i, o in enumerate(order)
+            ),
+        )
         agreement += mean([float(bounded[i] @ drawn[o]) for i, o in enumerate(best)])
     return mean(to_proxies) - lambda_u * agreement
 
 
 def talr(batch, labels, alpha):
-    """AP_r with triangular pulses around 0 … k, a ranking for each query and modality that is searched."""
+    """AP_r with triangular pulses around 0 … k, a ranking for each query and modality that is
+    searched.
+    """
     values = []
     for (asked, queries), (searched, database) in itertools.product(batch.items(), repeat=2):
         for i, query in enumerate(queries):
@@ -206,7 +224,11 @@ def talr(batch, labels, alpha):
                 precision = 0.0
                 for d in range(k + 1):
                     before, up_to = positive[:d].sum(), positive[: d + 1].sum()
-                    precision += positive[d] * (before + up_to + 1) / (total[:d].sum() + total[: d + 1].sum() + 1)
+                    precision += (
+                        positive[d]
+                        * (before + up_to + 1)
+                        / (total[:d].sum() + total[: d + 1].sum() + 1)
+                    )
                 values.append(precision / n_relevant)
     return 1 - mean(values)
 
@@ -240,7 +262,9 @@ def rsch(batch, labels, kappa_q):
                 dissimilar.append(max(0.0, k / 2 - d))
         for violations in (similar, dissimilar):
             if violations:
-                total += math.sqrt(sum(v * v for v in violations) / len(violations)) / len(batch) ** 2
+                total += (
+                    math.sqrt(sum(v * v for v in violations) / len(violations)) / len(batch) ** 2
+                )
     for i, bit in itertools.product(range(n), range(k)):
         values = [math.tanh(codes[i, bit]) for codes in batch.values()]
         total += kappa_q / n * sum(abs(value - sign(sum(values))) for value in values)

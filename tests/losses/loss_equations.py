@@ -33,8 +33,12 @@ def quantization(outputs: Outputs) -> Tensor:
     return total
 
 
-def violations(outputs: Outputs, others: Outputs, similarities, bounds, gamma_l, alpha, beta) -> Tensor:
-    """Sum over all pairs of a code with one of ``others``; ``similarities[i][j]`` is S of a pair of samples."""
+def violations(
+    outputs: Outputs, others: Outputs, similarities, bounds, gamma_l, alpha, beta
+) -> Tensor:
+    """Sum over all pairs of a code with one of ``others``; ``similarities[i][j]`` is S of a pair of
+    samples.
+    """
     total = torch.zeros((), dtype=torch.float64)
     for codes, other_codes in itertools.product(outputs.values(), others.values()):
         for i, j in itertools.product(range(len(codes)), range(len(other_codes))):
@@ -74,7 +78,9 @@ def bsch(outputs, labels, k, similarity_ratio, rho, **weights):
         zeros = sum(s == 0 for s in every)
         similarity_ratio = sum(every) / zeros if zeros else float("inf")
     gap = min(rho * k / 2 * similarity_ratio, k / 2)
-    return channel_loss(outputs, labels, lambda s: (k / 2 + gap, k) if s == 0 else (0, k / 2 * (1 - s)), **weights)
+    return channel_loss(
+        outputs, labels, lambda s: (k / 2 + gap, k) if s == 0 else (0, k / 2 * (1 - s)), **weights
+    )
 
 
 def tdsrdh(outputs, labels, anchor, alpha, beta, epsilon):

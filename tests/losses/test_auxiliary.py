@@ -1,4 +1,6 @@
-"""The terms beside a loss, of an extension and of a distillation against their literal transcriptions."""
+"""The terms beside a loss, of an extension and of a distillation against their literal
+transcriptions.
+"""
 
 from functools import partial
 
@@ -6,7 +8,16 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from channelhash.losses import LOSSES, Batch, ChannelLoss, ContrastiveLoss, DSCHLoss, LossWithTerms, Terms, make_loss
+from channelhash.losses import (
+    LOSSES,
+    Batch,
+    ChannelLoss,
+    ContrastiveLoss,
+    DSCHLoss,
+    LossWithTerms,
+    Terms,
+    make_loss,
+)
 from channelhash.losses.distillation import DistillationLoss
 from channelhash.losses.incremental import ExtensionLoss, _keep_loss, _stored_loss
 from losses import loss_equations as literal
@@ -40,10 +51,15 @@ def test_the_contrastive_loss_reads_no_labels_and_takes_its_temperature():
 def test_without_labels_a_loss_takes_every_sample_as_a_class_or_says_that_it_cannot(name):
     outputs, _ = batch(16)
     if name in ("csq", "dcgh", "dnph", "greedyhash", "hyp2", "orthohash"):
-        check_refusal(f"{name!r} learns from labels, and this collection has none", make_loss, name, 16, 0)
+        check_refusal(
+            f"{name!r} learns from labels, and this collection has none", make_loss, name, 16, 0
+        )
         return
     n = len(outputs["text"])
-    values = [make_loss(name, 16, c)(outputs, labels) for c, labels in ((0, torch.zeros(n, 0)), (n, torch.eye(n)))]
+    values = [
+        make_loss(name, 16, c)(outputs, labels)
+        for c, labels in ((0, torch.zeros(n, 0)), (n, torch.eye(n)))
+    ]
     torch.testing.assert_close(*values)
 
 
@@ -65,22 +81,39 @@ def test_without_terms_it_is_the_loss_itself(name):
     off = {key: 0 for key in vars(Terms()) if key != "temperature"}
     assert type(make_loss(name, 16, 5, **off, temperature=0.2)) is LOSSES[name]
     shared = {"temperature"} if name == "contrastive" else set()
-    assert vars(Terms()).keys() & {*vars(make_loss(name, 16, 5)), *LOSSES[name].__init__.__annotations__} == shared
+    assert (
+        vars(Terms()).keys()
+        & {*vars(make_loss(name, 16, 5)), *LOSSES[name].__init__.__annotations__}
+        == shared
+    )
 
 
 def test_what_does_not_go_together_is_refused():
     refuses = partial(check_refusal, error=ValueError)
     for term in ("contrastive", "pairs", "average_precision"):
-        refuses(f"{term}: this loss trains one modality at a time", make_loss, "tdsrdh", 16, 5, **{term: 1.0})
+        refuses(
+            f"{term}: this loss trains one modality at a time",
+            make_loss,
+            "tdsrdh",
+            16,
+            5,
+            **{term: 1.0},
+        )
     refuses("between modalities, the outputs are of image alone", ContrastiveLoss(), *batch(16, 1))
     outputs, targets = distilled(("image", "text"))
-    refuses("takes outputs of text and targets", DistillationLoss(8, ["text"]), outputs, targets[:, :1])
-    refuses(r"targets \(5, 2, 8\), not", DistillationLoss(8, ["image", "text"]), outputs, targets[:, :1])
+    refuses(
+        "takes outputs of text and targets", DistillationLoss(8, ["text"]), outputs, targets[:, :1]
+    )
+    refuses(
+        r"targets \(5, 2, 8\), not", DistillationLoss(8, ["image", "text"]), outputs, targets[:, :1]
+    )
 
 
 def distilled(modalities, n=5, k=8, seed=0):
     torch.manual_seed(seed)
-    outputs = {name: torch.randn(n, k, dtype=torch.float64, requires_grad=True) for name in modalities}
+    outputs = {
+        name: torch.randn(n, k, dtype=torch.float64, requires_grad=True) for name in modalities
+    }
     targets = torch.randn(n, len(modalities), k)
     targets[0, 0, 0] = 0.0  # counts as +1
     return outputs, targets
@@ -90,10 +123,16 @@ def distilled(modalities, n=5, k=8, seed=0):
 def test_value_and_gradient_are_the_equations(modalities):
     outputs, targets = distilled(modalities)
     loss = DistillationLoss(8, modalities)(dict(reversed(outputs.items())), targets)
-    bits = {name: torch.where(targets[:, place] >= 0, 1.0, -1.0) for place, name in enumerate(modalities)}
+    bits = {
+        name: torch.where(targets[:, place] >= 0, 1.0, -1.0)
+        for place, name in enumerate(modalities)
+    }
     expected = literal_keep(outputs, bits) / len(modalities)
     torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
-    slopes = [torch.autograd.grad(value, list(outputs.values()), retain_graph=True) for value in (loss, expected)]
+    slopes = [
+        torch.autograd.grad(value, list(outputs.values()), retain_graph=True)
+        for value in (loss, expected)
+    ]
     torch.testing.assert_close(*slopes, rtol=1e-8, atol=1e-10)
 
 
@@ -146,7 +185,9 @@ def test_terms_equal_their_equations_in_value_and_gradient(k, n_modalities, weig
     loss = LOSSES[name](k, alpha=alpha, beta=beta)
     loss.gamma_l = gamma_l
     ours = _stored_loss(outputs, labels, stored, stored_labels, loss)
-    expected = literal_stored(outputs, labels, stored, stored_labels, loss.bounds, alpha, beta, gamma_l)
+    expected = literal_stored(
+        outputs, labels, stored, stored_labels, loss.bounds, alpha, beta, gamma_l
+    )
     assert_same_value_and_gradient(outputs, ours, expected)
     own, _ = stored_codes(k, len(labels), n_modalities, seed + 1)
     assert_same_value_and_gradient(outputs, _keep_loss(outputs, own), literal_keep(outputs, own))
@@ -166,10 +207,16 @@ def test_a_batch_is_parted_into_old_and_new():
     new = {modality: values[3:] for modality, values in outputs.items()}  # rows 5, 6, 8, 9
     old = {modality: values[:3] for modality, values in outputs.items()}
     expected = own(new, labels[3:])
-    expected = expected + 0.7 * literal_stored(new, labels[3:], stored, stored_labels, own.bounds, 2.0, 1.0, 1.5)
-    expected = expected + 0.3 * literal_keep(old, {modality: values[[4, 5, 2]] for modality, values in stored.items()})
+    expected = expected + 0.7 * literal_stored(
+        new, labels[3:], stored, stored_labels, own.bounds, 2.0, 1.0, 1.5
+    )
+    expected = expected + 0.3 * literal_keep(
+        old, {modality: values[[4, 5, 2]] for modality, values in stored.items()}
+    )
     assert_same_value_and_gradient(outputs, loss(outputs, labels, rows=rows), expected)
-    check_refusal("needs the numbers of the batch's training rows", loss, outputs, labels, error=ValueError)
+    check_refusal(
+        "needs the numbers of the batch's training rows", loss, outputs, labels, error=ValueError
+    )
     assert not loss.state_dict()  # checkpoints hold nothing that never changes
 
 
@@ -177,7 +224,10 @@ def test_channels_are_those_of_the_loss_that_has_terms_beside_it():
     """With its weights, which the pairs with stored codes have like the others."""
     k, rows = 8, torch.arange(7)
     outputs, labels = batch(k)
-    stored, channels = (*stored_codes(k, seed=5), NEW), DSCHLoss(k, alpha=2.0, gamma_l=1.5, beta=0.5)
+    stored, channels = (
+        (*stored_codes(k, seed=5), NEW),
+        DSCHLoss(k, alpha=2.0, gamma_l=1.5, beta=0.5),
+    )
     values = []
     for own in (channels, LossWithTerms(channels, k, Terms(average_precision=0.5))):
         loss = ExtensionLoss(own, *stored, stored=0.7)
@@ -206,7 +256,9 @@ def test_partners_are_drawn_by_seed_and_rows_alone():
     stored, stored_labels = stored_codes(k, 500, seed=3)
 
     def value(rows, partners=20, seed=0):
-        loss = ExtensionLoss(LOSSES["sch"](k), stored, stored_labels, NEW, partners=partners, seed=seed)
+        loss = ExtensionLoss(
+            LOSSES["sch"](k), stored, stored_labels, NEW, partners=partners, seed=seed
+        )
         return loss(outputs, labels, rows=torch.tensor(rows)).item()
 
     low, high = list(range(7)), list(range(7, 14))

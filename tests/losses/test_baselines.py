@@ -1,5 +1,5 @@
-"""The losses of the literature and RSCH against their literal transcriptions, at the edges, and where
-they hold parameters."""
+"""The losses of the literature and RSCH against their literal transcriptions, at the edges, and
+where they hold parameters."""
 
 import itertools
 import json
@@ -10,7 +10,15 @@ import torch
 import yaml
 
 from channelhash.config import make_config, read_config
-from channelhash.losses import LOSSES, PUBLISHED, RECOMMENDED, CSQLoss, HyP2Loss, loss_settings, make_loss
+from channelhash.losses import (
+    LOSSES,
+    PUBLISHED,
+    RECOMMENDED,
+    CSQLoss,
+    HyP2Loss,
+    loss_settings,
+    make_loss,
+)
 from channelhash.losses.base import hash_centres
 from channelhash.losses.hyp2 import _largest_cosine
 from losses import baseline_equations as literal, published_equations as authors
@@ -22,17 +30,26 @@ N_LABELS = 5
 
 def state(loss):
     """What a loss drew, as arrays."""
-    return {key: value.detach().double().numpy() for key, value in [*loss.named_parameters(), *loss.named_buffers()]}
+    return {
+        key: value.detach().double().numpy()
+        for key, value in [*loss.named_parameters(), *loss.named_buffers()]
+    }
 
 
 def oracle_of(name, loss, settings):
     """The transcription as a function of (batch, labels), with what the loss drew."""
     transcription, drawn = getattr(literal, name.replace("-", "_")), state(loss)
-    keys = {"csq": ("centres", "tie_break"), "orthohash": ("centres",), "greedyhash": ("classifier.weight",)}
+    keys = {
+        "csq": ("centres", "tie_break"),
+        "orthohash": ("centres",),
+        "greedyhash": ("classifier.weight",),
+    }
     arguments = [drawn[key] for key in keys.get(name, ("proxies",)) if key in drawn]
 
     def oracle(outputs, labels):
-        codes = [loss.random_codes(torch.from_numpy(labels)).double().numpy()] if name == "dnph" else []
+        codes = (
+            [loss.random_codes(torch.from_numpy(labels)).double().numpy()] if name == "dnph" else []
+        )
         return transcription(outputs, labels, *arguments, *codes, **settings)
 
     return oracle
@@ -46,7 +63,10 @@ def arrays(outputs):
 SETTINGS = {
     "dcmh": (dict(gamma=1.0, eta=1.0), [dict(gamma=0.0), dict(eta=0.3)]),
     "hashnet": (dict(alpha=0.625, beta=1.0), [dict(alpha=0.1), dict(beta=2.0)]),
-    "idhn": (dict(alpha=5.0, gamma=0.1, lambda_q=0.1), [dict(alpha=1.0), dict(gamma=2.0), dict(lambda_q=0.0)]),
+    "idhn": (
+        dict(alpha=5.0, gamma=0.1, lambda_q=0.1),
+        [dict(alpha=1.0), dict(gamma=2.0), dict(lambda_q=0.0)],
+    ),
     "csq": (dict(lambda_q=0.05), [dict(lambda_q=3.0)]),
     "orthohash": (dict(s=8.0, m=0.2), [dict(s=2.0), dict(m=0.0)]),
     "greedyhash": (dict(alpha=0.1), [dict(alpha=2.0)]),
@@ -54,8 +74,14 @@ SETTINGS = {
     "dnph": (dict(delta=1.0, lambda_u=0.1), [dict(delta=0.0), dict(lambda_u=2.0)]),
     "talr": (dict(alpha=1.0), [dict(alpha=0.3)]),
     "qsmi": ({}, []),
-    "dcgh": (dict(alpha=0.05, beta=0.8, gamma=1.0), [dict(alpha=2.0), dict(beta=3.0), dict(gamma=0.0)]),
-    "sch-original": (dict(tau=3.0, alpha=1.0, beta=1.0), [dict(tau=0.5), dict(alpha=3.0), dict(beta=0.2)]),
+    "dcgh": (
+        dict(alpha=0.05, beta=0.8, gamma=1.0),
+        [dict(alpha=2.0), dict(beta=3.0), dict(gamma=0.0)],
+    ),
+    "sch-original": (
+        dict(tau=3.0, alpha=1.0, beta=1.0),
+        [dict(tau=0.5), dict(alpha=3.0), dict(beta=0.2)],
+    ),
     "rsch": (dict(kappa_q=0.0), [dict(kappa_q=0.2)]),
 }
 DEFAULTS = {name: defaults for name, (defaults, _) in SETTINGS.items()}
@@ -97,9 +123,14 @@ def test_the_gradient_is_the_slope_of_the_equation(name):
     loss(outputs, labels).backward()
     random = np.random.default_rng(7)
     direction = {key: random.normal(size=codes.shape) for key, codes in outputs.items()}
-    slope = sum(float((codes.grad.numpy() * direction[key]).sum()) for key, codes in outputs.items())
+    slope = sum(
+        float((codes.grad.numpy() * direction[key]).sum()) for key, codes in outputs.items()
+    )
     oracle, start, step = oracle_of(name, loss, DEFAULTS[name]), arrays(outputs), 1e-6
-    moved = ({key: codes + way * step * direction[key] for key, codes in start.items()} for way in (1, -1))
+    moved = (
+        {key: codes + way * step * direction[key] for key, codes in start.items()}
+        for way in (1, -1)
+    )
     ahead, behind = (oracle(outputs, labels.numpy().astype(float)) for outputs in moved)
     assert slope == pytest.approx((ahead - behind) / (2 * step), rel=1e-4)
     assert slope != 0
@@ -135,8 +166,12 @@ def test_any_labels_give_a_finite_loss_and_gradient(name, kind):
     labels = LABELS[kind]
     loss = make_loss(name, 16, N_LABELS, **DEFAULTS[name])
     value = loss(outputs, labels)
-    if not (name == "hashnet" and kind != "no labels"):  # the transcription divides by the absent kind of pairs
-        expected = oracle_of(name, loss, DEFAULTS[name])(arrays(outputs), labels.numpy().astype(float))
+    if not (
+        name == "hashnet" and kind != "no labels"
+    ):  # the transcription divides by the absent kind of pairs
+        expected = oracle_of(name, loss, DEFAULTS[name])(
+            arrays(outputs), labels.numpy().astype(float)
+        )
         assert value.item() == pytest.approx(expected, rel=1e-6, abs=1e-12)
     value.backward()
     assert all(codes.grad.isfinite().all() for codes in outputs.values())
@@ -148,11 +183,20 @@ def test_another_code_length_and_another_number_of_labels_are_refused(name):
     says, made = "for codes of 8 bits, the outputs have 16", make_loss(name, 8, N_LABELS)
     check_refusal(says, made, *batch(16, n=5), error=ValueError)
     if name in ("csq", "orthohash", "greedyhash", "hyp2", "dcgh", "dnph"):
-        check_refusal("for 4 labels, the batch has 5", make_loss(name, 16, 4), *batch(16, n=5), error=ValueError)
+        check_refusal(
+            "for 4 labels, the batch has 5",
+            make_loss(name, 16, 4),
+            *batch(16, n=5),
+            error=ValueError,
+        )
 
 
-@pytest.mark.parametrize(("n_labels", "k"), [(1, 4), (5, 8), (8, 8), (16, 8), (24, 16), (7, 1), (5, 12), (20, 8)])
-def test_centres_are_far_apart_where_there_is_a_hadamard_matrix_and_drawn_from_their_seed_elsewhere(n_labels, k):
+@pytest.mark.parametrize(
+    ("n_labels", "k"), [(1, 4), (5, 8), (8, 8), (16, 8), (24, 16), (7, 1), (5, 12), (20, 8)]
+)
+def test_centres_are_far_apart_where_there_is_a_hadamard_matrix_and_drawn_from_their_seed_elsewhere(
+    n_labels, k
+):
     centres = hash_centres(n_labels, k, seed=3)
     assert centres.shape == (n_labels, k)
     assert set(centres.unique().tolist()) <= {-1.0, 1.0}
@@ -176,7 +220,9 @@ def test_the_centre_of_several_labels_is_their_majority_and_ties_are_drawn_once(
     assert not torch.equal(CSQLoss(16, 3, seed=1).tie_break, loss.tie_break)
 
 
-@pytest.mark.parametrize(("k", "n_labels", "distance"), [(16, 24, 8), (7, 16, 3), (8, 16, 4), (5, 2, 5)])
+@pytest.mark.parametrize(
+    ("k", "n_labels", "distance"), [(16, 24, 8), (7, 16, 3), (8, 16, 4), (5, 2, 5)]
+)
 def test_the_largest_cosine_of_known_codes(k, n_labels, distance):
     """Reed–Muller [16, 5, 8], Hamming [7, 4, 3] and [8, 4, 4], repetition [5, 1, 5]."""
     assert _largest_cosine(k, n_labels) == pytest.approx(1 - 2 * distance / k)
@@ -189,20 +235,34 @@ def test_random_codes_are_a_function_of_seed_and_labels():
     one, same = make_loss("dnph", 16, N_LABELS), make_loss("dnph", 16, N_LABELS)
     assert torch.equal(one.random_codes(labels), same.random_codes(labels.double()))
     assert not torch.equal(one.random_codes(labels), one.random_codes(labels.flip(0)))
-    assert not torch.equal(one.random_codes(labels), make_loss("dnph", 16, N_LABELS, seed=1).random_codes(labels))
+    assert not torch.equal(
+        one.random_codes(labels), make_loss("dnph", 16, N_LABELS, seed=1).random_codes(labels)
+    )
 
 
 K, N = 16, 6
 
 
 def draw():
-    """Codes of two modalities, and labels of which every two share one with another sample and some share none."""
-    labels = [[1, 1, 0, 0, 0], [1, 0, 1, 0, 0], [0, 0, 0, 1, 1], [0, 0, 0, 1, 0], [1, 1, 1, 0, 0], [0, 0, 0, 1, 1]]
+    """Codes of two modalities, and labels of which every two share one with another sample and some
+    share none.
+    """
+    labels = [
+        [1, 1, 0, 0, 0],
+        [1, 0, 1, 0, 0],
+        [0, 0, 0, 1, 1],
+        [0, 0, 0, 1, 0],
+        [1, 1, 1, 0, 0],
+        [0, 0, 0, 1, 1],
+    ]
     return *np.random.default_rng(0).normal(size=(2, N, K)), np.array(labels, dtype=float)
 
 
 def value(loss, labels, **outputs):
-    return loss({name: torch.from_numpy(codes) for name, codes in outputs.items()}, torch.from_numpy(labels > 0)).item()
+    return loss(
+        {name: torch.from_numpy(codes) for name, codes in outputs.items()},
+        torch.from_numpy(labels > 0),
+    ).item()
 
 
 def published(name):
@@ -212,7 +272,9 @@ def published(name):
 
 def test_talr_dsph_and_csq():
     image, text, labels = draw()
-    assert value(published("talr"), labels, image=image) == pytest.approx(1 - authors.talr(image, labels) / N)
+    assert value(published("talr"), labels, image=image) == pytest.approx(
+        1 - authors.talr(image, labels) / N
+    )
     loss = published("hyp2")
     expected = authors.dsph(image, text, labels, state(loss)["proxies"], loss.zeta)
     assert value(loss, labels, image=image, text=text) == pytest.approx(expected)
@@ -251,9 +313,14 @@ def test_dcmh():
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if name != "tdsrdh"])
 def test_every_published_setting_has_a_slope_for_all_codes(name):
     image, text, labels = draw()
-    outputs = {"image": torch.from_numpy(image).requires_grad_(), "text": torch.from_numpy(text).requires_grad_()}
+    outputs = {
+        "image": torch.from_numpy(image).requires_grad_(),
+        "text": torch.from_numpy(text).requires_grad_(),
+    }
     published(name)(outputs, torch.from_numpy(labels > 0)).backward()
-    assert all(codes.grad.isfinite().all() and codes.grad.any(dim=1).all() for codes in outputs.values())
+    assert all(
+        codes.grad.isfinite().all() and codes.grad.any(dim=1).all() for codes in outputs.values()
+    )
 
 
 def test_published_settings_are_settings():
@@ -285,14 +352,27 @@ def test_a_configuration_is_written_back_with_the_settings_that_published_stands
     assert configured(name="talr", published=False).loss.alpha == 1.0
 
 
-@pytest.mark.parametrize(("loss", "says"), [
-    ({"name": "rsch", "published": True}, "loss.published: nobody else has published 'rsch'; .* talr"),
-    ({"name": "talr", "published": "yes"}, "loss.published: is true or false, got 'yes'"),
-    ({"name": "talr", "publish": True}, "unknown key loss.publish"),
-    ({"name": "rsch", "recommended": True}, "loss.recommended: is not known for 'rsch'; set it to false, or take"),
-    ({"name": "dsch", "recommended": "yes"}, "loss.recommended: is true or false, got 'yes'"),
-    ({"name": "dsch", "recommended": True, "published": True}, "loss.recommended: the weights are ours or the"),
-], ids=json.dumps)  # fmt: skip
+@pytest.mark.parametrize(
+    ("loss", "says"),
+    [
+        (
+            {"name": "rsch", "published": True},
+            "loss.published: nobody else has published 'rsch'; .* talr",
+        ),
+        ({"name": "talr", "published": "yes"}, "loss.published: is true or false, got 'yes'"),
+        ({"name": "talr", "publish": True}, "unknown key loss.publish"),
+        (
+            {"name": "rsch", "recommended": True},
+            "loss.recommended: is not known for 'rsch'; set it to false, or take",
+        ),
+        ({"name": "dsch", "recommended": "yes"}, "loss.recommended: is true or false, got 'yes'"),
+        (
+            {"name": "dsch", "recommended": True, "published": True},
+            "loss.recommended: the weights are ours or the",
+        ),
+    ],
+    ids=json.dumps,
+)
 def test_what_cannot_be_is_refused(loss, says):
     check_refusal(says, make_config, SECTIONS | {"loss": loss})
 
@@ -308,5 +388,9 @@ def test_recommended_weights_are_those_of_the_comparison(name, n_bits, weight, t
 
 def test_what_is_given_beside_recommended_weights_prevails():
     config = configured(name="sch", recommended=True, kappa_q=0.1, contrastive=0.5)
-    assert (config.loss.kappa_q, config.terms.average_precision, config.terms.contrastive) == (0.1, 32.0, 0.5)
+    assert (config.loss.kappa_q, config.terms.average_precision, config.terms.contrastive) == (
+        0.1,
+        32.0,
+        0.5,
+    )
     assert configured(name="dsch", recommended=False).loss.kappa_q == 0.01

@@ -1,5 +1,5 @@
-"""The paper's three losses against their literal transcriptions, in tiles as in one piece; all losses at the edges, and
-what they need and refuse."""
+"""The paper's three losses against their literal transcriptions, in tiles as in one piece; all
+losses at the edges, and what they need and refuse."""
 
 import math
 import subprocess
@@ -14,7 +14,16 @@ from scipy.linalg import hadamard
 
 import channelhash.losses.base as tiles
 from channelhash.channels import label_similarity
-from channelhash.losses import LOSSES, DSCHLoss, LossWithTerms, SCHLoss, Terms, loss_settings, make_loss, resolve_loss
+from channelhash.losses import (
+    LOSSES,
+    DSCHLoss,
+    LossWithTerms,
+    SCHLoss,
+    Terms,
+    loss_settings,
+    make_loss,
+    resolve_loss,
+)
 from losses import loss_equations as literal
 from pages import ROOT
 from refusals import check_refusal, refusal
@@ -29,7 +38,9 @@ def batch(k: int, n_modalities: int = 2, n: int = 7, seed: int = 0):
     labels = torch.rand(n, 5, generator=random) < 0.4
     labels[:2] = torch.tensor([True, True, True, False, False])  # S = 1 off the diagonal
     labels[2:3] = False  # a sample without labels
-    labels[3:4] = torch.tensor([False, False, False, True, True])  # shares nothing with the first two
+    labels[3:4] = torch.tensor(
+        [False, False, False, True, True]
+    )  # shares nothing with the first two
     return outputs, labels
 
 
@@ -48,23 +59,52 @@ def assert_same_value_and_gradient(outputs, ours, oracle):
 SETTINGS = {
     "dsch": (
         dict(lambda_neg=None, tau=1.0, gamma_w=8.0, gamma_l=1.0, alpha=1.0, beta=1.0, kappa_q=0.01),
-        [{}, {"lambda_neg": 5.0}, {"tau": 2.5}, {"gamma_w": 2.0}, {"gamma_w": 0.7}, {"gamma_l": 2.0}, {"gamma_l": 0.5},
-         {"alpha": 3.0}, {"beta": 0.25}, {"kappa_q": 0.0}, {"kappa_q": 0.4},
-         dict(lambda_neg=9.0, tau=0.5, gamma_w=3.0, gamma_l=1.5, alpha=2.0, beta=0.5, kappa_q=0.1)],
+        [
+            {},
+            {"lambda_neg": 5.0},
+            {"tau": 2.5},
+            {"gamma_w": 2.0},
+            {"gamma_w": 0.7},
+            {"gamma_l": 2.0},
+            {"gamma_l": 0.5},
+            {"alpha": 3.0},
+            {"beta": 0.25},
+            {"kappa_q": 0.0},
+            {"kappa_q": 0.4},
+            dict(
+                lambda_neg=9.0, tau=0.5, gamma_w=3.0, gamma_l=1.5, alpha=2.0, beta=0.5, kappa_q=0.1
+            ),
+        ],
     ),
     "sch": (
         dict(tau=3.0, alpha=1.0, beta=1.0, kappa_q=0.0),
-        [{}, {"tau": 1.5}, {"alpha": 3.0}, {"beta": 0.25}, {"kappa_q": 0.01}, dict(tau=5.0, alpha=2.0, kappa_q=0.3)],
+        [
+            {},
+            {"tau": 1.5},
+            {"alpha": 3.0},
+            {"beta": 0.25},
+            {"kappa_q": 0.01},
+            dict(tau=5.0, alpha=2.0, kappa_q=0.3),
+        ],
     ),
     "bsch": (
         dict(similarity_ratio=None, rho=1.0, gamma_l=1.0, alpha=1.0, beta=1.0, kappa_q=0.1),
-        [{}, {"similarity_ratio": 0.3}, {"similarity_ratio": 9.0}, {"rho": 0.5}, {"rho": 0.0}, {"gamma_l": 2.0},
-         dict(alpha=2.0, beta=0.5, kappa_q=0.3)],
+        [
+            {},
+            {"similarity_ratio": 0.3},
+            {"similarity_ratio": 9.0},
+            {"rho": 0.5},
+            {"rho": 0.0},
+            {"gamma_l": 2.0},
+            dict(alpha=2.0, beta=0.5, kappa_q=0.3),
+        ],
     ),
-}  # fmt: skip
+}
 
 
-CHANGES = [(name, changed, k, 2) for name in SETTINGS for changed in SETTINGS[name][1] for k in (16, 128)]
+CHANGES = [
+    (name, changed, k, 2) for name in SETTINGS for changed in SETTINGS[name][1] for k in (16, 128)
+]
 CHANGES += [(name, {}, 16, n_modalities) for name in SETTINGS for n_modalities in (1, 3)]
 
 
@@ -75,30 +115,42 @@ def test_a_channel_loss_equals_its_equation_in_value_and_gradient(name, changed,
     ours = LOSSES[name](n_bits=k, **changed)(outputs, labels)
     if name == "dsch" and settings["lambda_neg"] is None:
         settings["lambda_neg"] = k / 2
-    assert_same_value_and_gradient(outputs, ours, getattr(literal, name)(outputs, labels, k, **settings))
+    assert_same_value_and_gradient(
+        outputs, ours, getattr(literal, name)(outputs, labels, k, **settings)
+    )
 
 
 @pytest.mark.parametrize(("k", "channel"), [(16, {}), (128, {"gamma_w": 2.0, "tau": 3.0})])
 def test_with_one_label_an_item_dsch_is_sch(k, channel):
-    """S is 0 or 1, also of an item without labels: only the quantisation term, which both can have, sets them apart."""
+    """S is 0 or 1, also of an item without labels: only the quantisation term, which both can have,
+    sets them apart.
+    """
     outputs, _ = batch(k)
-    labels = torch.tensor([[1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 1, 0], [0, 0, 0], [1, 0, 0]])
+    labels = torch.tensor(
+        [[1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 1, 0], [0, 0, 0], [1, 0, 0]]
+    )
     for kappa_q in (0.0, 0.3):
         dsch, sch = DSCHLoss(k, kappa_q=kappa_q, **channel), SCHLoss(k, kappa_q=kappa_q)
         assert_same_value_and_gradient(outputs, *(loss(outputs, labels) for loss in (dsch, sch)))
 
 
 def test_bsch_has_no_gap_that_codes_could_not_attain():
-    """Sets of labels that are all alike or share none: the bits of a Hadamard code attain every bound."""
+    """Sets of labels that are all alike or share none: the bits of a Hadamard code attain every
+    bound.
+    """
     k, n_classes, each = 8, 8, 3
     labels = torch.eye(n_classes).repeat_interleave(each, dim=0).bool()
     codes = torch.from_numpy(hadamard(k)).float()
-    simplex = codes[:, 1:].repeat_interleave(each, dim=0)  # 7 bits, rows 4 apart: k/2 + 1/2, more is impossible
+    simplex = codes[:, 1:].repeat_interleave(
+        each, dim=0
+    )  # 7 bits, rows 4 apart: k/2 + 1/2, more is impossible
     loss = LOSSES["bsch"](7, kappa_q=0.0)
     assert loss({"image": simplex, "text": simplex}, labels).item() == pytest.approx(0, abs=1e-6)
     lower, _ = loss.bounds(label_similarity(labels))
     assert lower.max().item() == pytest.approx(4.0)
-    assert LOSSES["bsch"](7, rho=0.0).bounds(label_similarity(labels))[0].max().item() == pytest.approx(3.5)
+    assert LOSSES["bsch"](7, rho=0.0).bounds(label_similarity(labels))[
+        0
+    ].max().item() == pytest.approx(3.5)
     """r is infinite there, and 0 · ∞ is no number."""
     outputs, labels = batch(16)
     labels[:, 0] = True
@@ -132,7 +184,9 @@ def test_tdsrdh_equals_the_equation_in_value_and_gradient(k, anchor, changed):
     outputs, labels = batch(k)
     settings = dict(alpha=0.05, beta=1.0, epsilon=0.3) | changed
     ours = LOSSES["tdsrdh"](**settings)(outputs, labels, anchor=anchor)
-    assert_same_value_and_gradient(outputs, ours, literal.tdsrdh(outputs, labels, anchor, **settings))
+    assert_same_value_and_gradient(
+        outputs, ours, literal.tdsrdh(outputs, labels, anchor, **settings)
+    )
 
 
 def test_tdsrdh_sums_over_the_other_modalities_and_by_default_over_the_anchors_or_trains_its_only_one():
@@ -186,11 +240,15 @@ def test_autocast_does_not_lower_the_precision(name):
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_no_tensor_of_pairs_times_bits_is_built(name):
-    """The largest tensor kept for the backward pass has n² or n·(k+1) entries for each pair of modalities, not n²·k."""
+    """The largest tensor kept for the backward pass has n² or n·(k+1) entries for each pair of
+    modalities, not n²·k.
+    """
     n, k = 64, 128
     outputs, labels = batch(k, n=n)
     sizes = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: sizes.append(t.numel()) or t, lambda t: t
+    ):
         default_loss(name, k)(outputs, labels)
     assert max(sizes) <= 4 * max(n * n, n * (k + 1)) < n * n * k
 
@@ -199,8 +257,12 @@ def test_what_does_not_fit_is_refused():
     zeros, labels = {name: torch.zeros(3, 8) for name in ("image", "text")}, torch.ones(3, 2)
     shorter = zeros | {"text": torch.zeros(2, 8)}
     check_refusal("all of one shape", DSCHLoss(8), shorter, labels, error=ValueError)
-    check_refusal(r"labels are .* with n = 3", LOSSES["tdsrdh"](), zeros, labels[:1], error=ValueError)
-    check_refusal("anchor 'audio'", LOSSES["tdsrdh"](), zeros, labels, anchor="audio", error=ValueError)
+    check_refusal(
+        r"labels are .* with n = 3", LOSSES["tdsrdh"](), zeros, labels[:1], error=ValueError
+    )
+    check_refusal(
+        "anchor 'audio'", LOSSES["tdsrdh"](), zeros, labels, anchor="audio", error=ValueError
+    )
 
 
 def value_and_gradients(loss, outputs, labels, **how):
@@ -212,7 +274,10 @@ def assert_shards_add_up(loss, outputs, labels, side, parts):
     """Also in value and gradient; returns those of each part."""
     whole = value_and_gradients(loss, outputs, labels)
     with in_tiles(side):
-        shards = [value_and_gradients(loss, outputs, labels, shard=tiles.Shard(i, parts)) for i in range(parts)]
+        shards = [
+            value_and_gradients(loss, outputs, labels, shard=tiles.Shard(i, parts))
+            for i in range(parts)
+        ]
     for want, *pieces in zip(whole, *shards, strict=True):
         torch.testing.assert_close(torch.stack(pieces).sum(dim=0), want, rtol=1e-9, atol=1e-10)
     return whole, shards
@@ -290,7 +355,9 @@ def test_shards_add_up_and_only_a_sharded_loss_divides_its_pairs(name):
 WRONG_LABELS = {
     "labels > 0": lambda labels: 2 * labels.long() - 1,
     "labels are finite numbers": lambda labels: labels.float().masked_fill(labels, float("nan")),
-    "one_hot": lambda labels: torch.arange(len(labels))[:, None],  # class numbers as MATLAB keeps them
+    "one_hot": lambda labels: torch.arange(len(labels))[
+        :, None
+    ],  # class numbers as MATLAB keeps them
     "from 0 to 1, not 3": lambda labels: labels * 3.0,
     "labels.long": lambda labels: torch.arange(len(labels)),
 }
@@ -346,17 +413,32 @@ def test_a_loss_of_ones_own_is_resolved_and_made(in_folder):
     assert loss(outputs, labels).isfinite()
 
 
-@pytest.mark.parametrize(("name", "says"), [
-    ("dcsh", "unknown loss.name 'dcsh'; did you mean 'dsch'?"),
-    ("python:no_such_module:X", "loss.name python:no_such_module:X: the module cannot be imported"),
-    ("python:broken_losses:X", "broken_losses.py, line 1: ZeroDivisionError: division by zero; mend it"),
-    ("python:losses_of_mine:Gone", "loss.name python:losses_of_mine:Gone: the module losses_of_mine has no 'Gone'"),
-    ("python:losses_of_mine", "write it as python:package.module:Name"),
-    ("python:losses_of_mine:Plain", "is not a loss; derive it from channelhash.losses.HashLoss"),
-    ("python:losses_of_mine:OWN", "has no 'OWN'"),
-    ("python:losses_of_mine:Nothing", "does not define compute"),
-    ("python:os:getcwd", "is not a loss"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("dcsh", "unknown loss.name 'dcsh'; did you mean 'dsch'?"),
+        (
+            "python:no_such_module:X",
+            "loss.name python:no_such_module:X: the module cannot be imported",
+        ),
+        (
+            "python:broken_losses:X",
+            "broken_losses.py, line 1: ZeroDivisionError: division by zero; mend it",
+        ),
+        (
+            "python:losses_of_mine:Gone",
+            "loss.name python:losses_of_mine:Gone: the module losses_of_mine has no 'Gone'",
+        ),
+        ("python:losses_of_mine", "write it as python:package.module:Name"),
+        (
+            "python:losses_of_mine:Plain",
+            "is not a loss; derive it from channelhash.losses.HashLoss",
+        ),
+        ("python:losses_of_mine:OWN", "has no 'OWN'"),
+        ("python:losses_of_mine:Nothing", "does not define compute"),
+        ("python:os:getcwd", "is not a loss"),
+    ],
+)
 def test_a_name_that_is_no_loss_is_one_line(name, says, in_folder):
     assert says in refusal(resolve_loss, name)
 
@@ -371,7 +453,9 @@ def test_a_loss_that_returns_no_scalar_is_refused(value, says):
         Odd()({"text": torch.ones(2, 4)}, torch.eye(2))
 
 
-@pytest.mark.parametrize(("name", "value"), [("alpha", 1.0), ("beta", 1.0), ("gamma_l", 1.0), ("kappa_q", 0.0)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("alpha", 1.0), ("beta", 1.0), ("gamma_l", 1.0), ("kappa_q", 0.0)]
+)
 def test_weights_of_a_loss_of_channels_are_one_and_nothing_is_quantised(name, value):
     class Narrow(tiles.ChannelLoss):
         def bounds(self, similarity):
@@ -385,7 +469,8 @@ def test_weights_of_a_loss_of_channels_are_one_and_nothing_is_quantised(name, va
 
 
 BITS = 8
-#: setting -> its least and greatest value, ends included; the settings of all losses that are not here have no limits.
+#: setting -> its least and greatest value, ends included; the settings of all losses that are not
+#: here have no limits.
 LIMITS = {
     "tau": (0.0, math.inf), "lambda_neg": (-math.inf, float(BITS)), "rho": (0.0, 1.0),
     "similarity_ratio": (0.0, math.inf), "bin_width": (1.0, math.inf), "n_train": (1.0, math.inf),
@@ -409,7 +494,13 @@ def test_ends_of_a_setting_are_allowed_and_nothing_beyond(name, setting):
             make_small(name, **{setting: math.copysign(1e6, end)})
         else:
             make_small(name, **{setting: end})
-            check_refusal(setting, make_small, name, error=ValueError, **{setting: math.nextafter(end, beyond)})
+            check_refusal(
+                setting,
+                make_small,
+                name,
+                error=ValueError,
+                **{setting: math.nextafter(end, beyond)},
+            )
     if setting in LIMITS:
         check_refusal(setting, make_small, name, error=ValueError, **{setting: math.nan})
 
@@ -428,7 +519,9 @@ def test_ends_of_the_terms():
             check_refusal("0 or more", Terms, error=ValueError, **{weight: value})
     assert Terms(temperature=math.nextafter(0, 1)).temperature > 0
     for temperature in (0.0, math.nan):
-        check_refusal("the temperature is above 0", Terms, error=ValueError, temperature=temperature)
+        check_refusal(
+            "the temperature is above 0", Terms, error=ValueError, temperature=temperature
+        )
 
 
 def test_the_sign_of_zero_is_plus_as_the_bit_of_zero_is_one():

@@ -1,4 +1,6 @@
-"""The figures as the equations define them, and by brute force over every order of ties. Slow on purpose."""
+"""The figures as the equations define them, and by brute force over every order of ties. Slow on
+purpose.
+"""
 
 from collections.abc import Iterator
 from itertools import permutations, product
@@ -6,7 +8,8 @@ from itertools import permutations, product
 import numpy as np
 from scipy.stats import hypergeom
 
-# A query's database as groups of tied items, nearest first: [[True, False], …] says which are relevant.
+# A query's database as groups of tied items, nearest first: [[True, False], …] says which are
+# relevant.
 Groups = list[list[bool]]
 
 
@@ -15,7 +18,9 @@ def histograms(groups: Groups) -> tuple[np.ndarray, np.ndarray]:
 
 
 def orders(groups: list[list]) -> Iterator[list]:
-    """Every ranking that respects the distances, each permutation of equal items as often as it occurs."""
+    """Every ranking that respects the distances, each permutation of equal items as often as it
+    occurs.
+    """
     for parts in product(*[list(permutations(group)) for group in groups]):
         yield [item for part in parts for item in part]
 
@@ -32,8 +37,8 @@ def average_precision(ranking: list[bool], z: int | None = None) -> float:
 
 
 def expected_average_precision_at(n: list[int], n_plus: list[int], z: int) -> float:
-    """AP@z over the orders of ties, for groups too large to permute: the number of relevant items taken from the cut
-    group is hypergeometric; given it, that group is one of its own, whole."""
+    """AP@z over the orders of ties, for groups too large to permute: the number of relevant items
+    taken from the cut group is hypergeometric; given it, that group is one of its own, whole."""
     cut = next(d for d in range(len(n)) if sum(n[: d + 1]) >= z)
     taken = z - sum(n[:cut])
     total = 0.0
@@ -71,7 +76,10 @@ def literal_recall(query, items, pairs, similarity) -> dict:
             for place in range(min(max(k - ahead, 0), tied)):
                 missed *= max(tied - same - place, 0) / (tied - place)
             found[k].append(1 - missed)
-    return {"recall_at": {str(k): np.mean(v) for k, v in found.items()}, "median_rank": np.median(ranks)}
+    return {
+        "recall_at": {str(k): np.mean(v) for k, v in found.items()},
+        "median_rank": np.median(ranks),
+    }
 
 
 def lookup(ranking: list[bool], distances: list[int], radius: int) -> tuple[float, float, bool]:

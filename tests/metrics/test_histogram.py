@@ -14,19 +14,25 @@ from channelhash.metrics.count_distances import count_distances, count_jointly
 from refusals import check_refusal
 
 
-def collection(n: int, k: int, c: int, seed: int, density: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
+def collection(
+    n: int, k: int, c: int, seed: int, density: float = 0.1
+) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
     return ch.codes.pack(random.random((n, k)) < 0.5), random.random((n, c)) < density
 
 
-def drawn_pairs(nq: int, nd: int, k: int, c: int, seed: int = 0, density: float = 0.1) -> tuple[np.ndarray, ...]:
+def drawn_pairs(
+    nq: int, nd: int, k: int, c: int, seed: int = 0, density: float = 0.1
+) -> tuple[np.ndarray, ...]:
     """Codes of queries and database, and their labels."""
     queries, query_labels = collection(nq, k, c, seed, density)
     database, database_labels = collection(nd, k, c, seed + 1, density)
     return queries, database, query_labels, database_labels
 
 
-def assert_equal_counts(actual: ch.metrics.HammingHistogram, expected: ch.metrics.HammingHistogram) -> None:
+def assert_equal_counts(
+    actual: ch.metrics.HammingHistogram, expected: ch.metrics.HammingHistogram
+) -> None:
     np.testing.assert_equal(asdict(actual), asdict(expected))
 
 
@@ -49,15 +55,28 @@ SHAPES = (
 @settings(max_examples=60)
 @given(*SHAPES)
 def test_the_compiled_passes_equal_the_plain_ones(k, c, nq, nd, density, seed):
-    """Gains are the label similarities times the root of the number of a query's labels, by distance and by value."""
-    pairs = queries, database, query_labels, database_labels = drawn_pairs(nq, nd, k, c, seed, density)
+    """Gains are the label similarities times the root of the number of a query's labels, by
+    distance and by value.
+    """
+    pairs = queries, database, query_labels, database_labels = drawn_pairs(
+        nq, nd, k, c, seed, density
+    )
     total, relevant, gains = count_distances(pairs, k)
-    distances, shared = ch.codes.hamming_distances(queries, database), query_labels.astype(int) @ database_labels.T
-    units = np.rint(2**32 * shared / np.sqrt(np.maximum(1, database_labels.sum(axis=1)))).astype(np.int64)
+    distances, shared = (
+        ch.codes.hamming_distances(queries, database),
+        query_labels.astype(int) @ database_labels.T,
+    )
+    units = np.rint(2**32 * shared / np.sqrt(np.maximum(1, database_labels.sum(axis=1)))).astype(
+        np.int64
+    )
     for q in range(nq):
         np.testing.assert_array_equal(total[q], np.bincount(distances[q], minlength=k + 1))
-        np.testing.assert_array_equal(relevant[q], np.bincount(distances[q, shared[q] > 0], minlength=k + 1))
-        np.testing.assert_array_equal(gains.by_distance[q], [units[q, distances[q] == d].sum() for d in range(k + 1)])
+        np.testing.assert_array_equal(
+            relevant[q], np.bincount(distances[q, shared[q] > 0], minlength=k + 1)
+        )
+        np.testing.assert_array_equal(
+            gains.by_distance[q], [units[q, distances[q] == d].sum() for d in range(k + 1)]
+        )
         values, counts = np.unique(units[q, units[q] > 0], return_counts=True)
         np.testing.assert_array_equal(gains.gain[gains.query == q], values[::-1])
         np.testing.assert_array_equal(gains.count[gains.query == q], counts[::-1])
@@ -81,7 +100,10 @@ def test_histograms_of_shards_add_up(nd, k, n_shards, data):
     pairs = queries, database, query_labels, database_labels = drawn_pairs(4, nd, k, 5)
     shard = np.array(data.draw(st.lists(st.integers(0, n_shards - 1), min_size=nd, max_size=nd)))
     whole = ch.metrics.hamming_histogram(*pairs, n_bits=k)
-    parts = [(queries, database[shard == s], query_labels, database_labels[shard == s]) for s in set(shard.tolist())]
+    parts = [
+        (queries, database[shard == s], query_labels, database_labels[shard == s])
+        for s in set(shard.tolist())
+    ]
     histograms = [ch.metrics.hamming_histogram(*part, n_bits=k) for part in parts]
     assert_equal_counts(reduce(add, histograms), whole)
 
@@ -98,8 +120,15 @@ CODES, LABELS = collection(3, 12, 4, 0)
     ({"query_labels": np.full((3, 4), np.nan)}, "not nan"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(change, message):
-    pairs = {"query_codes": CODES, "database_codes": CODES, "query_labels": LABELS, "database_labels": LABELS}
-    check_refusal(message, ch.metrics.hamming_histogram, **{**pairs, "n_bits": 12, **change}, error=ValueError)
+    pairs = {
+        "query_codes": CODES,
+        "database_codes": CODES,
+        "query_labels": LABELS,
+        "database_labels": LABELS,
+    }
+    check_refusal(
+        message, ch.metrics.hamming_histogram, **{**pairs, "n_bits": 12, **change}, error=ValueError
+    )
 
 
 def test_histograms_of_other_queries_or_shapes_do_not_go_together():
@@ -119,7 +148,9 @@ def test_codes_of_a_mapped_file_can_be_counted(tmp_path, k):
     np.save(tmp_path / "codes.npy", codes)
     mapped = np.load(tmp_path / "codes.npy", mmap_mode="r")
     expected = ch.metrics.hamming_histogram(codes, codes, labels, labels, n_bits=k)
-    actual = ch.metrics.hamming_histogram(mapped, mapped, labels.astype(int), labels.astype(float), n_bits=k)
+    actual = ch.metrics.hamming_histogram(
+        mapped, mapped, labels.astype(int), labels.astype(float), n_bits=k
+    )
     assert_equal_counts(actual, expected)
 
 
@@ -140,7 +171,9 @@ def test_the_counting_pass_equals_a_stable_sort(k, c, nq, nd, seed):
     actual = ch.metrics.average_precisions_in_order(*pairs, histogram)
     distances = ch.codes.hamming_distances(queries, database)
     related = (query_labels.astype(int) @ database_labels.T) > 0
-    expected = [ch.metrics.average_precision_in_order(d, r) for d, r in zip(distances, related, strict=True)]
+    expected = [
+        ch.metrics.average_precision_in_order(d, r) for d, r in zip(distances, related, strict=True)
+    ]
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
@@ -152,4 +185,6 @@ def test_a_histogram_of_other_data_is_refused():
         ((codes, codes[:4], labels, labels[:4]), "not of these 5 queries over 4 items"),
         ((codes, codes, labels[:4], labels), "query labels are"),
     ):
-        check_refusal(says, ch.metrics.average_precisions_in_order, *pairs, histogram, error=ValueError)
+        check_refusal(
+            says, ch.metrics.average_precisions_in_order, *pairs, histogram, error=ValueError
+        )

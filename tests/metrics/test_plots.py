@@ -7,7 +7,12 @@ from PIL import Image
 from tests.lab.test_code_health import collection
 
 import channelhash as ch
-from channelhash.metrics.plots import _distances_plot, _precision_recall_plot, _radius_plot, write_plots
+from channelhash.metrics.plots import (
+    _distances_plot,
+    _precision_recall_plot,
+    _radius_plot,
+    write_plots,
+)
 from channelhash.metrics.report import count_tasks
 
 TASKS = ["image → text", "text → image", "image → image", "text → text"]
@@ -34,7 +39,9 @@ def test_precision_and_recall_are_those_of_every_task(histograms):
     first = histograms["image->text"]
     assert chance.get_ydata()[0] == pytest.approx(100 * first.relevant.sum() / (20 * 90))
     assert legend_of(figure) == [*TASKS, "chance"]
-    assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) == len(TASKS)  # different without colour
+    assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) == len(
+        TASKS
+    )  # different without colour
 
 
 def test_lookups_are_those_within_each_radius(histograms):
@@ -43,7 +50,9 @@ def test_lookups_are_those_within_each_radius(histograms):
         for axes, figure_name in zip(figure.axes, ("precision", "recall", "empty"), strict=True):
             line = axes.lines[row]
             assert line.get_label() == label
-            expected = [getattr(histogram.within_radius(radius), figure_name) for radius in line.get_xdata()]
+            expected = [
+                getattr(histogram.within_radius(radius), figure_name) for radius in line.get_xdata()
+            ]
             np.testing.assert_allclose(line.get_ydata(), 100 * np.array(expected), atol=1e-9)
     assert legend_of(figure) == TASKS
 
@@ -53,7 +62,10 @@ def test_distances_have_a_panel_a_task_and_add_up_to_all_pairs(histograms):
     assert [axes.get_title() for axes in figure.axes] == TASKS
     for axes, histogram in zip(figure.axes, histograms.values(), strict=True):
         relevant, irrelevant = (patch.get_data().values for patch in axes.patches)
-        for drawn, counts in ((relevant, histogram.relevant), (irrelevant, histogram.total - histogram.relevant)):
+        for drawn, counts in (
+            (relevant, histogram.relevant),
+            (irrelevant, histogram.total - histogram.relevant),
+        ):
             np.testing.assert_allclose(drawn, 100 * counts.sum(axis=0) / counts.sum())
     assert legend_of(figure) == ["pairs that share a label", "pairs that share none"]
 

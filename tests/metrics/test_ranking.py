@@ -1,4 +1,6 @@
-"""Every closed form against its definition, all orders of ties, scikit-learn, trec_eval and the toolboxes of others."""
+"""Every closed form against its definition, all orders of ties, scikit-learn, trec_eval and the
+toolboxes of others.
+"""
 
 from fractions import Fraction
 from itertools import chain
@@ -18,7 +20,9 @@ from metrics import ranking_equations as literal
 from metrics.test_histogram import drawn_pairs
 from refusals import check_refusal
 
-GROUPS = st.lists(st.lists(st.booleans(), max_size=4), min_size=1, max_size=3).filter(lambda of: any(map(any, of)))
+GROUPS = st.lists(st.lists(st.booleans(), max_size=4), min_size=1, max_size=3).filter(
+    lambda of: any(map(any, of))
+)
 COUNTS = st.lists(st.tuples(st.integers(0, 60), st.floats(0, 1)), min_size=1, max_size=12).map(
     lambda pairs: ([n for n, _ in pairs], [round(n * share) for n, share in pairs])
 )
@@ -35,8 +39,12 @@ SEQUENCES = {
 def test_the_papers_worked_example(printed, groups):
     distances = np.repeat(range(3), [len(group) for group in groups])
     in_order = np.concatenate(groups)
-    assert ch.metrics.average_precision_in_order(distances, in_order) == pytest.approx(printed, abs=5e-4)
-    assert HammingHistogram(*literal.histograms(groups)).mean_average_precision() == pytest.approx(0.691, abs=5e-4)
+    assert ch.metrics.average_precision_in_order(distances, in_order) == pytest.approx(
+        printed, abs=5e-4
+    )
+    assert HammingHistogram(*literal.histograms(groups)).mean_average_precision() == pytest.approx(
+        0.691, abs=5e-4
+    )
 
 
 @settings(max_examples=40)
@@ -69,26 +77,46 @@ def test_lookups_within_a_radius_and_the_curve_are_those_of_the_items_found(quer
     """No order of ties matters: one of them stands for all."""
     width = max(len(groups) for groups in queries)
     queries = [groups + [[]] * (width - len(groups)) for groups in queries]
-    total, relevant = (np.concatenate(parts) for parts in zip(*map(literal.histograms, queries), strict=True))
+    total, relevant = (
+        np.concatenate(parts) for parts in zip(*map(literal.histograms, queries), strict=True)
+    )
     hist = HammingHistogram(total, relevant)
-    items = [(list(chain(*groups)), [d for d, group in enumerate(groups) for _ in group]) for groups in queries]
-    expected = np.mean([literal.lookup(ranking, distances, radius) for ranking, distances in items], axis=0)
+    items = [
+        (list(chain(*groups)), [d for d, group in enumerate(groups) for _ in group])
+        for groups in queries
+    ]
+    expected = np.mean(
+        [literal.lookup(ranking, distances, radius) for ranking, distances in items], axis=0
+    )
     assert hist.within_radius(radius) == pytest.approx(expected)
     if radius < width:
         curves = hist.by_radius()
-        assert (curves.precision[radius], curves.recall[radius], curves.empty[radius]) == pytest.approx(expected)
+        assert (
+            curves.precision[radius],
+            curves.recall[radius],
+            curves.empty[radius],
+        ) == pytest.approx(expected)
         curve = hist.precision_recall_curve()
         together = [list(chain(*parts)) for parts in zip(*items, strict=True)]
         precision, recall, empty = literal.lookup(*together, radius)
         assert curve.recall[radius] == pytest.approx(recall)
-        assert np.isnan(curve.precision[radius]) if empty else curve.precision[radius] == pytest.approx(precision)
+        assert (
+            np.isnan(curve.precision[radius])
+            if empty
+            else curve.precision[radius] == pytest.approx(precision)
+        )
 
 
 @pytest.mark.parametrize("z", [1, 30, 31, 50, 250, 400, 431, 600, 193_734])
 def test_figures_of_large_groups_are_exact_whether_or_not_a_cut_parts_them(z):
-    n, n_plus = [30, 0, 400, 900, 50_000, 142_404], [12, 0, 90, 850, 30_000, 10_000]  # as many as NUS-WIDE has
+    n, n_plus = (
+        [30, 0, 400, 900, 50_000, 142_404],
+        [12, 0, 90, 850, 30_000, 10_000],
+    )  # as many as NUS-WIDE has
     hist = HammingHistogram(np.array([n]), np.array([n_plus]))
-    assert hist.map_at(z) == pytest.approx(literal.expected_average_precision_at(n, n_plus, z), rel=1e-11)
+    assert hist.map_at(z) == pytest.approx(
+        literal.expected_average_precision_at(n, n_plus, z), rel=1e-11
+    )
     if z == sum(n):
         assert hist.mean_average_precision() == pytest.approx(hist.map_at(z), rel=1e-11)
 
@@ -107,9 +135,13 @@ def test_roc_auc_is_that_of_scikit_learn(queries):
     width = max(len(n) for n, _ in queries)
     queries = [([*n, *[0] * (width - len(n))], [*r, *[0] * (width - len(r))]) for n, r in queries]
     hist = HammingHistogram(np.array([n for n, _ in queries]), np.array([r for _, r in queries]))
-    truth, score = (np.concatenate(parts) for parts in zip(*[scores_of(q) for q in queries], strict=True))
+    truth, score = (
+        np.concatenate(parts) for parts in zip(*[scores_of(q) for q in queries], strict=True)
+    )
     assume(0 < truth.sum() < len(truth))
-    assert hist.roc_auc("micro", every_query=True) == pytest.approx(roc_auc_score(truth, score), abs=1e-12)
+    assert hist.roc_auc("micro", every_query=True) == pytest.approx(
+        roc_auc_score(truth, score), abs=1e-12
+    )
     counted = [scores_of(q) for q in queries if sum(q[1])]
     truth, score = (np.concatenate(parts) for parts in zip(*counted, strict=True))
     if not truth.all():
@@ -125,13 +157,20 @@ def test_roc_auc_is_that_of_scikit_learn(queries):
 @given(st.integers(0, 200), st.integers(0, 200))
 def test_harmonic_differences_are_exact(start, count):
     exact = sum((Fraction(1, start + t) for t in range(1, count + 1)), Fraction(0))
-    assert histogram._harmonic_difference(np.array(start), np.array(count)) == pytest.approx(float(exact), rel=1e-14)
+    assert histogram._harmonic_difference(np.array(start), np.array(count)) == pytest.approx(
+        float(exact), rel=1e-14
+    )
 
 
 def test_queries_without_relevant_items_are_left_out_and_counted():
     hist = HammingHistogram(np.array([[1, 1], [1, 1]]), np.array([[1, 0], [0, 0]]))
     assert hist.within_radius(0) == (1.0, 1.0, 0.0)
-    assert (hist.chance_level(), hist.precision_at(1), hist.map_at(2), hist.ndcg()) == (0.5, 1.0, 1.0, 1.0)
+    assert (hist.chance_level(), hist.precision_at(1), hist.map_at(2), hist.ndcg()) == (
+        0.5,
+        1.0,
+        1.0,
+        1.0,
+    )
     assert (hist.counted, hist.skipped) == (1, 1)
     assert np.isnan(hist.average_precision()[1])
     assert hist.mean_average_precision() == 1.0
@@ -140,10 +179,16 @@ def test_queries_without_relevant_items_are_left_out_and_counted():
     assert hist.precision_recall_curve().precision.tolist() == [1.0, 0.5]
     nothing = HammingHistogram(np.array([[1, 1]]), np.array([[0, 0]]))
     for figure in (
-        nothing.mean_average_precision, nothing.map_bounds, nothing.ndcg, nothing.roc_auc, nothing.chance_level,
-        nothing.precision_recall_curve, lambda: nothing.map_at(1), lambda: nothing.precision_at(1),
+        nothing.mean_average_precision,
+        nothing.map_bounds,
+        nothing.ndcg,
+        nothing.roc_auc,
+        nothing.chance_level,
+        nothing.precision_recall_curve,
+        lambda: nothing.map_at(1),
+        lambda: nothing.precision_at(1),
         lambda: nothing.within_radius(1),
-    ):  # fmt: skip
+    ):
         check_refusal("none of the 1 queries has a relevant item", figure, error=ValueError)
 
 
@@ -159,7 +204,9 @@ def test_figures_that_are_not_defined_are_refused():
 
 
 def test_discounts_are_added_up_across_blocks_of_ranks(monkeypatch):
-    hist = HammingHistogram(np.array([[4, 0, 5, 2], [1, 7, 1, 2]]), np.array([[1, 0, 3, 1], [0, 2, 1, 1]]))
+    hist = HammingHistogram(
+        np.array([[4, 0, 5, 2], [1, 7, 1, 2]]), np.array([[1, 0, 3, 1], [0, 2, 1, 1]])
+    )
     whole = hist.ndcg()
     monkeypatch.setattr(histogram, "_RANKS", 3)
     assert hist.ndcg() == pytest.approx(whole, rel=1e-12)
@@ -183,15 +230,19 @@ def histogram_of(wanted: list[bool], groups: list[list[list[bool]]]) -> HammingH
 @settings(max_examples=60)
 @given(LABELS, LABEL_GROUPS)
 def test_graded_ndcg_is_the_mean_over_all_orders(wanted, groups):
-    gains = [[literal.label_similarity(np.array(wanted), np.array(labels)) for labels in group] for group in groups]
+    gains = [
+        [literal.label_similarity(np.array(wanted), np.array(labels)) for labels in group]
+        for group in groups
+    ]
     assume(any(any(group) for group in gains))
     expected = np.mean([literal.ndcg(order) for order in literal.orders(gains)])
     assert histogram_of(wanted, groups).ndcg_graded() == pytest.approx(expected, abs=1e-9)
 
 
 def without_ties(nd: int, seed: int) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-    """One query and ``nd`` items, item i at distance ``places[i]``, all different; every item has two of six labels,
-    so that its gain is proportional to the number of shared labels, as trec_eval wants it."""
+    """One query and ``nd`` items, item i at distance ``places[i]``, all different; every item has
+    two of six labels, so that its gain is proportional to the number of shared labels, as trec_eval
+    wants it."""
     random = np.random.default_rng(seed)
     places = random.permutation(nd)
     codes = ch.codes.pack(np.arange(nd) < places[:, None])
@@ -217,21 +268,30 @@ def test_figures_of_a_ranking_without_ties_are_those_of_trec_eval(nd, seed, z):
     grades = (pairs[2] & pairs[3]).sum(axis=1)
     z = min(z, nd)
     names = {"map", "ndcg", f"P.{z}", f"recall.{z}"}
-    binary, graded = trec_eval(np.minimum(grades, 1), places, names), trec_eval(grades, places, {"ndcg"})
+    binary, graded = (
+        trec_eval(np.minimum(grades, 1), places, names),
+        trec_eval(grades, places, {"ndcg"}),
+    )
     (in_order,) = ch.metrics.average_precisions_in_order(*pairs, hist)
     of_map = [hist.mean_average_precision(), *hist.map_bounds(), in_order]
     assert of_map == pytest.approx([binary["map"]] * 4, abs=1e-9)
-    assert (hist.ndcg(), hist.ndcg_graded()) == pytest.approx((binary["ndcg"], graded["ndcg"]), abs=1e-9)
+    assert (hist.ndcg(), hist.ndcg_graded()) == pytest.approx(
+        (binary["ndcg"], graded["ndcg"]), abs=1e-9
+    )
     near = hist.within_radius(z - 1)  # the z nearest items lie at distances 0 … z − 1
     figures = (hist.precision_at(z), near.precision, near.recall)
-    assert figures == pytest.approx((binary[f"P_{z}"], binary[f"P_{z}"], binary[f"recall_{z}"]), abs=1e-9)
+    assert figures == pytest.approx(
+        (binary[f"P_{z}"], binary[f"P_{z}"], binary[f"recall_{z}"]), abs=1e-9
+    )
 
 
 # ---- mAP of other toolboxes: their formulas, item by item, against histograms and a radix sort
 
 
 def first_relevant(rankings: list[np.ndarray], z: int | None) -> float:
-    """QinLab: mean over the first z relevant items of hits / rank, in single precision; over all queries."""
+    """QinLab: mean over the first z relevant items of hits / rank, in single precision; over all
+    queries.
+    """
     total = torch.tensor(0.0)
     for hits in rankings:
         ranks = [torch.tensor(float(rank)) for rank, hit in enumerate(hits, start=1) if hit][:z]
@@ -241,7 +301,9 @@ def first_relevant(rankings: list[np.ndarray], z: int | None) -> float:
 
 
 def first_items(rankings: list[np.ndarray], z: int | None) -> float:
-    """SCH, HyP²: precision summed at the relevant ones of the first z items, by their number; over all queries."""
+    """SCH, HyP²: precision summed at the relevant ones of the first z items, by their number; over
+    all queries.
+    """
     return float(np.mean([literal.average_precision(ranking.tolist(), z) for ranking in rankings]))
 
 
@@ -257,18 +319,29 @@ def rankings(pairs, kind: str) -> list[np.ndarray]:
 
 @settings(max_examples=40)
 @given(
-    st.sampled_from(list(_CONVENTIONS)), st.integers(1, 40), st.integers(1, 12), st.integers(1, 90), st.integers(1, 99),
+    st.sampled_from(list(_CONVENTIONS)),
+    st.integers(1, 40),
+    st.integers(1, 12),
+    st.integers(1, 90),
+    st.integers(1, 99),
     st.integers(0, 999),
-)  # fmt: skip
-def test_a_stable_sort_gives_the_figure_in_order_and_any_other_one_is_within_the_range(name, k, nq, nd, cutoff, seed):
+)
+def test_a_stable_sort_gives_the_figure_in_order_and_any_other_one_is_within_the_range(
+    name, k, nq, nd, cutoff, seed
+):
     """Whatever the cut-off; one past the size of the database is left out."""
     pairs = drawn_pairs(nq, nd, k, 6, seed, 0.15)
     histogram = ch.metrics.hamming_histogram(*pairs, n_bits=k)
     with patch.dict(_CONVENTIONS, {name: _CONVENTIONS[name]._replace(cutoffs=(None, cutoff))}):
-        scores, alone = convention_scores(name, histogram, pairs), convention_scores(name, histogram)
+        scores, alone = (
+            convention_scores(name, histogram, pairs),
+            convention_scores(name, histogram),
+        )
     assert list(scores) == ["map", f"map@{cutoff}"][: 1 + (cutoff <= nd)]
     for z, score in zip((None, cutoff), scores.values(), strict=False):
-        assert score["in_order"] == pytest.approx(TRANSCRIPTIONS[name](rankings(pairs, "stable"), z), abs=1e-6)
+        assert score["in_order"] == pytest.approx(
+            TRANSCRIPTIONS[name](rankings(pairs, "stable"), z), abs=1e-6
+        )
         printed = TRANSCRIPTIONS[name](rankings(pairs, "quicksort"), z)
         for figure in (score["in_order"], printed):
             assert score["lower"] - 1e-6 <= figure <= score["upper"] + 1e-6
@@ -282,7 +355,9 @@ def test_the_range_is_that_of_all_orders_of_ties(groups, z, of_relevant):
         first_relevant([np.array(order)], z) if of_relevant else literal.average_precision(order, z)
         for order in literal.orders(groups)
     ]
-    lower, upper = HammingHistogram(*literal.histograms(groups)).average_precision_bounds(z, of_relevant)
+    lower, upper = HammingHistogram(*literal.histograms(groups)).average_precision_bounds(
+        z, of_relevant
+    )
     assert (lower[0], upper[0]) == pytest.approx((min(values), max(values)), abs=1e-6)
 
 
@@ -291,5 +366,9 @@ def test_queries_without_a_relevant_item_count_in_the_mean_and_an_unknown_conven
     pairs = codes, codes[:1], labels, labels[:1]
     histogram = ch.metrics.hamming_histogram(*pairs, n_bits=8)
     assert histogram.mean_average_precision() == 1.0
-    assert convention_scores("sch", histogram, pairs)["map"] == {"in_order": 0.5, "lower": 0.5, "upper": 0.5}
+    assert convention_scores("sch", histogram, pairs)["map"] == {
+        "in_order": 0.5,
+        "lower": 0.5,
+        "upper": 0.5,
+    }
     check_refusal(r"convention 'hyp'.*hyp2", convention_scores, "hyp", histogram)

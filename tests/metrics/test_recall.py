@@ -15,9 +15,15 @@ from refusals import check_refusal
 
 
 def literal_first_ranks(similarities, own):
-    """Rank of the first counterpart in every order of the items that keeps larger similarities ahead."""
+    """Rank of the first counterpart in every order of the items that keeps larger similarities
+    ahead.
+    """
     orders = itertools.permutations(range(len(similarities)))
-    kept = [o for o in orders if all(similarities[a] >= similarities[b] for a, b in itertools.pairwise(o))]
+    kept = [
+        o
+        for o in orders
+        if all(similarities[a] >= similarities[b] for a, b in itertools.pairwise(o))
+    ]
     return [1 + min(order.index(row) for row in own) for order in kept]
 
 
@@ -30,17 +36,25 @@ def test_scores_are_the_mean_over_all_orders_of_ties(data):
     own = [data.draw(st.sets(st.integers(0, n - 1), max_size=n)) for _ in similarities]
     pairs = np.array([sorted(rows) + [-1] * (n - len(rows)) for rows in own])
     found = _first_groups(lambda rows: similarities[rows], similarities.shape, pairs)
-    ranks = [literal_first_ranks(s, rows) if rows else [np.nan] for s, rows in zip(similarities, own, strict=True)]
+    ranks = [
+        literal_first_ranks(s, rows) if rows else [np.nan]
+        for s, rows in zip(similarities, own, strict=True)
+    ]
     np.testing.assert_allclose(found.rank(), [np.mean(each) for each in ranks])
     for k in range(1, n + 2):
-        expected = [np.mean(np.array(each) <= k) if rows else np.nan for each, rows in zip(ranks, own, strict=True)]
+        expected = [
+            np.mean(np.array(each) <= k) if rows else np.nan
+            for each, rows in zip(ranks, own, strict=True)
+        ]
         np.testing.assert_allclose(found.found_within(k), expected, atol=1e-12)
 
 
 def test_signs_as_real_values_score_as_their_codes():
     random = np.random.default_rng(1)
     bits = {name: random.random((40, 12)) < 0.5 for name in ("image", "text")}
-    codes = CodeSet([str(i) for i in range(40)], {name: pack(b) for name, b in bits.items()}, None, 12)
+    codes = CodeSet(
+        [str(i) for i in range(40)], {name: pack(b) for name, b in bits.items()}, None, 12
+    )
     values = {name: np.where(b, 1.0, -1.0) for name, b in bits.items()}
     expected = recall_at_k(codes, codes)
     assert recall_at_k(values, values, np.arange(40)) == expected
@@ -77,7 +91,9 @@ def test_queries_without_counterpart_are_left_out_and_counted():
 ])  # fmt: skip
 def test_pairs_that_do_not_fit_are_refused(pairs, message):
     values = {"image": np.eye(2)}, {"text": np.eye(2)}
-    check_refusal(message, recall_at_k, *values, None if pairs is None else np.array(pairs), error=ValueError)
+    check_refusal(
+        message, recall_at_k, *values, None if pairs is None else np.array(pairs), error=ValueError
+    )
 
 
 def test_sets_that_do_not_fit_are_refused():
@@ -113,7 +129,9 @@ def test_texts_of_one_image_are_its_counterparts_and_the_image_is_there_once():
         ("text->image", codes.codes["text"], codes.codes["image"][first], places),
     ):
         assert (report[task]["queries"], report[task]["recall_items"]) == (len(queries), len(items))
-        expected = literal_recall(queries, items, own, lambda a, b: -int(np.bitwise_count(a ^ b).sum()))
+        expected = literal_recall(
+            queries, items, own, lambda a, b: -int(np.bitwise_count(a ^ b).sum())
+        )
         assert report[task]["recall_at"] == pytest.approx(expected["recall_at"])
         assert report[task]["median_rank"] == pytest.approx(expected["median_rank"])
 
@@ -123,7 +141,9 @@ def test_the_database_is_searched_where_it_holds_counterparts_else_the_queries_t
     assert instance_recall(query, other) == instance_recall(query, query)
     found = instance_recall(query.take([0, 1]), query)["text->image"]
     assert (found["recall_items"], found["queries"], found["skipped"]) == (6, 2, 0)
-    texts, images = (ch.CodeSet(query.ids, {name: query.codes[name]}, None, 16) for name in ("text", "image"))
+    texts, images = (
+        ch.CodeSet(query.ids, {name: query.codes[name]}, None, 16) for name in ("text", "image")
+    )
     assert list(instance_recall(texts, images)) == ["text->image"]
     assert instance_recall(texts, other) == {}
 

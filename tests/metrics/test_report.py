@@ -1,4 +1,6 @@
-"""Tasks are keyed by name and cannot be swapped; intervals cover, and p-values are those of the full enumeration."""
+"""Tasks are keyed by name and cannot be swapped; intervals cover, and p-values are those of the
+full enumeration.
+"""
 
 import dataclasses
 import json
@@ -16,14 +18,17 @@ TASKS = ["image->text", "text->image", "image->image", "text->text"]
 
 
 def toy_sets() -> tuple[ch.CodeSet, ch.CodeSet]:
-    """One query with label 0 and four items, two of them relevant. The item's distance from each query modality in
-    each item modality is set so that the four tasks have four different answers."""
+    """One query with label 0 and four items, two of them relevant. The item's distance from each
+    query modality in each item modality is set so that the four tasks have four different
+    answers."""
     k = 8
     codes = lambda *ones: ch.codes.pack(np.array([[i < n for i in range(k)] for n in ones]))  # noqa: E731
     query = ch.CodeSet(["q"], {"image": codes(0), "text": codes(8)}, np.array([[True, False]]), k)
     labels = np.array([[True, False], [True, False], [False, True], [False, True]])
     # From the image query the distance is the number of ones, from the text query 8 minus it.
-    database = ch.CodeSet(list("abcd"), {"image": codes(0, 1, 2, 3), "text": codes(7, 3, 5, 1)}, labels, k)
+    database = ch.CodeSet(
+        list("abcd"), {"image": codes(0, 1, 2, 3), "text": codes(7, 3, 5, 1)}, labels, k
+    )
     return query, database
 
 
@@ -36,7 +41,9 @@ def test_four_tasks_have_their_own_four_answers_with_the_counts_beside_them():
     }
     assert len(set(expected.values())) == 4
     scores = ch.metrics.evaluate(*toy_sets())
-    assert {task: report["map_tie_aware"] for task, report in scores.items()} == pytest.approx(expected)
+    assert {task: report["map_tie_aware"] for task, report in scores.items()} == pytest.approx(
+        expected
+    )
     tasks, histograms = evaluate_sets(*toy_sets(), "toy codes")
     assert tasks == scores
     assert list(histograms) == list(scores) == TASKS
@@ -48,10 +55,27 @@ def test_a_report_has_every_figure_and_only_reachable_cut_offs():
     assert report["map_at"] == pytest.approx({"1": 1.0, "4": (1 + 2 / 3) / 2})
     assert report["precision_at"] == pytest.approx({"1": 1.0, "4": 0.5})
     assert set(report) == {
-        "map_tie_aware", "map_interval", "map_lower", "map_upper", "map_in_order", "map_at", "precision_at", "ndcg",
-        "ndcg_graded", "roc_auc_micro", "roc_auc_micro_every_query", "roc_auc_macro", "roc_auc_macro_queries",
-        "radius_2", "by_radius", "precision_recall_curve", "chance", "queries", "skipped", "codes_in_use",
-    }  # fmt: skip
+        "map_tie_aware",
+        "map_interval",
+        "map_lower",
+        "map_upper",
+        "map_in_order",
+        "map_at",
+        "precision_at",
+        "ndcg",
+        "ndcg_graded",
+        "roc_auc_micro",
+        "roc_auc_micro_every_query",
+        "roc_auc_macro",
+        "roc_auc_macro_queries",
+        "radius_2",
+        "by_radius",
+        "precision_recall_curve",
+        "chance",
+        "queries",
+        "skipped",
+        "codes_in_use",
+    }
 
 
 def test_every_figure_of_a_report_is_that_of_its_histogram_and_is_written_as_json():
@@ -62,13 +86,17 @@ def test_every_figure_of_a_report_is_that_of_its_histogram_and_is_written_as_jso
     whole = ch.CodeSet([str(i) for i in range(70)], codes, labels, 12)
     query, database = whole.take(range(20)), whole.take(range(20, 70))
     pairs = query.codes["image"], database.codes["text"], query.labels, database.labels
-    report = json.loads(json.dumps(ch.metrics.evaluate(query, database, cutoffs=(3, 50)), allow_nan=False))[TASKS[0]]
+    report = json.loads(
+        json.dumps(ch.metrics.evaluate(query, database, cutoffs=(3, 50)), allow_nan=False)
+    )[TASKS[0]]
     hist = ch.metrics.hamming_histogram(*pairs, n_bits=12)
     lower, upper = hist.map_bounds()
     each = hist.average_precision()
     interval = bootstrap_interval(each, resamples=1000)
     assert report["map_interval"] == {"lower": interval.lower, "upper": interval.upper}
-    assert interval.lower < report["map_tie_aware"] == hist.mean_average_precision() < interval.upper
+    assert (
+        interval.lower < report["map_tie_aware"] == hist.mean_average_precision() < interval.upper
+    )
     assert (report["map_lower"], report["map_upper"]) == (lower, upper)
     in_order = ch.metrics.average_precisions_in_order(*pairs, hist)
     assert report["map_in_order"] == pytest.approx(np.nanmean(in_order))
@@ -76,15 +104,24 @@ def test_every_figure_of_a_report_is_that_of_its_histogram_and_is_written_as_jso
     assert report["map_at"] == {"3": hist.map_at(3), "50": hist.map_at(50)}
     assert report["precision_at"] == {"3": hist.precision_at(3), "50": hist.precision_at(50)}
     assert (report["ndcg"], report["ndcg_graded"]) == (hist.ndcg(), hist.ndcg_graded())
-    assert (report["roc_auc_micro"], report["roc_auc_macro"]) == (hist.roc_auc("micro"), hist.roc_auc("macro"))
-    assert report["roc_auc_micro_every_query"] == hist.roc_auc(every_query=True) != report["roc_auc_micro"]
+    assert (report["roc_auc_micro"], report["roc_auc_macro"]) == (
+        hist.roc_auc("micro"),
+        hist.roc_auc("macro"),
+    )
+    assert (
+        report["roc_auc_micro_every_query"]
+        == hist.roc_auc(every_query=True)
+        != report["roc_auc_micro"]
+    )
     assert report["radius_2"] == hist.within_radius(2)._asdict()
     for r in range(13):
         at_radius = {name: figures[r] for name, figures in report["by_radius"].items()}
         assert at_radius == pytest.approx(hist.within_radius(r)._asdict())
     curve = hist.precision_recall_curve()
     finds = curve.precision[~np.isnan(curve.precision)]
-    assert report["precision_recall_curve"]["precision"] == [None] * (13 - len(finds)) + finds.tolist()
+    assert (
+        report["precision_recall_curve"]["precision"] == [None] * (13 - len(finds)) + finds.tolist()
+    )
     assert report["precision_recall_curve"]["recall"] == curve.recall.tolist()
     assert report["chance"] == hist.chance_level()
     assert (report["queries"], report["skipped"]) == (hist.counted, 20 - hist.counted)
@@ -103,22 +140,30 @@ def test_sets_that_cannot_be_compared_are_refused():
     query, database = toy_sets()
     names = (("sea", "sky"), ("cat", "dog"))
     named, other = (dataclasses.replace(query, label_names=list(pair)) for pair in names)
-    with pytest.raises(ValueError, match=r"query labels are 2 \(sea, sky\), database labels 2 \(cat, dog\)"):
+    with pytest.raises(
+        ValueError, match=r"query labels are 2 \(sea, sky\), database labels 2 \(cat, dog\)"
+    ):
         ch.metrics.evaluate(named, other)
-    check_refusal("none of the 0 queries", ch.metrics.evaluate, query.take([]), database, error=ValueError)
+    check_refusal(
+        "none of the 0 queries", ch.metrics.evaluate, query.take([]), database, error=ValueError
+    )
 
 
 def test_roc_auc_is_left_open_where_every_item_is_relevant():
     query, database = toy_sets()
     all_relevant = dataclasses.replace(database, labels=np.ones((4, 2)))
     for report in ch.metrics.evaluate(query, all_relevant).values():
-        figures = [report[name] for name in ("roc_auc_micro", "roc_auc_macro", "roc_auc_macro_queries")]
+        figures = [
+            report[name] for name in ("roc_auc_micro", "roc_auc_macro", "roc_auc_macro_queries")
+        ]
         assert (report["map_tie_aware"], figures) == (pytest.approx(1.0), [None, None, 0])
 
 
 def many(n: int, seed: int, ids: str = "photo") -> ch.CodeSet:
     random = np.random.default_rng(seed)
-    codes = {name: random.integers(0, 4, (n, 1), dtype=np.uint8) for name in ("image", "text")}  # many ties
+    codes = {
+        name: random.integers(0, 4, (n, 1), dtype=np.uint8) for name in ("image", "text")
+    }  # many ties
     return ch.CodeSet([f"{ids}{row}" for row in range(n)], codes, random.random((n, 5)) < 0.4, 8)
 
 
@@ -126,24 +171,48 @@ def test_no_item_is_an_answer_to_itself():
     """The scores are the means over queries that search all others, one by one."""
     items = many(24, 0)
     queries = items.take(range(3, 17))
-    names = ["map_tie_aware", "map_lower", "map_upper", "map_in_order", "ndcg", "ndcg_graded", "chance"]
+    names = [
+        "map_tie_aware",
+        "map_lower",
+        "map_upper",
+        "map_in_order",
+        "ndcg",
+        "ndcg_graded",
+        "chance",
+    ]
     each: dict[str, list[list[float]]] = {task: [] for task in TASKS}
     for row in range(3, 17):
         others = items.take([other for other in range(24) if other != row])
         if items.labels[row].any() and (others.labels & items.labels[row]).any():
-            for task, report in ch.metrics.evaluate(items.take([row]), others, (5, 23), conventions=["sch"]).items():
+            for task, report in ch.metrics.evaluate(
+                items.take([row]), others, (5, 23), conventions=["sch"]
+            ).items():
                 sch = report["conventions"]["sch"]["map"]
-                figures = [report[name] for name in names] + [report["precision_at"]["23"], report["map_at"]["5"]]
-                each[task].append([*figures, sch["in_order"], sch["lower"], *report["by_radius"]["precision"]])
+                figures = [report[name] for name in names] + [
+                    report["precision_at"]["23"],
+                    report["map_at"]["5"],
+                ]
+                each[task].append(
+                    [*figures, sch["in_order"], sch["lower"], *report["by_radius"]["precision"]]
+                )
     reports = ch.metrics.evaluate(queries, items, (5, 23, 24), conventions=["sch"])
     for task, report in reports.items():
         assert (report["queries"], report["own_left_out"]) == (len(each[task]), 14)
         assert list(report["map_at"]) == ["5", "23"]
-        assert report["codes_in_use"] == len(np.unique(items.codes[task.split("->")[1]], axis=0)) / 24
+        assert (
+            report["codes_in_use"] == len(np.unique(items.codes[task.split("->")[1]], axis=0)) / 24
+        )
         share = report["queries"] / 14
         sch = report["conventions"]["sch"]["map"]
-        figures = [report[name] for name in names] + [report["precision_at"]["23"], report["map_at"]["5"]]
-        figures += [sch["in_order"] / share, sch["lower"] / share, *report["by_radius"]["precision"]]
+        figures = [report[name] for name in names] + [
+            report["precision_at"]["23"],
+            report["map_at"]["5"],
+        ]
+        figures += [
+            sch["in_order"] / share,
+            sch["lower"] / share,
+            *report["by_radius"]["precision"],
+        ]
         assert figures == pytest.approx(np.mean(each[task], axis=0).tolist())
 
 
@@ -158,8 +227,13 @@ def test_numbers_that_count_rows_are_not_the_same_items():
     assert "own_left_out" not in reports["text->text"]
     assert reports["image->text"]["recall_items"] == 9
     reports = ch.metrics.evaluate(database.take(range(9)), database)
-    assert (reports["text->text"]["own_left_out"], reports["image->text"]["recall_items"]) == (9, 30)
-    with pytest.raises(ValueError, match="the id 'photo0' is of a query and of a database item with other labels"):
+    assert (reports["text->text"]["own_left_out"], reports["image->text"]["recall_items"]) == (
+        9,
+        30,
+    )
+    with pytest.raises(
+        ValueError, match="the id 'photo0' is of a query and of a database item with other labels"
+    ):
         ch.metrics.evaluate(many(9, 0), many(30, 1))
 
 
@@ -191,17 +265,24 @@ def test_p_values_are_those_of_all_sign_assignments(shift):
     result = paired_test(first + shift, second)
     differences = first + shift - second
     sums = [abs(np.dot(signs, differences)) for signs in product((-1, 1), repeat=len(differences))]
-    expected = float(np.mean(np.array(sums) >= abs(differences.sum()) - 1e-9))  # over every assignment of signs
-    assert result.p_value == pytest.approx(expected, abs=4 * np.sqrt(expected * (1 - expected) / 10_000) + 1e-4)
+    expected = float(
+        np.mean(np.array(sums) >= abs(differences.sum()) - 1e-9)
+    )  # over every assignment of signs
+    assert result.p_value == pytest.approx(
+        expected, abs=4 * np.sqrt(expected * (1 - expected) / 10_000) + 1e-4
+    )
     assert result.difference == pytest.approx(differences.mean())
     assert paired_test(second, first + shift).p_value == result.p_value
 
 
 def test_sign_assignments_that_tie_with_the_runs_count_as_hits():
-    # Sums of tenths differ in their last digits with their order; only all plus and all minus reach the largest.
+    # Sums of tenths differ in their last digits with their order; only all plus and all minus reach
+    # the largest.
     first = np.array([0.1, 0.2, 0.3, 0.7, 0.6, 0.1])
     assert paired_test(first, np.zeros(6)).p_value == pytest.approx(2 / 2**6, abs=0.006)
-    assert paired_test(first[::-1].copy(), np.zeros(6)).p_value == pytest.approx(2 / 2**6, abs=0.006)
+    assert paired_test(first[::-1].copy(), np.zeros(6)).p_value == pytest.approx(
+        2 / 2**6, abs=0.006
+    )
 
 
 def test_equal_runs_do_not_differ_and_clearly_better_ones_do():
@@ -215,6 +296,16 @@ def test_runs_that_cannot_be_compared_are_refused():
     check_refusal("the same queries", paired_test, np.zeros(3), np.zeros(2), error=ValueError)
     with pytest.raises(ValueError, match="query 1 has a score in one run alone"):
         paired_test(np.array([0.1, nan]), np.array([0.1, 0.2]))
-    check_refusal("none of the 2 queries", paired_test, np.array([nan, nan]), np.array([nan, nan]), error=ValueError)
-    check_refusal("none of the 2 queries", bootstrap_interval, np.array([nan, nan]), error=ValueError)
-    check_refusal("confidence is 95", bootstrap_interval, np.array([0.5]), confidence=95, error=ValueError)
+    check_refusal(
+        "none of the 2 queries",
+        paired_test,
+        np.array([nan, nan]),
+        np.array([nan, nan]),
+        error=ValueError,
+    )
+    check_refusal(
+        "none of the 2 queries", bootstrap_interval, np.array([nan, nan]), error=ValueError
+    )
+    check_refusal(
+        "confidence is 95", bootstrap_interval, np.array([0.5]), confidence=95, error=ValueError
+    )

@@ -1,4 +1,6 @@
-"""Heads on frozen encoders: the form, the scales, and a run by the preset from photographs and captions to a search."""
+"""Heads on frozen encoders: the form, the scales, and a run by the preset from photographs and
+captions to a search.
+"""
 
 import copy
 import json
@@ -40,9 +42,13 @@ def pairs():
 
 def test_outputs_are_those_of_the_form(pairs):
     torch.manual_seed(0)
-    records = replace(pairs, items={"image": pairs.items["image"] + 3, "text": pairs.items["text"][:, 4:]})
+    records = replace(
+        pairs, items={"image": pairs.items["image"] + 3, "text": pairs.items["text"][:, 4:]}
+    )
     model = MODELS["aligned"].create(records, 16, "features", hidden=[8])
-    fit_scales(model, {name: torch.from_numpy(values).float() for name, values in records.items.items()})
+    fit_scales(
+        model, {name: torch.from_numpy(values).float() for name, values in records.items.items()}
+    )
     for name, values in records.items.items():
         scaled = torch.from_numpy((values - values.mean(axis=0)) / values.std(axis=0))
         both = model.branch(name).head[3].double()
@@ -65,10 +71,14 @@ def test_noise_is_of_training_alone(pairs):
     ("openclip:x/y", [], "take the encoder features"),
     ("features", [24], "model.nested: 24 of 16 outputs; name fewer"),
 ])  # fmt: skip
-def test_features_are_for_the_encoder_features_and_nested_codes_not_longer(pairs, encoder, nested, says):
+def test_features_are_for_the_encoder_features_and_nested_codes_not_longer(
+    pairs, encoder, nested, says
+):
     check_refusal(says, MODELS["aligned"].create, pairs, 16, encoder, nested=nested)
     raw = Records(("a",), {"text": ("a dog",)}, np.ones((1, 0), dtype=bool), ())
-    check_refusal("holds no precomputed features; name another", MODELS["aligned"].create, raw, 16, "features")
+    check_refusal(
+        "holds no precomputed features; name another", MODELS["aligned"].create, raw, 16, "features"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +93,19 @@ def captions(tmp_path_factory):
 
 def preset_settings(captions, **more):
     encoder = f"openclip:{tiny_clip(captions.parent / 'net.json')}"
-    small = {"train.epochs": 4, "train.batch_size": 8, "train.average": 0.9, "train.validate_every": 2}
-    settings = {"data.path": captions, "model.encoder": encoder, "model.hidden": "[32]", **small, **more}
+    small = {
+        "train.epochs": 4,
+        "train.batch_size": 8,
+        "train.average": 0.9,
+        "train.validate_every": 2,
+    }
+    settings = {
+        "data.path": captions,
+        "model.encoder": encoder,
+        "model.hidden": "[32]",
+        **small,
+        **more,
+    }
     return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
 
 
@@ -108,7 +129,13 @@ def test_the_preset_trains_on_photographs_and_captions(run):
     assert not opened.collection.records.label_names
     assert (opened.config.train.captions, opened.config.model.nested) == ("one", [64, 128])
     counts = opened.splits.counts()
-    assert counts == {"query": 8, "retrieval": 72, "train": 62, "validation_query": 8, "validation_retrieval": 2}
+    assert counts == {
+        "query": 8,
+        "retrieval": 72,
+        "train": 62,
+        "validation_query": 8,
+        "validation_retrieval": 2,
+    }
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     assert [entry.get("measure") for entry in log] == [None, "recall_at_10", None, "recall_at_10"]
 
@@ -117,7 +144,9 @@ def test_a_photograph_with_several_captions_is_read_once(run, monkeypatch):
     opened, cached = open_run(run), Mock(wraps=_cached_features)
     monkeypatch.setattr(training_inputs, "_cached_features", cached)
     records = opened.collection.records
-    features = training_inputs.feature_records(opened.model, records, opened.config.train, no_stage_progress)
+    features = training_inputs.feature_records(
+        opened.model, records, opened.config.train, no_stage_progress
+    )
     assert [len(call.args[1]) for call in cached.call_args_list] == [40, 80]
     expected = open_encoder(opened.config.model.encoder).features("image", records.items["image"])
     np.testing.assert_allclose(features.items["image"], expected, atol=1e-5)
@@ -151,7 +180,12 @@ def test_a_training_cut_short_resumes_to_the_same_weights(run, captions, tmp_pat
     overrides = [value for value in settings if value != "--set"]
     cut, progress = tmp_path / "cut", {"train": interrupt_at(2, InterruptedError)}
     with pytest.raises(InterruptedError):
-        ch.train(preset_path("photo"), overrides, out=cut, progress=lambda stage: progress.get(stage, no_progress))
+        ch.train(
+            preset_path("photo"),
+            overrides,
+            out=cut,
+            progress=lambda stage: progress.get(stage, no_progress),
+        )
     ch.train(preset_path("photo"), overrides, out=cut, resume=True)
     assert load_model(cut).fingerprint() == load_model(run).fingerprint()
 
@@ -170,7 +204,12 @@ def test_a_model_knows_its_weights_by_their_name_and_does_not_save_them(tmp_path
     assert model.backbones()["image"]["weights"] == "0123456789abcdef"
     assert set(model.trained_state()) == {"branches.image.head.weight", "branches.image.head.bias"}
     assert model.encode("image", [[1.0, 2.0, 3.0]]).shape == (1, 1)
-    check_refusal("image: cannot be exported.*doubled runs without PyTorch", export_onnx, model, tmp_path / "onnx")
+    check_refusal(
+        "image: cannot be exported.*doubled runs without PyTorch",
+        export_onnx,
+        model,
+        tmp_path / "onnx",
+    )
     assert copy.deepcopy(tower)(torch.ones(1, 3)).tolist() == [[6.0]]
 
 
@@ -180,7 +219,9 @@ def test_a_model_knows_its_weights_by_their_name_and_does_not_save_them(tmp_path
 @pytest.fixture
 def model(pairs):
     """Heads that pass the numbers on: the first 8 bits are of noise."""
-    made = MODELS["aligned"].create(pairs, 16, "features", hidden=[4], dropout=0.0, noise=0.0, drop_features=0.0)
+    made = MODELS["aligned"].create(
+        pairs, 16, "features", hidden=[4], dropout=0.0, noise=0.0, drop_features=0.0
+    )
     with torch.no_grad():
         for name in made.modalities:
             both = made.branch(name).head[3]
@@ -209,14 +250,18 @@ def test_cosines_stay_and_leading_bits_get_better(model, pairs):
     before = {name: model.outputs(name, values) for name, values in pairs.items.items()}
     made = rotated(model, pairs)
     after = {name: made.outputs(name, values) for name, values in pairs.items.items()}
-    np.testing.assert_allclose(before["text"] @ before["image"].T, after["text"] @ after["image"].T, atol=1e-4)
+    np.testing.assert_allclose(
+        before["text"] @ before["image"].T, after["text"] @ after["image"].T, atol=1e-4
+    )
     assert not torch.allclose(before["text"], after["text"], atol=0.1)
     for width in (8, 16):
         assert recall(after, width) > recall(before, width) + 0.1
 
 
 def test_signs_have_the_gradient_of_tanh():
-    codes, expected = (torch.tensor([[0.5, -2.0, 0.0], [3.0, 4.0, -1e-3]], requires_grad=True) for _ in range(2))
+    codes, expected = (
+        torch.tensor([[0.5, -2.0, 0.0], [3.0, 4.0, -1e-3]], requires_grad=True) for _ in range(2)
+    )
     weights = torch.arange(6.0).reshape(2, 3)
     (_signs(codes) * weights).sum().backward()
     for row, weight in zip(expected, weights, strict=True):

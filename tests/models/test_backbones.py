@@ -1,4 +1,6 @@
-"""Pre-trained encoders: frozen means frozen, weights fit or are refused, sizes are the published ones."""
+"""Pre-trained encoders: frozen means frozen, weights fit or are refused, sizes are the published
+ones.
+"""
 
 import json
 import struct
@@ -15,7 +17,12 @@ from torch import nn
 from channelhash.errors import JobError
 from channelhash.models import MODELS, HashModel, load_model
 from channelhash.models.backbones import autocast, load_open_clip, load_torchvision
-from channelhash.models.paper import PartlyFrozen, _WordTable, build_cliphash_branches, build_tdsrdh_branches
+from channelhash.models.paper import (
+    PartlyFrozen,
+    _WordTable,
+    build_cliphash_branches,
+    build_tdsrdh_branches,
+)
 from channelhash.utils.torchvision_compat import torchvision
 from picture_runs import clip_model, resnet_model, tiny_clip
 from refusals import check_refusal
@@ -48,12 +55,19 @@ def test_tdsrdh_has_the_papers_sizes():
     # ResNet-152 has 60,192,808 weights (torchvision's figure), 2,049,000 of them in its classifier.
     assert count(branches["image"].encoder) == 60_192_808 - linear(2048, 1000)
     assert not any(parameter.requires_grad for parameter in branches["image"].encoder.parameters())
-    assert count(branches["image"].head) == linear(2048, 4096) + linear(4096, 4096) + linear(4096, 64)
+    assert count(branches["image"].head) == linear(2048, 4096) + linear(4096, 4096) + linear(
+        4096, 64
+    )
     attention = linear(512, 3 * 512) + linear(512, 512)
     layer = attention + linear(512, 2048) + linear(2048, 512) + 2 * 2 * 512
     assert count(branches["text"].encoder) == 2 * 300 + 300 * 512 + layer
     assert count(branches["text"].head) == linear(512, 1024) + linear(1024, 8192) + linear(8192, 64)
-    dropouts = {part.p for branch in branches.values() for part in branch.modules() if isinstance(part, nn.Dropout)}
+    dropouts = {
+        part.p
+        for branch in branches.values()
+        for part in branch.modules()
+        if isinstance(part, nn.Dropout)
+    }
     assert dropouts == {0.1}
 
 
@@ -80,7 +94,9 @@ def test_a_frozen_backbone_does_not_move(kind, records, clip_settings):
     before = {name: value.clone() for part in frozen for name, value in part.state_dict().items()}
     assert kind == "cliphash" or any("running_mean" in name for name in before)
     model.train()
-    inputs = {modality: model.prepare(modality, records.items[modality]) for modality in model.modalities}
+    inputs = {
+        modality: model.prepare(modality, records.items[modality]) for modality in model.modalities
+    }
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.1)
     sum(outputs.square().sum() for outputs in model(inputs).values()).backward()
     optimizer.step()
@@ -92,7 +108,9 @@ def test_a_frozen_backbone_does_not_move(kind, records, clip_settings):
 def test_published_batch_normalisation_drifts_and_is_saved(records, tmp_path):
     model = create(resnet_model(frozen_batchnorm="train"), records)
     pixels = model.prepare("image", records.items["image"])
-    before = {name: value.clone() for name, value in model.branch("image").encoder.state_dict().items()}
+    before = {
+        name: value.clone() for name, value in model.branch("image").encoder.state_dict().items()
+    }
     model.train()(dict(image=pixels))
     after = model.branch("image").encoder.state_dict()
     moved = {name for name in before if not torch.equal(before[name], after[name])}
@@ -101,7 +119,9 @@ def test_published_batch_normalisation_drifts_and_is_saved(records, tmp_path):
     assert model.branch("image").fixed is None  # no cache may hold its features
     model.save_pretrained(tmp_path)
     images = records.items["image"]
-    torch.testing.assert_close(load_model(tmp_path).outputs("image", images), model.outputs("image", images))
+    torch.testing.assert_close(
+        load_model(tmp_path).outputs("image", images), model.outputs("image", images)
+    )
 
 
 SMALL = {"name": "small", "width": 8, "image_size": 32}
@@ -112,15 +132,24 @@ SMALL = {"name": "small", "width": 8, "image_size": 32}
     ("tdsrdh", {"freeze_backbone": True}), ("tdsrdh", {"freeze_backbone": False}),
     ("small", {"text_encoder": "bag"}), ("small", {"text_encoder": "transformer"}),
 ])  # fmt: skip
-def test_a_code_depends_on_its_own_input_and_is_the_saved_models(kind, more, records, clip_settings, tmp_path):
+def test_a_code_depends_on_its_own_input_and_is_the_saved_models(
+    kind, more, records, clip_settings, tmp_path
+):
     settings = {"cliphash": clip_settings, "tdsrdh": resnet_model(), "small": SMALL}[kind]
     model = create(settings, records, **more).eval()
     texts, images = list(records.items["text"]), list(records.items["image"])
-    alone = {"image": model.outputs("image", images[3:4]), "text": model.outputs("text", texts[3:4])}
+    alone = {
+        "image": model.outputs("image", images[3:4]),
+        "text": model.outputs("text", texts[3:4]),
+    }
     other = "a much longer text about something else altogether"
     items = {"image": images[::-1], "text": [other, texts[3], ""]}
-    batch = model.outputs_prepared({name: model.prepare(name, of_batch) for name, of_batch in items.items()})
-    torch.testing.assert_close(batch["image"][len(images) - 4], alone["image"][0], atol=1e-4, rtol=1e-3)
+    batch = model.outputs_prepared(
+        {name: model.prepare(name, of_batch) for name, of_batch in items.items()}
+    )
+    torch.testing.assert_close(
+        batch["image"][len(images) - 4], alone["image"][0], atol=1e-4, rtol=1e-3
+    )
     torch.testing.assert_close(batch["text"][1], alone["text"][0], atol=1e-5, rtol=1e-4)
     assert batch["text"].isfinite().all()
     model = create(settings, records, **more)
@@ -135,13 +164,17 @@ def test_a_code_depends_on_its_own_input_and_is_the_saved_models(kind, more, rec
         assert (loaded.encode(modality, items) == model.encode(modality, items)).all()
 
 
-def test_a_model_without_its_backbone_shares_heads_and_saves_itself(records, clip_settings, tmp_path):
+def test_a_model_without_its_backbone_shares_heads_and_saves_itself(
+    records, clip_settings, tmp_path
+):
     model = create(clip_settings, records)
     feature_model = model.on_features()
     assert feature_model.branch("image").head is model.branch("text").head
     assert list(feature_model.trained_state()) == list(model.trained_state())
     features = model.branch("image").encoder(model.prepare("image", records.items["image"])).numpy()
-    torch.testing.assert_close(feature_model.outputs("image", features), model.outputs("image", records.items["image"]))
+    torch.testing.assert_close(
+        feature_model.outputs("image", features), model.outputs("image", records.items["image"])
+    )
     feature_model.save_pretrained(tmp_path)
     assert load_model(tmp_path).fingerprint() == model.fingerprint()
 
@@ -164,12 +197,16 @@ def test_another_backbone_under_a_saved_head_is_refused(records, clip_settings, 
 def test_a_configuration_has_its_own_tokenizer(tmp_path):
     net = tiny_clip(tmp_path / "name.json")
     for length in (77, 9):
-        net.write_text(net.read_text().replace('"context_length": 77', f'"context_length": {length}'))
+        net.write_text(
+            net.read_text().replace('"context_length": 77', f'"context_length": {length}')
+        )
         towers, _ = load_open_clip(str(net), None)
         assert towers["text"][0](["a dog"]).shape == (1, length)
 
 
-def test_weights_that_do_not_fit_have_unknown_names_or_cannot_be_fetched_are_refused(tmp_path, monkeypatch):
+def test_weights_that_do_not_fit_have_unknown_names_or_cannot_be_fetched_are_refused(
+    tmp_path, monkeypatch
+):
     net, broken, gone = (str(tmp_path / f"{name}.pth") for name in ("net", "broken", "gone"))
     clip = str(tiny_clip(tmp_path / "other.json"))
     torch.save(torchvision.models.resnet34().state_dict(), net)
@@ -184,22 +221,30 @@ def test_weights_that_do_not_fit_have_unknown_names_or_cannot_be_fetched_are_ref
     check_refusal("did you mean 'IMAGENET1K_V1'", load_torchvision, "resnet18", "IMAGENET1K_V9")
     check_refusal("did you mean 'ViT-H-14-quickgelu'", load_open_clip, "ViT-H-14-quickgeluu", None)
     check_refusal("did you mean 'dfn5b'", load_open_clip, "ViT-H-14-quickgelu", "dfn5")
-    monkeypatch.setattr(open_clip.factory, "download_pretrained", Mock(side_effect=OSError("no network")))
+    monkeypatch.setattr(
+        open_clip.factory, "download_pretrained", Mock(side_effect=OSError("no network"))
+    )
     says = r"cannot be fetched .*no network.*fetch it elsewhere and give openai@FILE"
     check_refusal(says, load_open_clip, "RN50", "openai", error=JobError)
 
 
 def test_models_of_raw_items_refuse_features(records, clip_settings):
-    rows = replace(records, items={"image": torch.rand(12, 4).numpy(), "text": records.items["text"]})
+    rows = replace(
+        records, items={"image": torch.rand(12, 4).numpy(), "text": records.items["text"]}
+    )
     for settings in (clip_settings, resnet_model()):
-        check_refusal("reads raw images, the data holds features; use 'features'", create, settings, rows)
+        check_refusal(
+            "reads raw images, the data holds features; use 'features'", create, settings, rows
+        )
 
 
 def test_a_word_table_gives_rows_of_its_vectors():
     vectors = torch.arange(20.0).reshape(10, 2).numpy()
     table = _WordTable(vectors)
     for tokens in ([[1, 0, 10]], [[3, 3, 0], [10, 2, 1]]):
-        expected = [[[0.0, 0.0] if t == 0 else vectors[t - 1].tolist() for t in row] for row in tokens]
+        expected = [
+            [[0.0, 0.0] if t == 0 else vectors[t - 1].tolist() for t in row] for row in tokens
+        ]
         assert table(torch.tensor(tokens, dtype=torch.int32)).tolist() == expected
     assert len(table.rows) == 5  # padding and the four words that were met
     assert not table.state_dict()
@@ -208,7 +253,9 @@ def test_a_word_table_gives_rows_of_its_vectors():
 @pytest.mark.usefixtures("few_english_words")
 def test_tdsrdh_reads_word_vectors_through_the_token_cache(records, tmp_path):
     words = ["red", "green", "blue", "picture"]
-    entries = b"".join(word.encode() + b" " + struct.pack("<3f", i, 1, -i) for i, word in enumerate(words))
+    entries = b"".join(
+        word.encode() + b" " + struct.pack("<3f", i, 1, -i) for i, word in enumerate(words)
+    )
     (tmp_path / "v.bin").write_bytes(f"{len(words)} 3\n".encode() + entries)
     model = create(resnet_model(word_vectors=tmp_path / "v.bin"), records)
     texts = list(records.items["text"])
@@ -216,14 +263,26 @@ def test_tdsrdh_reads_word_vectors_through_the_token_cache(records, tmp_path):
     assert torch.equal(branch.prepare_collection(texts), branch.prepare(texts))
     model.save_pretrained(tmp_path / "model")
     assert (load_model(tmp_path / "model").encode_texts(texts) == model.encode_texts(texts)).all()
-    assert (tmp_path / "model" / "model.safetensors").stat().st_size < 40e6  # no word vectors, no ResNet
+    assert (
+        tmp_path / "model" / "model.safetensors"
+    ).stat().st_size < 40e6  # no word vectors, no ResNet
     (tmp_path / "v.bin").write_bytes(f"{len(words)} 3\n".encode() + entries[::-1][:1] + entries[1:])
-    check_refusal(r"v\.bin: not the word vectors that the model was trained with", load_model, tmp_path / "model")
+    check_refusal(
+        r"v\.bin: not the word vectors that the model was trained with",
+        load_model,
+        tmp_path / "model",
+    )
 
 
-@pytest.mark.parametrize(("device", "precision", "reduced"), [
-    ("cuda", "auto", True), ("cuda", "float32", False), ("cpu", "auto", False), ("cpu", "bfloat16", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("device", "precision", "reduced"),
+    [
+        ("cuda", "auto", True),
+        ("cuda", "float32", False),
+        ("cpu", "auto", False),
+        ("cpu", "bfloat16", True),
+    ],
+)
 @pytest.mark.filterwarnings("ignore::UserWarning")  # there is no GPU here
 def test_a_gpu_computes_products_in_bfloat16_unless_told_otherwise(device, precision, reduced):
     context = autocast(torch.device(device), precision)
@@ -243,10 +302,16 @@ def deep_clip(path):
 
 
 def trained(module: nn.Module) -> set[str]:
-    return {name.removeprefix("encoder.") for name, values in module.named_parameters() if values.requires_grad}
+    return {
+        name.removeprefix("encoder.")
+        for name, values in module.named_parameters()
+        if values.requires_grad
+    }
 
 
-@pytest.mark.skipif(not hasattr(transformer, "lock_text_tower"), reason="OpenCLIP locks towers of texts from 3.1 on")
+@pytest.mark.skipif(
+    not hasattr(transformer, "lock_text_tower"), reason="OpenCLIP locks towers of texts from 3.1 on"
+)
 @pytest.mark.parametrize("n_blocks", [1, 2])
 def test_the_same_is_trained_as_where_openclip_locks_its_towers(n_blocks, tmp_path):
     name = deep_clip(tmp_path / "deep.json")
@@ -260,12 +325,24 @@ def test_the_same_is_trained_as_where_openclip_locks_its_towers(n_blocks, tmp_pa
 
 def test_a_residual_network_is_trained_from_a_block_on(records):
     encoder = PartlyFrozen(load_torchvision("resnet18", None)[0], 3).train()
-    assert {name.split(".")[1] + name.split(".")[2] for name in trained(encoder)} == {"layer31", "layer40", "layer41"}
+    assert {name.split(".")[1] + name.split(".")[2] for name in trained(encoder)} == {
+        "layer31",
+        "layer40",
+        "layer41",
+    }
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
     encoder(torch.rand(4, 3, 64, 64)).square().mean().backward()
-    torch.optim.SGD([values for values in encoder.parameters() if values.requires_grad], lr=0.1).step()
-    moved = {name for name, value in encoder.state_dict().items() if not torch.equal(value, before[name])}
-    assert {".".join(name.split(".")[2:4]) for name in moved} == {"layer3.1", "layer4.0", "layer4.1"}
+    torch.optim.SGD(
+        [values for values in encoder.parameters() if values.requires_grad], lr=0.1
+    ).step()
+    moved = {
+        name for name, value in encoder.state_dict().items() if not torch.equal(value, before[name])
+    }
+    assert {".".join(name.split(".")[2:4]) for name in moved} == {
+        "layer3.1",
+        "layer4.0",
+        "layer4.1",
+    }
     assert not any("running" in name or "tracked" in name for name in moved)
 
 
@@ -287,6 +364,11 @@ def test_a_model_is_saved_with_its_frozen_blocks(kind, records, tmp_path):
         ({"unfreeze_blocks": 1, "freeze_backbone": False}, "set model.freeze_backbone=true"),
     ]
     if kind == "tdsrdh":
-        refused += [({"unfreeze_blocks": 1, "frozen_batchnorm": "train"}, r"model\.frozen_batchnorm: .*set it to eval")]
+        refused += [
+            (
+                {"unfreeze_blocks": 1, "frozen_batchnorm": "train"},
+                r"model\.frozen_batchnorm: .*set it to eval",
+            )
+        ]
     for wrong, says in refused:
         check_refusal(says, create, settings, records, **wrong)

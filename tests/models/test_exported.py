@@ -25,7 +25,15 @@ from picture_runs import clip_model, resnet_model
 from refusals import check_refusal, refusal
 from small_stores import small_model
 
-TEXTS = ("a red picture", "#Dark, (blue) 'bright' …", "", "unheard-of words", "green " * 200, "a picture", "BLUE  red")
+TEXTS = (
+    "a red picture",
+    "#Dark, (blue) 'bright' …",
+    "",
+    "unheard-of words",
+    "green " * 200,
+    "a picture",
+    "BLUE  red",
+)
 SMALL = {"name": "small", "width": 8}
 
 
@@ -41,7 +49,9 @@ def pictures(records, tmp_path_factory):
 
 def feature_records(image, **more) -> Records:
     items = {"image": image, **more}
-    return Records(tuple(map(str, range(len(image)))), items, np.ones((len(image), 1), bool), ("x",))
+    return Records(
+        tuple(map(str, range(len(image)))), items, np.ones((len(image), 1), bool), ("x",)
+    )
 
 
 def create(settings, records, n_bits=12) -> HashModel:
@@ -57,24 +67,44 @@ def create(settings, records, n_bits=12) -> HashModel:
 ], ids=str)  # fmt: skip
 def test_codes_by_the_description_alone_are_the_models(settings, records, pictures, tmp_path):
     if isinstance(settings, str):
-        more = {"normalize": True, "preprocess": "paper", "freeze_backbone": False} if "unit" in settings else {}
+        more = (
+            {"normalize": True, "preprocess": "paper", "freeze_backbone": False}
+            if "unit" in settings
+            else {}
+        )
         settings = clip_model(tmp_path, prompt="a photo of {}", **more)
     model = create(settings, records)
     model.code_spaces, model.extends = ("teacher",), ("older",)
     description = export_onnx(model, tmp_path / "exported")
     assert json.loads((tmp_path / "exported" / "export.json").read_text()) == description
-    assert {path.name for path in (tmp_path / "exported").iterdir()} == {"image.onnx", "text.onnx", "export.json"}
+    assert {path.name for path in (tmp_path / "exported").iterdir()} == {
+        "image.onnx",
+        "text.onnx",
+        "export.json",
+    }
     exported = ExportedModel(tmp_path / "exported")
     assert exported.fingerprint() == description["fingerprint"] == model.fingerprint()
-    assert (exported.modalities, exported.n_bits, exported.name) == (("image", "text"), 12, model.name)
-    assert (exported.code_spaces, exported.extends, exported.is_complete) == (("teacher",), ("older",), True)
+    assert (exported.modalities, exported.n_bits, exported.name) == (
+        ("image", "text"),
+        12,
+        model.name,
+    )
+    assert (exported.code_spaces, exported.extends, exported.is_complete) == (
+        ("teacher",),
+        ("older",),
+        True,
+    )
     assert all(exported.comparable(other) for other in (model.fingerprint(), "teacher", "older"))
     assert not exported.comparable("stranger")
     with Image.open(pictures[0]) as opened:
-        np.testing.assert_array_equal(exported.outputs("image", [opened]), exported.outputs("image", pictures[:1]))
+        np.testing.assert_array_equal(
+            exported.outputs("image", [opened]), exported.outputs("image", pictures[:1])
+        )
     for modality, items in {"image": pictures, "text": TEXTS}.items():
         outputs = model.outputs(modality, items).numpy()
-        assert len(np.unique(outputs.round(2), axis=0)) > 4  # untrained: bits alone would tell little
+        assert (
+            len(np.unique(outputs.round(2), axis=0)) > 4
+        )  # untrained: bits alone would tell little
         for batch in (1, 7):
             again = exported_outputs(tmp_path / "exported", modality, items, batch)
             np.testing.assert_allclose(again, outputs, atol=1e-4)
@@ -88,14 +118,18 @@ def test_codes_by_the_description_alone_are_the_models(settings, records, pictur
 
 def test_features_are_standardised_in_the_file_and_taken_as_they_are(tmp_path):
     rows = np.random.default_rng(0).normal(50, 20, (30, 5)).astype(np.float32)
-    model = create({"name": "features", "hidden": [8]}, feature_records(rows[:, :4], text=rows), n_bits=19)
+    model = create(
+        {"name": "features", "hidden": [8]}, feature_records(rows[:, :4], text=rows), n_bits=19
+    )
     assert list(export_onnx(model, tmp_path / "exported", ["text"])["modalities"]) == ["text"]
     assert not (tmp_path / "exported" / "image.onnx").exists()
     for batch in (1, 7):
         codes = exported_codes(tmp_path / "exported", "text", rows, batch)
         np.testing.assert_array_equal(codes, model.encode("text", rows))
     exported = ExportedModel(tmp_path / "exported")
-    np.testing.assert_allclose(exported.outputs("text", rows), model.outputs("text", rows).numpy(), atol=1e-4)
+    np.testing.assert_allclose(
+        exported.outputs("text", rows), model.outputs("text", rows).numpy(), atol=1e-4
+    )
     for wrong in (rows[:, :4], ["a.jpg"]):
         check_refusal("takes rows of 5 features", exported.outputs, "text", wrong)
     rows[1] = np.nan
@@ -112,7 +146,9 @@ def test_weights_beside_a_large_file_are_one_file_a_modality(tmp_path, monkeypat
 
     def as_over_2_gb(branch, inputs, path, **settings) -> None:
         export(branch, inputs, path, **settings)
-        onnx.save_model(onnx.load(path), path, save_as_external_data=True, all_tensors_to_one_file=False)
+        onnx.save_model(
+            onnx.load(path), path, save_as_external_data=True, all_tensors_to_one_file=False
+        )
 
     monkeypatch.setattr(torch.onnx, "export", as_over_2_gb)
     export_onnx(model, tmp_path / "exported")
@@ -132,7 +168,9 @@ def test_what_is_said_of_pixels_is_what_is_done(prepare, pictures):
     literal = np.stack([pixels(recipe, path) for path in pictures])
     np.testing.assert_array_equal(literal, prepare(pictures).numpy())
     np.testing.assert_array_equal(resize_of(recipe).arrays(pictures), literal)
-    check_refusal("resize is 'stretch', not one of", resize_of, {"resize": "stretch"}, error=ValueError)
+    check_refusal(
+        "resize is 'stretch', not one of", resize_of, {"resize": "stretch"}, error=ValueError
+    )
 
 
 @pytest.mark.parametrize("side", [1, 2, 3, 4, 5, 8])
@@ -153,7 +191,8 @@ def test_words_of_word_vectors_cannot_be_exported_but_pictures_can(records, tmp_
     (tmp_path / "w.txt").write_text("2 3\nred 0.5 1 0\nblue 0 1 2\n")
     model = create(resnet_model(word_vectors=tmp_path / "w.txt", freeze_backbone=False), records)
     assert refusal(export_onnx, model, tmp_path / "out") == (
-        "text: cannot be exported to ONNX (its words are rows of word vectors, which stay outside the model); "
+        "text: cannot be exported to ONNX (its words are rows of word vectors, which stay outside "
+        "the model); "
         "export the rest with --modalities image"
     )
     assert nothing_left(tmp_path / "out")
@@ -186,14 +225,22 @@ def test_a_model_of_ones_own_that_cannot_be_exported_says_why(tmp_path):
     says = r"\(what prepares its items has no method recipe\(\) that says how\)"
     check_refusal(says, export_onnx, unsaid, tmp_path / "out")
     unknown = refusal(export_onnx, own(ROWS, Computed(torch.special.i0)), tmp_path / "out")
-    assert unknown.startswith("image: cannot be exported to ONNX (Exporting the operator 'aten::i0'")
+    assert unknown.startswith(
+        "image: cannot be exported to ONNX (Exporting the operator 'aten::i0'"
+    )
     says = "image: the ONNX file computes something else than the model"
     other = own(ROWS, Computed(lambda rows: rows + int(torch.onnx.is_in_onnx_export())))
     check_refusal(says, export_onnx, other, tmp_path / "out", error=JobError)
     broken = own(ROWS, nn.Identity())
     with torch.no_grad():
         broken.branch("image").head.bias[1] = np.nan
-    check_refusal("image: the model's output is not finite", export_onnx, broken, tmp_path / "out", error=JobError)
+    check_refusal(
+        "image: the model's output is not finite",
+        export_onnx,
+        broken,
+        tmp_path / "out",
+        error=JobError,
+    )
     assert nothing_left(tmp_path / "out")
     says = "^--modalities: this model encodes image, not txt$"
     check_refusal(says, export_onnx, own(ROWS, nn.Identity()), tmp_path / "out", ["txt"])
@@ -207,11 +254,27 @@ def exported(tmp_path):
 
 def test_files_that_were_changed_are_refused(exported):
     for name, change, message in (
-        ("text.onnx", lambda content: content[:-1] + bytes([content[-1] ^ 1]), "has changed since it was exported"),
+        (
+            "text.onnx",
+            lambda content: content[:-1] + bytes([content[-1] ^ 1]),
+            "has changed since it was exported",
+        ),
         ("export.json", lambda content: content[:-9], "not what `channelhash export` wrote"),
-        ("export.json", lambda content: content.replace(b'"vocabulary"', b'"spells"'), "it lacks 'spells'"),
-        ("export.json", lambda content: content.replace(b'"sha256"', b'"x"'), "lacks 'sha256'.*export the model again"),
-        ("export.json", lambda content: content.replace(b'"model_modalities"', b'"x"'), "lacks 'model_modalities'"),
+        (
+            "export.json",
+            lambda content: content.replace(b'"vocabulary"', b'"spells"'),
+            "it lacks 'spells'",
+        ),
+        (
+            "export.json",
+            lambda content: content.replace(b'"sha256"', b'"x"'),
+            "lacks 'sha256'.*export the model again",
+        ),
+        (
+            "export.json",
+            lambda content: content.replace(b'"model_modalities"', b'"x"'),
+            "lacks 'model_modalities'",
+        ),
         ("export.json", lambda content: b"[]", "export the model again"),
     ):
         content = (exported / name).read_bytes()
@@ -221,7 +284,11 @@ def test_files_that_were_changed_are_refused(exported):
     (exported / "text.onnx").unlink()
     with pytest.raises(FileNotFoundError):
         ExportedModel(exported).outputs("text", ["red"])
-    check_refusal(r"export.json: no such file; write it with `channelhash export", ExportedModel, exported.parent)
+    check_refusal(
+        r"export.json: no such file; write it with `channelhash export",
+        ExportedModel,
+        exported.parent,
+    )
 
 
 def test_exported_encoders_at_hand_answer_for_the_model(tmp_path):
@@ -238,7 +305,9 @@ def test_exported_encoders_at_hand_answer_for_the_model(tmp_path):
     export_onnx(model, saved / "onnx", ["text"])
     assert loaded({"text"}) == "ExportedModel"
     assert {loaded(what) for what in (None, {"image"}, {"image", "text"})} == {"HashModel"}
-    assert [(hit.id, hit.distance) for hit in search_store(store, text="red", model=saved)] == with_model
+    assert [
+        (hit.id, hit.distance) for hit in search_store(store, text="red", model=saved)
+    ] == with_model
     says = "encodes text, not image; export the model with it, too"
     check_refusal(says, load_query_encoder, store, saved / "onnx", {"image"})
     whole = tmp_path / "whole"
@@ -247,5 +316,9 @@ def test_exported_encoders_at_hand_answer_for_the_model(tmp_path):
     whole.rename(saved / "onnx")
     assert [loaded(what) for what in (None, {"image"})] == ["ExportedModel"] * 2
     stranger = ch.open_store(tmp_path / "other", model.n_bits, "another")
-    check_refusal("these codes were made by another model than", load_query_encoder, stranger, saved / "onnx")
-    check_refusal("these codes were made by another model than", load_query_encoder, stranger, saved)  # passed over
+    check_refusal(
+        "these codes were made by another model than", load_query_encoder, stranger, saved / "onnx"
+    )
+    check_refusal(
+        "these codes were made by another model than", load_query_encoder, stranger, saved
+    )  # passed over

@@ -9,7 +9,15 @@ from scipy.linalg import orthogonal_procrustes
 from channelhash.codes import binarize, hamming_distances
 from channelhash.models import fitted, load_model
 from channelhash.models.encoders import open_encoder
-from channelhash.models.fitted import MIN_PAIRS, _cca, _cca_itq, _itq_rotation, _pca_itq, _random_rotation, fit_codes
+from channelhash.models.fitted import (
+    MIN_PAIRS,
+    _cca,
+    _cca_itq,
+    _itq_rotation,
+    _pca_itq,
+    _random_rotation,
+    fit_codes,
+)
 from picture_runs import tiny_clip
 from refusals import check_refusal
 
@@ -48,15 +56,22 @@ def test_pairs_of_different_spaces_become_one():
     maps = _cca_itq(features, 16, 0, rho=3 * 21 / 150)
     for name in features:
         np.testing.assert_allclose(model.outputs(name, new[name]), maps[name](new[name]), atol=1e-4)
-    distances = hamming_distances(model.encode("text", new["text"]), model.encode("image", new["image"]))
+    distances = hamming_distances(
+        model.encode("text", new["text"]), model.encode("image", new["image"])
+    )
     own = np.diagonal(distances).mean()
     assert own < distances.mean() / 2, "a text lies nearer to its own image than to others"
 
 
-@pytest.mark.parametrize(("n", "modalities", "chosen"), [
-    (MIN_PAIRS, ("image", "text"), "cca-itq"), (MIN_PAIRS - 1, ("image", "text"), "itq"), (2, ("image",), "itq"),
-    (1, ("image",), "sign"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("n", "modalities", "chosen"),
+    [
+        (MIN_PAIRS, ("image", "text"), "cca-itq"),
+        (MIN_PAIRS - 1, ("image", "text"), "itq"),
+        (2, ("image",), "itq"),
+        (1, ("image",), "sign"),
+    ],
+)
 def test_auto_chooses_by_what_there_is(n, modalities, chosen):
     model = fit({name: values for name, values in views(n).items() if name in modalities}, 8)
     assert model.architecture["codes"] == chosen
@@ -81,8 +96,13 @@ def test_one_space_shares_a_map_around_each_mean_and_centres_missing_texts_on_ph
     again = load_model(tmp_path / "model")
     assert again.fingerprint() == model.fingerprint()
     picture = [Image.new("RGB", (30, 20), "red")]
-    for modality, items in (("text", ["a dog"]), ("image", picture)):  # of weights that are drawn again
-        np.testing.assert_array_equal(again.outputs(modality, items), model.outputs(modality, items))
+    for modality, items in (
+        ("text", ["a dog"]),
+        ("image", picture),
+    ):  # of weights that are drawn again
+        np.testing.assert_array_equal(
+            again.outputs(modality, items), model.outputs(modality, items)
+        )
 
 
 @given(st.integers(1, 40), st.integers(1, 10), st.integers(0, 3))
@@ -93,7 +113,9 @@ def test_a_tight_frame_keeps_lengths(n_bits, d, seed):
     gram = found.weights @ found.weights.T if n_bits >= d else found.weights.T @ found.weights
     np.testing.assert_allclose(gram, np.eye(len(gram)), atol=1e-9)
     if n_bits >= d:
-        np.testing.assert_allclose(np.linalg.norm(found(rows), axis=1), np.linalg.norm(rows - rows.mean(0), axis=1))
+        np.testing.assert_allclose(
+            np.linalg.norm(found(rows), axis=1), np.linalg.norm(rows - rows.mean(0), axis=1)
+        )
 
 
 @pytest.mark.parametrize(("features", "settings", "message"), [
@@ -121,7 +143,9 @@ def test_learned_codes_are_signs_of_the_leading_features(photo, tmp_path, n_bits
     assert model.fingerprint() == made.fingerprint()
     np.testing.assert_allclose(model.outputs("image", pictures), features[:, :n_bits], atol=1e-5)
     texts = ["a bright red wall", "the clear blue sky"]
-    np.testing.assert_allclose(model.outputs("text", texts), photo.features("text", texts)[:, :n_bits], atol=1e-5)
+    np.testing.assert_allclose(
+        model.outputs("text", texts), photo.features("text", texts)[:, :n_bits], atol=1e-5
+    )
     distances = hamming_distances(model.encode("text", texts), model.encode("image", pictures))
     assert distances.argmin(axis=1).tolist() == [0, 1]
 
@@ -131,7 +155,13 @@ def test_longer_codes_of_an_encoder_are_fitted(photo):
     assert fit_codes(photo, features, 300).architecture["codes"] == "itq"
     says = "--codes learned: the encoder photo has 256 bits of its own, not 300; take itq"
     check_refusal(says, fit_codes, photo, features, 300, "learned")
-    check_refusal("--codes learned: the encoder features has no codes of its own", fit, features, 16, "learned")
+    check_refusal(
+        "--codes learned: the encoder features has no codes of its own",
+        fit,
+        features,
+        16,
+        "learned",
+    )
 
 
 # ---- closed forms against their definitions
@@ -144,7 +174,9 @@ def test_maps_fit_and_are_a_function_of_the_seed(method, k):
     if method is _cca_itq:
         maps, same, other = (method(features, k, seed) for seed in (0, 0, 1))
     else:
-        maps, same, other = ({name: method(features[name], k, seed, name) for name in features} for seed in (0, 0, 1))
+        maps, same, other = (
+            {name: method(features[name], k, seed, name) for name in features} for seed in (0, 0, 1)
+        )
     for name, values in features.items():
         assert maps[name](values).shape == (len(values), k)
         np.testing.assert_array_equal(maps[name].weights, same[name].weights)
@@ -185,7 +217,8 @@ def test_canonical_directions_solve_the_eigenvalue_problem():
     literal = np.linalg.eigvals(np.linalg.inv(sxx) @ sxy @ np.linalg.inv(syy) @ sxy.T)
     correlations = np.sqrt(np.sort(literal.real)[::-1][:7])
     a, b = maps["image"](features["image"]), maps["text"](features["text"])
-    # Uncorrelated directions of variance ρ², and covariance ρ³ between the views: each is scaled by its correlation.
+    # Uncorrelated directions of variance ρ², and covariance ρ³ between the views: each is scaled by
+    # its correlation.
     np.testing.assert_allclose(a.T @ a / n, np.diag(correlations**2), atol=1e-8)
     np.testing.assert_allclose(b.T @ b / n, np.diag(correlations**2), atol=1e-8)
     np.testing.assert_allclose(a.T @ b / n, np.diag(correlations**3), atol=1e-8)

@@ -1,4 +1,6 @@
-"""Models: initialisation, independence of codes, encoding, saving and loading; damaged ones are refused."""
+"""Models: initialisation, independence of codes, encoding, saving and loading; damaged ones are
+refused.
+"""
 
 import contextlib
 import json
@@ -48,8 +50,12 @@ def test_the_hash_head_is_the_protocols():
 @pytest.mark.parametrize("text_encoder", ["bag", "transformer"])
 def test_codes_of_texts_need_no_images_and_are_finite_without_known_words(records, text_encoder):
     model, texts = small(records, text_encoder=text_encoder), records.items["text"]
-    alone = MODELS["small"].create(replace(records, items={"text": texts}), 12, text_encoder=text_encoder)
-    alone.load_state_dict({k: v for k, v in model.state_dict().items() if k.startswith("branches.text")})
+    alone = MODELS["small"].create(
+        replace(records, items={"text": texts}), 12, text_encoder=text_encoder
+    )
+    alone.load_state_dict(
+        {k: v for k, v in model.state_dict().items() if k.startswith("branches.text")}
+    )
     torch.testing.assert_close(alone.outputs("text", texts), model.outputs("text", texts))
     outputs = model.outputs("text", ["", "   ", "!!!"])
     assert outputs.isfinite().all()
@@ -87,18 +93,25 @@ def test_items_that_are_no_pictures_are_named(tmp_path, records):
     model, broken = small(records), tmp_path / "broken.jpg"
     broken.write_bytes(b"\xff\xd8\xff\xe0 not a picture")
     check_refusal(r"broken\.jpg: not a readable picture", model.encode_images, [broken])
-    check_refusal(r"encodes pictures; these are features \(2, 3\)", model.encode, "image", np.zeros((2, 3)))
+    check_refusal(
+        r"encodes pictures; these are features \(2, 3\)", model.encode, "image", np.zeros((2, 3))
+    )
 
 
 def test_a_feature_model_standardises_and_says_what_it_cannot_do(tmp_path):
     random = np.random.default_rng(0)
-    features = {"image": random.normal(5, 3, (50, 4)).astype(np.float32), "text": np.ones((50, 3), np.float32)}
+    features = {
+        "image": random.normal(5, 3, (50, 4)).astype(np.float32),
+        "text": np.ones((50, 3), np.float32),
+    }
     records = Records(tuple(map(str, range(50))), features, np.ones((50, 1), bool), ("x",))
     model = MODELS["features"].create(records, 8, hidden=[16])
     inputs = model.branches["image"].encoder(torch.from_numpy(features["image"]))
     torch.testing.assert_close(inputs.mean(0), torch.zeros(4), atol=1e-5, rtol=0)
     torch.testing.assert_close(inputs.std(0, correction=0), torch.ones(4), atol=1e-5, rtol=0)
-    assert model.outputs("text", features["text"]).isfinite().all()  # a constant column does not divide by 0
+    assert (
+        model.outputs("text", features["text"]).isfinite().all()
+    )  # a constant column does not divide by 0
     model.save_pretrained(tmp_path / "m")
     codes = load_model(tmp_path / "m").encode("image", features["image"])
     np.testing.assert_array_equal(codes, model.encode("image", features["image"]))
@@ -117,8 +130,12 @@ def test_damaged_and_missing_models_are_named(records, tmp_path):
 
 
 def test_widths_that_cannot_be_are_refused_and_narrow_ones_are_built(records):
-    check_refusal(r"model\.width is 12; choose a multiple of 8", MODELS["small"].create, records, 12, width=12)
-    check_refusal(r"model\.text_width is 6", small, records, text_encoder="transformer", text_width=6)
+    check_refusal(
+        r"model\.width is 12; choose a multiple of 8", MODELS["small"].create, records, 12, width=12
+    )
+    check_refusal(
+        r"model\.text_width is 6", small, records, text_encoder="transformer", text_width=6
+    )
     for encoder in ("bag", "transformer"):
         model = small(records, text_encoder=encoder, text_width=8, min_count=1)
         assert model.branch("text").head[0].in_features == 8
@@ -129,7 +146,9 @@ def test_widths_that_cannot_be_are_refused_and_narrow_ones_are_built(records):
 def saved(tmp_path):
     torch.manual_seed(0)
     records = Records(tuple("abcdef"), {"text": TEXTS}, np.ones((6, 1), dtype=bool), ("any",))
-    MODELS["small"].create(records, 24, text_width=4, hidden=[4], min_count=1).save_pretrained(tmp_path / "saved")
+    MODELS["small"].create(records, 24, text_width=4, hidden=[4], min_count=1).save_pretrained(
+        tmp_path / "saved"
+    )
     return tmp_path / "saved"
 
 
@@ -144,7 +163,12 @@ def test_too_few_file_handles_are_not_called_damage(saved):
             while True:
                 handles.append(open(saved / "config.json", "rb"))  # noqa: SIM115
         check_refusal("Too many open files", damaged_files, saved, error=JobError)
-        check_refusal(r"model\.safetensors: not now", read_checked, saved / "model.safetensors", error=JobError)
+        check_refusal(
+            r"model\.safetensors: not now",
+            read_checked,
+            saved / "model.safetensors",
+            error=JobError,
+        )
     finally:
         for handle in handles:
             handle.close()
@@ -174,7 +198,9 @@ def test_a_person_who_edits_a_description_removes_its_checksum(saved):
     description = json.loads((saved / "config.json").read_text())
     description["architecture"]["vocabulary"].reverse()
     (saved / "config.json").write_text(json.dumps(description))
-    check_refusal(r"config\.json: has changed since it was saved; .*remove its 'checksum'", load_model, saved)
+    check_refusal(
+        r"config\.json: has changed since it was saved; .*remove its 'checksum'", load_model, saved
+    )
     del description["checksum"]
     (saved / "config.json").write_text(json.dumps(description))
     load_model(saved)
@@ -184,7 +210,10 @@ def test_a_card_says_what_the_model_is_and_how_it_was_trained():
     settings = {"loss": {"name": "dsch", "kappa_q": 0.01}}
     card = model_card("small", 33, ("image", "text"), 1_234_567, "abc", settings)
     front = yaml.safe_load(card.split("---\n")[1])
-    assert front == {"library_name": "channelhash", "tags": ["cross-modal-hashing", "image", "text"]}
+    assert front == {
+        "library_name": "channelhash",
+        "tags": ["cross-modal-hashing", "image", "text"],
+    }
     assert "codes of 33 bits (5 bytes an item)" in card
     assert "1,234,567 trained parameters, fingerprint\n`abc`" in card
     assert yaml.safe_load(re.search(r"```yaml\n(.*?)```", card, re.DOTALL)[1]) == settings
@@ -194,7 +223,9 @@ def test_a_card_says_what_the_model_is_and_how_it_was_trained():
 
 
 def test_a_trained_run_has_a_card_without_paths(tmp_path):
-    train_run(feature_config(tmp_path / "run.json", write_features(tmp_path / "features.npz"), epochs=2))
+    train_run(
+        feature_config(tmp_path / "run.json", write_features(tmp_path / "features.npz"), epochs=2)
+    )
     card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
     assert load_model(tmp_path / "run").fingerprint() in card
     assert "kappa_q" in card

@@ -1,4 +1,6 @@
-"""What tests of indexing share: a small model, an empty store for its codes, and a watch that nothing is encoded."""
+"""What tests of indexing share: a small model, an empty store for its codes, and a watch that
+nothing is encoded.
+"""
 
 from functools import partial
 from unittest.mock import patch
@@ -22,4 +24,9 @@ def store(tmp_path, model):
 @pytest.fixture
 def no_encoding(model):
     """A block in which nothing may be encoded."""
-    return partial(patch.object, type(model), "outputs_prepared", side_effect=AssertionError("something was encoded"))
+    return partial(
+        patch.object,
+        type(model),
+        "outputs_prepared",
+        side_effect=AssertionError("something was encoded"),
+    )

@@ -1,4 +1,6 @@
-"""Collections go into a store once, and again only where they have changed; their codes may be fitted to them."""
+"""Collections go into a store once, and again only where they have changed; their codes may be
+fitted to them.
+"""
 
 import os
 import shutil
@@ -32,7 +34,9 @@ def test_a_folder_is_encoded_once_and_again_where_it_changes(tmp_path, model, st
     folder = picture_folder(tmp_path / "photos")
     assert counts(encode_into(store, model, Source.read(folder))) == (9, 0, 0, 0, 0)
     names = store.ids()
-    assert names == sorted([f"{i}.png" for i in range(0, 9, 2)] + [f"deep/er/{i}.png" for i in range(1, 9, 2)])
+    assert names == sorted(
+        [f"{i}.png" for i in range(0, 9, 2)] + [f"deep/er/{i}.png" for i in range(1, 9, 2)]
+    )
     expected = model.encode_images([folder / name for name in names])
     np.testing.assert_array_equal([item.codes["image"] for item in store.get(names)], expected)
     with no_encoding():
@@ -63,7 +67,9 @@ def test_broken_pictures_are_reported_and_left_out(tmp_path, model, store):
     assert counts(done) == (3, 0, 0, 0, 3)
     for name, line in zip(("cut", "empty", "words"), done.problems, strict=True):
         assert f"{name}.png" in line
-    assert encode_into(store, model, Source.read(folder)).problems == done.problems  # each time, until they are mended
+    assert (
+        encode_into(store, model, Source.read(folder)).problems == done.problems
+    )  # each time, until they are mended
     (folder / "cut.png").write_bytes(whole)
     assert counts(encode_into(store, model, Source.read(folder))) == (1, 0, 3, 0, 2)
 
@@ -73,7 +79,9 @@ def test_a_changed_row_of_a_table_is_replaced_with_both_codes(tmp_path, model, s
     assert counts(encode_into(store, model, Source.read(table))) == (6, 0, 0, 0, 0)
     item = store.get(["item003"])[0]
     assert set(item.codes) == {"image", "text"}
-    np.testing.assert_array_equal(item.codes["text"], model.encode_texts([str(item.metadata["text"])])[0])
+    np.testing.assert_array_equal(
+        item.codes["text"], model.encode_texts([str(item.metadata["text"])])[0]
+    )
     table.write_text(table.read_text().replace(item.metadata["text"], "some dark words"))
     done = encode_into(store, model, Source.read(table))
     assert done.replaced >= 1
@@ -94,7 +102,9 @@ def test_features_are_encoded_again_only_where_they_differ(tmp_path, store):
     assert counts(encode_into(store, model, Source.read(features))) == (0, 1, 19, 0, 0)
 
 
-def test_a_job_that_ends_early_keeps_what_it_has_written_and_goes_on(tmp_path, model, store, monkeypatch):
+def test_a_job_that_ends_early_keeps_what_it_has_written_and_goes_on(
+    tmp_path, model, store, monkeypatch
+):
     """What a store has written it has also after SIGKILL: see `tests.search.adding_until_killed`."""
     folder = picture_folder(tmp_path / "photos", 9)
     monkeypatch.setattr(encode, "_BATCH", 4)
@@ -113,29 +123,47 @@ def test_what_cannot_be_indexed_is_refused(tmp_path, model, store):
     check_refusal(says, encode_into, store, model, Source.read(other))
     for path in folder.rglob("*.png"):
         path.unlink()
-    assert counts(encode_into(store, model, Source.read(other))) == (0, 0, 2, 0, 0)  # the collection was moved
+    assert counts(encode_into(store, model, Source.read(other))) == (
+        0,
+        0,
+        2,
+        0,
+        0,
+    )  # the collection was moved
     table = tmp_path / "t.csv"
     table.write_text("id,text\na,words\n")
-    check_refusal("--prune: goes with a folder", encode_into, store, model, Source.read(table), prune=True)
+    check_refusal(
+        "--prune: goes with a folder", encode_into, store, model, Source.read(table), prune=True
+    )
     assert Path(str(store.get(["0.png"])[0].metadata["image"])) == other / "0.png"
 
 
 def save(path, ids, codes, model="", **columns):
     packed = np.array(codes, np.uint8).reshape(len(ids), -1)
-    ch.CodeSet(ids, {"image": packed}, None, n_bits=8 * packed.shape[1], model=model, **columns).save(path)
+    ch.CodeSet(
+        ids, {"image": packed}, None, n_bits=8 * packed.shape[1], model=model, **columns
+    ).save(path)
     return path
 
 
 def test_changed_codes_and_texts_are_written_again_into_a_store_that_is_made_once(tmp_path):
     store = str(tmp_path / "a.store")
     file = save(tmp_path / "a.parquet", "abc", [1, 2, 3], texts=["one", "two", "three"])
-    check_refusal(r"no store; make one with `channelhash index create .*a\.parquet`", put_codes, store, file)
+    check_refusal(
+        r"no store; make one with `channelhash index create .*a\.parquet`", put_codes, store, file
+    )
     put_codes(store, file, is_new=True)
     check_refusal("already a store", put_codes, store, file, is_new=True)
-    done = put_codes(store, save(tmp_path / "b.parquet", "bcad", [2, 9, 1, 4], texts=["two", "three", "1", "four"]))
+    done = put_codes(
+        store,
+        save(tmp_path / "b.parquet", "bcad", [2, 9, 1, 4], texts=["two", "three", "1", "four"]),
+    )
     assert (done.added, done.replaced, done.unchanged, done.items) == (1, 2, 1, 4)
     with ch.open_store(store) as opened:
-        written = [(item.codes["image"].tolist(), item.metadata["text"]) for item in opened.get(["a", "b", "c", "d"])]
+        written = [
+            (item.codes["image"].tolist(), item.metadata["text"])
+            for item in opened.get(["a", "b", "c", "d"])
+        ]
     assert written == [([1], "1"), ([2], "two"), ([9], "three"), ([4], "four")]
 
 
@@ -168,20 +196,30 @@ N = MIN_PAIRS + 5
 
 @pytest.fixture(scope="module")
 def captioned(tmp_path_factory):
-    """A folder of ``N`` images, and tables ``1.csv`` and ``2.csv`` with two captions of each, or of every other one."""
+    """A folder of ``N`` images, and tables ``1.csv`` and ``2.csv`` with two captions of each, or of
+    every other one.
+    """
     folder = write_pictures(tmp_path_factory.mktemp("captioned"), N).parent
     for every in (1, 2):
         lines = ["image,text"]
         for i in range(0, N, every):
-            lines += [f"{i}.png,a {'red' * (i % 4)} picture {'green' * (i % 3)}", f"{i}.png,{'blue ' * (i % 5)}here"]
+            lines += [
+                f"{i}.png,a {'red' * (i % 4)} picture {'green' * (i % 3)}",
+                f"{i}.png,{'blue ' * (i % 5)}here",
+            ]
         (folder / f"{every}.csv").write_text("\n".join(lines) + "\n")
     return folder
 
 
 @pytest.mark.parametrize("sample", [10_000, MIN_PAIRS + 1])
-def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(captioned, tmp_path, monkeypatch, sample):
+def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(
+    captioned, tmp_path, monkeypatch, sample
+):
     monkeypatch.setattr(stores, "_SAMPLE", sample)
-    photos, captions = shutil.copytree(captioned / "images", tmp_path / "images"), captioned / "1.csv"
+    photos, captions = (
+        shutil.copytree(captioned / "images", tmp_path / "images"),
+        captioned / "1.csv",
+    )
     (photos / "0.png").write_text("no picture")
     source = Source.read(photos, captions=captions)
     done = create_store(str(tmp_path / "s"), NewCodes(EXTRACTORS, n_bits=16), source)
@@ -194,10 +232,16 @@ def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(captioned, 
     with closing(ch.open_store(tmp_path / "s")) as made:
         found = {item.id: (item.codes, item.metadata) for item in made.get(made.ids())}
         for item in made.get(made.ids()):  # one pass made both
-            signs = {modality: ch.codes.pack(row[None] >= 0)[0] for modality, row in item.projections.items()}
+            signs = {
+                modality: ch.codes.pack(row[None] >= 0)[0]
+                for modality, row in item.projections.items()
+            }
             np.testing.assert_equal(signs, item.codes)
     np.testing.assert_equal(found, expected)
-    assert ch.index(photos, tmp_path / "s", captions=captions, trust_code=True).indexed.unchanged == MIN_PAIRS + 4
+    assert (
+        ch.index(photos, tmp_path / "s", captions=captions, trust_code=True).indexed.unchanged
+        == MIN_PAIRS + 4
+    )
 
 
 @pytest.mark.parametrize(("every", "codes", "fitted", "coded"), [
@@ -207,8 +251,13 @@ def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(captioned, 
     (1, "sign", f"sign to {N} images; no captions join texts to them", {"image"}),
 ])  # fmt: skip
 def test_captions_join_two_spaces(captioned, tmp_path, every, codes, fitted, coded):
-    captions, settings = captioned / f"{every}.csv", {"encoder": EXTRACTORS, "codes": codes, "bits": 32}
-    index = ch.index(captioned / "images", tmp_path / "s", captions=captions, trust_code=True, **settings)
+    captions, settings = (
+        captioned / f"{every}.csv",
+        {"encoder": EXTRACTORS, "codes": codes, "bits": 32},
+    )
+    index = ch.index(
+        captioned / "images", tmp_path / "s", captions=captions, trust_code=True, **settings
+    )
     words = f"image={EXTRACTORS['image']} text={EXTRACTORS['text']}"
     assert fit_facts(described_fit(index.store)) == {"encoder": words, "fitted": fitted}
     assert index.store.info()["codes"].get("image") == N
@@ -220,7 +269,10 @@ def test_captions_join_two_spaces(captioned, tmp_path, every, codes, fitted, cod
 def test_one_space_is_searched_with_words_without_captions_and_a_store_keeps_to_it(tmp_path):
     photos, net = picture_folder(tmp_path / "photos"), tiny_clip(tmp_path / "net.json")
     index = ch.index(photos, tmp_path / "s", encoder=f"openclip:{net}")
-    assert fit_facts(described_fit(index.store)) == {"encoder": f"openclip:{net}", "fitted": "itq to 9 images"}
+    assert fit_facts(described_fit(index.store)) == {
+        "encoder": f"openclip:{net}",
+        "fitted": "itq to 9 images",
+    }
     assert index.store.n_bits == 256
     assert len(index.search("a red picture", k=3)) == 3
     add_to_store(str(tmp_path / "s"), Source.read(photos))  # with the model that the store keeps
@@ -243,4 +295,8 @@ def test_commands_make_a_store_and_tell_of_it(tmp_path, capsys):
     options = ["--encoder", f"openclip:{net}", "--codes", "sign", "--bits", "40", "--seed", "1"]
     assert run_json(capsys, "index", "create", tmp_path / "s", photos, *options)["added"] == 9
     facts = run_json(capsys, "index", "info", tmp_path / "s")
-    assert (facts["n_bits"], facts["encoder"], facts["fitted"]) == (40, f"openclip:{net}", "sign to 9 images")
+    assert (facts["n_bits"], facts["encoder"], facts["fitted"]) == (
+        40,
+        f"openclip:{net}",
+        "sign to 9 images",
+    )

@@ -1,4 +1,6 @@
-"""What is known of photographs without a model: what programs wrote, byte by byte, dates in names, text in pictures."""
+"""What is known of photographs without a model: what programs wrote, byte by byte, dates in names,
+text in pictures.
+"""
 
 import io
 import random
@@ -41,16 +43,20 @@ XMP = (
     '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"><rdf:Description rdf:about=""'
     ' xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:xmp="http://ns.adobe.com/xap/1.0/"'
     ' xmlns:exif="http://ns.adobe.com/exif/1.0/" xmlns:tiff="http://ns.adobe.com/tiff/1.0/"'
-    ' xmlns:aux="http://ns.adobe.com/exif/1.0/aux/" xmlns:lr="http://ns.adobe.com/lightroom/1.0/" {}>{}'
+    ' xmlns:aux="http://ns.adobe.com/exif/1.0/aux/" xmlns:lr="http://ns.adobe.com/lightroom/1.0/" '
+    "{}>{}"
     '</rdf:Description></rdf:RDF></x:xmpmeta>\n<?xpacket end="w"?>'
 )
 #: As Lightroom writes a sidecar, and as darktable does.
 LIGHTROOM = XMP.format(
-    'xmp:Rating="4" xmp:CreateDate="2019-07-14T10:20:30.12" tiff:Make="FUJIFILM" tiff:Model="X100V" aux:Lens="23.0 mm'
+    'xmp:Rating="4" xmp:CreateDate="2019-07-14T10:20:30.12" tiff:Make="FUJIFILM" '
+    'tiff:Model="X100V" aux:Lens="23.0 mm'
     ' f/2.0" exif:FocalLength="230/10" exif:GPSLatitude="41,8.976N" exif:GPSLongitude="8,36.66W"',
-    '<dc:title><rdf:Alt><rdf:li xml:lang="x-default">Ribeira &amp; Douro</rdf:li></rdf:Alt></dc:title>'
+    '<dc:title><rdf:Alt><rdf:li xml:lang="x-default">Ribeira &amp; '
+    "Douro</rdf:li></rdf:Alt></dc:title>"
     "<dc:subject><rdf:Bag><rdf:li>river</rdf:li>\n<rdf:li>boat</rdf:li></rdf:Bag></dc:subject>"
-    '<dc:description><rdf:Alt><rdf:li xml:lang="x-default">boats on\n a river</rdf:li></rdf:Alt></dc:description>'
+    '<dc:description><rdf:Alt><rdf:li xml:lang="x-default">boats on\n a '
+    "river</rdf:li></rdf:Alt></dc:description>"
     '<exif:Flash rdf:parseType="Resource"><exif:Fired>False</exif:Fired></exif:Flash>',
 )
 DARKTABLE = XMP.format(
@@ -65,7 +71,9 @@ def tags_of(path):
     """The tags of a file without what every picture has, and the lines on what cannot be read."""
     header, lines = read_header(path, 0)
     fixed = ("date", "width", "height", "tags_from")
-    return {key: value for key, value in header.items() if value is not None and key not in fixed}, lines
+    return {
+        key: value for key, value in header.items() if value is not None and key not in fixed
+    }, lines
 
 
 def iptc(**fields):
@@ -74,7 +82,12 @@ def iptc(**fields):
     for name, values in fields.items():
         for value in values:
             data += b"\x1c\x02" + bytes([int(name[1:])]) + struct.pack(">H", len(value)) + value
-    block = b"Photoshop 3.0\x008BIM\x04\x04\0\0" + struct.pack(">I", len(data)) + data + b"\0" * (len(data) % 2)
+    block = (
+        b"Photoshop 3.0\x008BIM\x04\x04\0\0"
+        + struct.pack(">I", len(data))
+        + data
+        + b"\0" * (len(data) % 2)
+    )
     return b"\xff\xed" + struct.pack(">H", len(block) + 2) + block
 
 
@@ -94,31 +107,51 @@ def photograph(path, exif=None, inner=None, gps=None, xmp=b"", block=b""):
 
 FULL = dict(
     exif={
-        0x010F: "NIKON CORPORATION", 0x0110: "NIKON D750", 0x010E: "Praça da Ribeira".encode(), 0x4746: 3,
-        0x9C9B: "Douro".encode("utf-16-le") + b"\0\0", 0x9C9E: "Fluß;Boot".encode("utf-16-le") + b"\0\0",
+        0x010F: "NIKON CORPORATION",
+        0x0110: "NIKON D750",
+        0x010E: "Praça da Ribeira".encode(),
+        0x4746: 3,
+        0x9C9B: "Douro".encode("utf-16-le") + b"\0\0",
+        0x9C9E: "Fluß;Boot".encode("utf-16-le") + b"\0\0",
     },
     inner={0x9003: "2018:01:02 03:04:05", 0xA434: "50.0 mm f/1.8", 0x920A: IFDRational(50, 1)},
     gps={1: "N", 2: (41, 8, IFDRational(5856, 100)), 3: "W", 4: (8, 36, IFDRational(3960, 100))},
-)  # fmt: skip
+)
 
 
 @places
 def test_exif_iptc_xmp_and_sidecar_say_the_more_the_earlier_in_this_order(tmp_path):
     said = {
-        "taken": "2018-01-02 03:04:05", "camera": "D750", "lens": "50.0 mm f/1.8", "focal_length": 50.0, "rating": 3,
-        "title": "Douro", "labels": ["Fluß", "Boot"], "text": "Praça da Ribeira", **IN_PORTO,
-    }  # fmt: skip
+        "taken": "2018-01-02 03:04:05",
+        "camera": "D750",
+        "lens": "50.0 mm f/1.8",
+        "focal_length": 50.0,
+        "rating": 3,
+        "title": "Douro",
+        "labels": ["Fluß", "Boot"],
+        "text": "Praça da Ribeira",
+        **IN_PORTO,
+    }
     assert tags_of(photograph(tmp_path / "1.jpg", **FULL)) == (said, [])
-    block = iptc(_5=[b"T\xedtulo"], _25=["Água".encode(), b"rio"], _120=[b"a caption\r\nof two lines"])
+    block = iptc(
+        _5=[b"T\xedtulo"], _25=["Água".encode(), b"rio"], _120=[b"a caption\r\nof two lines"]
+    )
     said |= {"title": "Título", "labels": ["Água", "rio"], "text": "a caption of two lines"}
     assert tags_of(photograph(tmp_path / "1.jpg", **FULL, block=block)) == (said, [])
     path = photograph(tmp_path / "1.jpg", **FULL, block=block, xmp=DARKTABLE.encode())
     assert tags_of(path) == (said | {"labels": ["Porto"], "rating": -1}, [])
     (tmp_path / "1.xmp").write_text(LIGHTROOM, encoding="utf-8")
     said = {
-        "taken": "2019-07-14 10:20:30", "camera": "X100V", "lens": "23.0 mm f/2.0", "focal_length": 23.0, "rating": 4,
-        "title": "Ribeira & Douro", "labels": ["river", "boat"], "text": "boats on a river", **IN_PORTO,
-    }  # fmt: skip
+        "taken": "2019-07-14 10:20:30",
+        "camera": "X100V",
+        "lens": "23.0 mm f/2.0",
+        "focal_length": 23.0,
+        "rating": 4,
+        "title": "Ribeira & Douro",
+        "labels": ["river", "boat"],
+        "text": "boats on a river",
+        **IN_PORTO,
+    }
     assert tags_of(path) == (said, [])
     (tmp_path / "1.jpg.xmp").write_text(XMP.format('xmp:Rating="5"', ""), encoding="utf-16")
     assert tags_of(path)[0]["rating"] == 5
@@ -139,26 +172,48 @@ def test_xmp_that_cannot_be_read_is_one_line_and_the_rest_counts(tmp_path, conte
     assert tags["camera"] == "D750"
 
 
-@pytest.mark.parametrize("said", [
-    *({"gps": gps} for gps in (
-        {1: "N", 2: (0, 0, 0), 3: "E", 4: (0, 0, 0)},
-        {1: "N", 2: (91, 0, 0), 3: "E", 4: (0, 0, 0)},
-        {1: "N", 2: (41, IFDRational(1, 0), 0), 3: "E", 4: (8, 0, 0)},
-        {2: (41, 0, 0), 4: (8, 0, 0)},
-        {1: "N", 2: (41, 0, 0)},
-    )),
-    *({"exif": {0x010E: text}} for text in ("OLYMPUS DIGITAL CAMERA", "SONY DSC", "DCIM\\100MEDIA\\DJI_0001.JPG", " ")),
-    {"exif": {0x4746: 6}, "inner": {0xA434: "----", 0x920A: IFDRational(0, 0)}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "said",
+    [
+        *(
+            {"gps": gps}
+            for gps in (
+                {1: "N", 2: (0, 0, 0), 3: "E", 4: (0, 0, 0)},
+                {1: "N", 2: (91, 0, 0), 3: "E", 4: (0, 0, 0)},
+                {1: "N", 2: (41, IFDRational(1, 0), 0), 3: "E", 4: (8, 0, 0)},
+                {2: (41, 0, 0), 4: (8, 0, 0)},
+                {1: "N", 2: (41, 0, 0)},
+            )
+        ),
+        *(
+            {"exif": {0x010E: text}}
+            for text in ("OLYMPUS DIGITAL CAMERA", "SONY DSC", "DCIM\\100MEDIA\\DJI_0001.JPG", " ")
+        ),
+        {"exif": {0x4746: 6}, "inner": {0xA434: "----", 0x920A: IFDRational(0, 0)}},
+    ],
+)
 def test_impossible_values_and_captions_that_cameras_write_into_every_file_are_none(tmp_path, said):
     assert tags_of(photograph(tmp_path / "1.jpg", **said)) == ({}, [])
 
 
-VALUES = st.one_of(st.none(), st.text(), st.binary(), st.integers(), st.floats(), st.lists(st.text() | st.binary()))
+VALUES = st.one_of(
+    st.none(), st.text(), st.binary(), st.integers(), st.floats(), st.lists(st.text() | st.binary())
+)
 
 
-@given(st.dictionaries(st.sampled_from(["lens", "focal_length", "rating", "title", "labels", "text"]), VALUES))
-@example({"title": "a\0b\ud800c", "labels": [b"\xff\0", "  "], "rating": "1/0", "focal_length": "9" * 5000})
+@given(
+    st.dictionaries(
+        st.sampled_from(["lens", "focal_length", "rating", "title", "labels", "text"]), VALUES
+    )
+)
+@example(
+    {
+        "title": "a\0b\ud800c",
+        "labels": [b"\xff\0", "  "],
+        "rating": "1/0",
+        "focal_length": "9" * 5000,
+    }
+)
 def test_a_store_takes_whatever_a_file_says(said):
     tags = _check(said)
     assert check_metadata([tags], ["a"]) is not None
@@ -176,7 +231,10 @@ def test_the_nearest_city_is_that_of_the_haversine_formula():
         distances = 2 * 6371.0 * np.arcsin(np.sqrt(half)) - radii
         return names[np.argmin(distances)] if distances.min() <= 50 else {}
 
-    found = {point: _nearest_city(*point) for point in [(52.52, 13.37), (38.7, -9.1), (-17.8, 179.99), (89.9, 0.0)]}
+    found = {
+        point: _nearest_city(*point)
+        for point in [(52.52, 13.37), (38.7, -9.1), (-17.8, 179.99), (89.9, 0.0)]
+    }
     assert found == {point: nearest(*point) for point in found}
     assert [city.get("place") for city in found.values()][:2] == ["Berlin", "Lisbon"]
 
@@ -199,15 +257,26 @@ def test_dates_as_cameras_write_them(written, date):
 
 @pytest.mark.parametrize("kind", ["jpg", "png", "webp"])
 def test_the_first_usable_date_of_a_file_counts(tmp_path, kind):
-    original, digitized, changed = (getattr(ExifTags.Base, f"DateTime{name}") for name in ("Original", "Digitized", ""))
+    original, digitized, changed = (
+        getattr(ExifTags.Base, f"DateTime{name}") for name in ("Original", "Digitized", "")
+    )
     for inner, exif, year in (
         ({original: "2012:03:04 05:06:07", digitized: "2013:03:04 05:06:07"}, {}, "2012"),
-        ({original: "0000:00:00 00:00:00", digitized: "2013:03:04 05:06:07"}, {changed: "2014:01:01 00:00:00"}, "2013"),
+        (
+            {original: "0000:00:00 00:00:00", digitized: "2013:03:04 05:06:07"},
+            {changed: "2014:01:01 00:00:00"},
+            "2013",
+        ),
         ({}, {changed: "2014:01:01 00:00:00"}, "2014"),
     ):
-        path = photograph(tmp_path / f"1.{kind}", exif | {0x010F: "a camera"}, inner, xmp=LIGHTROOM.encode())
+        path = photograph(
+            tmp_path / f"1.{kind}", exif | {0x010F: "a camera"}, inner, xmp=LIGHTROOM.encode()
+        )
         assert tags_of(path)[0]["taken"][:4] == year
-    assert tags_of(photograph(tmp_path / f"1.{kind}", xmp=LIGHTROOM.encode()))[0]["taken"] == "2019-07-14 10:20:30"
+    assert (
+        tags_of(photograph(tmp_path / f"1.{kind}", xmp=LIGHTROOM.encode()))[0]["taken"]
+        == "2019-07-14 10:20:30"
+    )
 
 
 NAMES = [
@@ -218,27 +287,47 @@ NAMES = [
 ]  # fmt: skip
 
 
-@given(st.datetimes(datetime(1826, 1, 1), datetime(date.today().year + 1, 12, 31)), st.sampled_from(NAMES))
+@given(
+    st.datetimes(datetime(1826, 1, 1), datetime(date.today().year + 1, 12, 31)),
+    st.sampled_from(NAMES),
+)
 def test_a_date_in_a_name_is_read_as_programs_write_it(when, name):
     assert _date_of_name(Path(name.format(when))) == str(when.replace(microsecond=0))
 
 
-@pytest.mark.parametrize(("name", "expected"), [
-    ("IMG_20190714_992030.jpg", "2019-07-14"),
-    ("2019-07/a.jpg", "2019-07"),
-    ("2019/07/14/a.jpg", "2019-07-14"),
-    ("2019/2019-07-14 Porto/IMG_1.jpg", "2019-07-14"),
-    ("2018-01/20191345.jpg", "2018-01"),
-    *((name, None) for name in (
-        "20191345.jpg", "DSC_20190001.jpg", "48238472934_0a1b2c_o.jpg", "+351912345678.jpg", "1563099630000.jpg",
-        "18251231.jpg", "20990101.jpg", "2019/a.jpg", "2019/13/a.jpg", "2019/10 best/a.jpg", "1920x1080.jpg",
-    )),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("IMG_20190714_992030.jpg", "2019-07-14"),
+        ("2019-07/a.jpg", "2019-07"),
+        ("2019/07/14/a.jpg", "2019-07-14"),
+        ("2019/2019-07-14 Porto/IMG_1.jpg", "2019-07-14"),
+        ("2018-01/20191345.jpg", "2018-01"),
+        *(
+            (name, None)
+            for name in (
+                "20191345.jpg",
+                "DSC_20190001.jpg",
+                "48238472934_0a1b2c_o.jpg",
+                "+351912345678.jpg",
+                "1563099630000.jpg",
+                "18251231.jpg",
+                "20990101.jpg",
+                "2019/a.jpg",
+                "2019/13/a.jpg",
+                "2019/10 best/a.jpg",
+                "1920x1080.jpg",
+            )
+        ),
+    ],
+)
 def test_what_is_no_date_in_a_name_is_none(name, expected):
     assert _date_of_name(Path(name)) == expected
 
 
-def test_captions_keywords_and_ratings_are_indexed_and_a_new_sidecar_is_noticed(tmp_path, model, store, no_encoding):
+def test_captions_keywords_and_ratings_are_indexed_and_a_new_sidecar_is_noticed(
+    tmp_path, model, store, no_encoding
+):
     folder, captions = picture_folder(tmp_path / "photos", 3), tmp_path / "c.csv"
     for name in ("p.jpg", "q.jpg"):
         photograph(folder / name, **FULL)
@@ -254,13 +343,17 @@ def test_captions_keywords_and_ratings_are_indexed_and_a_new_sidecar_is_noticed(
         assert encode_into(store, model, source).unchanged == 5
         assert store.ids("rating = 5 AND lens = 'x'") == ["p.jpg"]
         sidecar.unlink()
-        store.update(["0.png"], [{"tags_from": None, "date": None}])  # as versions before this one left it
+        store.update(
+            ["0.png"], [{"tags_from": None, "date": None}]
+        )  # as versions before this one left it
         assert encode_into(store, model, source).problems == ()
         assert store.ids("rating = 3 AND lens = '50.0 mm f/1.8'") == ["p.jpg", "q.jpg"]
         assert store.get(["0.png"])[0].metadata["date"]
     sidecar.write_text(LIGHTROOM)
     assert encode_into(store, model, source).replaced == 1
-    np.testing.assert_array_equal(store.get(["p.jpg"])[0].codes["text"], model.encode_texts(["boats on a river"])[0])
+    np.testing.assert_array_equal(
+        store.get(["p.jpg"])[0].codes["text"], model.encode_texts(["boats on a river"])[0]
+    )
     photograph(folder / "p.jpg")
     sidecar.unlink()
     encode_into(store, model, source)
@@ -268,7 +361,9 @@ def test_captions_keywords_and_ratings_are_indexed_and_a_new_sidecar_is_noticed(
 
 
 def dng(preview=b"", size=(0, 0), orientation=1):
-    """A DNG file byte by byte: EXIF, GPS, the mosaic and, in the main directory, the preview or else the mosaic."""
+    """A DNG file byte by byte: EXIF, GPS, the mosaic and, in the main directory, the preview or
+    else the mosaic.
+    """
     out = bytearray(b"II*\0\0\0\0\0")
 
     def place(data):
@@ -278,33 +373,65 @@ def dng(preview=b"", size=(0, 0), orientation=1):
     def directory(entries):
         rows = struct.pack("<H", len(entries))
         for tag, (kind, *values) in sorted(entries.items()):
-            data = values[0] if kind == 2 else struct.pack(f"<{len(values)}{'.B.HII'[kind]}", *values)
+            data = (
+                values[0] if kind == 2 else struct.pack(f"<{len(values)}{'.B.HII'[kind]}", *values)
+            )
             count = len(data) if kind == 2 else len(values) // (1 + (kind == 5))
             rows += struct.pack("<HHI", tag, kind, count)
             rows += data.ljust(4, b"\0") if len(data) <= 4 else struct.pack("<I", place(data))
         return place(rows + bytes(4))
 
     inner = {36867: (2, b"2019:07:14 10:20:30\0"), 37386: (5, 50, 1), 42036: (2, b"EF50mm\0")}
-    gps = {1: (2, b"N\0"), 2: (5, 41, 1, 8, 1, 5856, 100), 3: (2, b"W\0"), 4: (5, 8, 1, 36, 1, 3960, 100)}
+    gps = {
+        1: (2, b"N\0"),
+        2: (5, 41, 1, 8, 1, 5856, 100),
+        3: (2, b"W\0"),
+        4: (5, 8, 1, 36, 1, 3960, 100),
+    }
     raw = {
-        254: (4, 0), 256: (4, 32), 257: (4, 32), 258: (3, 16), 259: (3, 1), 262: (3, 32803), 279: (4, 2048),
-        273: (4, place(bytes(2048))), 277: (3, 1), 278: (4, 32), 33421: (3, 2, 2), 33422: (1, 0, 1, 1, 2),
-    }  # fmt: skip
+        254: (4, 0),
+        256: (4, 32),
+        257: (4, 32),
+        258: (3, 16),
+        259: (3, 1),
+        262: (3, 32803),
+        279: (4, 2048),
+        273: (4, place(bytes(2048))),
+        277: (3, 1),
+        278: (4, 32),
+        33421: (3, 2, 2),
+        33422: (1, 0, 1, 1, 2),
+    }
     shown = {
-        254: (4, 1), 256: (4, size[0]), 257: (4, size[1]), 258: (3, 8, 8, 8), 259: (3, 7), 262: (3, 6), 277: (3, 3),
-        273: (4, place(preview)), 278: (4, size[1]), 279: (4, len(preview)), 330: (4, directory(raw)),
-    }  # fmt: skip
+        254: (4, 1),
+        256: (4, size[0]),
+        257: (4, size[1]),
+        258: (3, 8, 8, 8),
+        259: (3, 7),
+        262: (3, 6),
+        277: (3, 3),
+        273: (4, place(preview)),
+        278: (4, size[1]),
+        279: (4, len(preview)),
+        330: (4, directory(raw)),
+    }
     main = {
-        271: (2, b"Canon\0"), 272: (2, b"Canon EOS 5D\0"), 274: (3, orientation), 34665: (4, directory(inner)),
-        34853: (4, directory(gps)), 50706: (1, 1, 4, 0, 0),
-    }  # fmt: skip
+        271: (2, b"Canon\0"),
+        272: (2, b"Canon EOS 5D\0"),
+        274: (3, orientation),
+        34665: (4, directory(inner)),
+        34853: (4, directory(gps)),
+        50706: (1, 1, 4, 0, 0),
+    }
     struct.pack_into("<I", out, 4, directory(main | (shown if preview else raw)))
     return bytes(out)
 
 
 @places
 @pytest.mark.skipif(bool(raw_problem()), reason="needs the extra raw")
-def test_raw_photographs_are_seen_by_their_preview_unless_another_picture_shows_them(tmp_path, model, store):
+def test_raw_photographs_are_seen_by_their_preview_unless_another_picture_shows_them(
+    tmp_path, model, store
+):
     seen, file = Image.new("RGB", (64, 48), "red"), io.BytesIO()
     seen.paste("blue", (0, 0, 32, 48))
     seen.save(file, "JPEG", quality=95)
@@ -314,15 +441,30 @@ def test_raw_photographs_are_seen_by_their_preview_unless_another_picture_shows_
     bare = tmp_path / "bare.dng"
     bare.write_bytes(dng())
     done = encode_into(store, model, Source.read(tmp_path, exclude=["store"]))
-    assert (store.ids(), done.skipped["raw beside its JPEG"]) == (["2.DNG", "IMG_1.JPG.dng", "IMG_1.jpg"], 1)
-    assert done.problems == (f"unreadable picture {bare} (no preview in it; develop it, and keep the JPEG beside it)",)
-    said = {"taken": "2019-07-14 10:20:30", "camera": "EOS 5D", "lens": "EF50mm", "focal_length": 50.0, **IN_PORTO}
+    assert (store.ids(), done.skipped["raw beside its JPEG"]) == (
+        ["2.DNG", "IMG_1.JPG.dng", "IMG_1.jpg"],
+        1,
+    )
+    assert done.problems == (
+        f"unreadable picture {bare} (no preview in it; develop it, and keep the JPEG beside it)",
+    )
+    said = {
+        "taken": "2019-07-14 10:20:30",
+        "camera": "EOS 5D",
+        "lens": "EF50mm",
+        "focal_length": 50.0,
+        **IN_PORTO,
+    }
     assert tags_of(tmp_path / "2.DNG") == (said, [])
     assert decode(open_image(tmp_path / "2.DNG")).getpixel((4, 4))[2] > 200
     with TestClient(create_app(Service(store, lambda: model, hosts={"testserver"}))) as client:
         for address in ("originals/2.DNG", "images/2.DNG"):
             assert Image.open(io.BytesIO(client.get(address).content)).size == (48, 64)
-        pair = {"first": {"text": "blue"}, "second": {"id": "2.DNG", "modality": "image"}, "maps": False}
+        pair = {
+            "first": {"text": "blue"},
+            "second": {"id": "2.DNG", "modality": "image"},
+            "maps": False,
+        }
         assert "not there" not in str(client.post("/explain", json=pair).json())
         facets = client.get("/facets").json()
         assert facets["cameras"] == [{"name": "EOS 5D", "count": 2}]
@@ -331,10 +473,14 @@ def test_raw_photographs_are_seen_by_their_preview_unless_another_picture_shows_
 
 # Text in drawn pictures is read, once, and found.
 
-SYLLABLES, FONTS, LETTERS = map(str.split, (
-    "bar cac cop fal gra har kem lan lio mea mon nus pep qua rid sol tun vex wal zim",
-    "Sans Sans-Bold Sans-Oblique SansMono SansCondensed Serif Serif-Bold", "A B C D E F G H J K L M N P R S T U V X Y",
-))  # fmt: skip
+SYLLABLES, FONTS, LETTERS = map(
+    str.split,
+    (
+        "bar cac cop fal gra har kem lan lio mea mon nus pep qua rid sol tun vex wal zim",
+        "Sans Sans-Bold Sans-Oblique SansMono SansCondensed Serif Serif-Bold",
+        "A B C D E F G H J K L M N P R S T U V X Y",
+    ),
+)
 
 
 def lines_of(rng, kind):
@@ -342,7 +488,11 @@ def lines_of(rng, kind):
     words = lambda k: " ".join("".join(rng.choices(SYLLABLES, k=3)) for _ in range(k))  # noqa: E731
     pair = lambda: "".join(rng.choices(LETTERS, k=2))  # noqa: E731
     if kind == "plate":
-        return [line := f"{pair()} {rng.randrange(100, 1000)} {pair()}"], line, rng.randrange(30, 60)
+        return (
+            [line := f"{pair()} {rng.randrange(100, 1000)} {pair()}"],
+            line,
+            rng.randrange(30, 60),
+        )
     if kind == "receipt":
         lines = [f"{words(2)} {rng.randrange(1000, 10_000) / 100}" for _ in range(16)]
         return lines, rng.choice(lines), rng.randrange(22, 34)
@@ -354,10 +504,17 @@ def lines_of(rng, kind):
 
 
 def draw(path, number):
-    """Draw a picture in noise, slightly turned; some stand on their heads but for EXIF. Return the phrase in it."""
-    rng, kind = random.Random(number), ("plate", "receipt", "screenshot", "sign", "meme")[number % 5]
+    """Draw a picture in noise, slightly turned; some stand on their heads but for EXIF. Return the
+    phrase in it.
+    """
+    rng, kind = (
+        random.Random(number),
+        ("plate", "receipt", "screenshot", "sign", "meme")[number % 5],
+    )
     size = wide, high = rng.choice([(1600, 1200), (1200, 1600), (1280, 960)])
-    ink, paper = (tuple(rng.randrange(low, low + 85) for _ in range(3)) for low in rng.sample((0, 170), 2))
+    ink, paper = (
+        tuple(rng.randrange(low, low + 85) for _ in range(3)) for low in rng.sample((0, 170), 2)
+    )
     image = Image.effect_noise((wide // 8, high // 8), 60).resize(size).convert("RGB")
     image = Image.blend(image, Image.new("RGB", size, (60, 50, 70)), 0.6)
     lines, phrase, points = lines_of(rng, kind)
@@ -367,14 +524,29 @@ def draw(path, number):
     except OSError:  # this machine has no such fonts
         face = ImageFont.load_default(points)
     box = ImageDraw.Draw(image).multiline_textbbox(start, text, face, stroke_width=2)
-    block = Image.new("RGBA", [int(side) + points // 2 for side in box[2:]], None if kind == "meme" else paper)
-    how = {"fill": "white", "stroke_width": 2, "stroke_fill": "black"} if kind == "meme" else {"fill": ink}
+    block = Image.new(
+        "RGBA", [int(side) + points // 2 for side in box[2:]], None if kind == "meme" else paper
+    )
+    how = (
+        {"fill": "white", "stroke_width": 2, "stroke_fill": "black"}
+        if kind == "meme"
+        else {"fill": ink}
+    )
     ImageDraw.Draw(block).multiline_text(start, text, font=face, **how)
     block.thumbnail((0.9 * wide, 0.9 * high))
-    block = block.rotate(0 if kind == "screenshot" else rng.uniform(-6, 6), Image.Resampling.BICUBIC, expand=True)
-    image.paste(block, (rng.randrange(max(1, wide - block.width)), rng.randrange(max(1, high - block.height))), block)
+    block = block.rotate(
+        0 if kind == "screenshot" else rng.uniform(-6, 6), Image.Resampling.BICUBIC, expand=True
+    )
+    image.paste(
+        block,
+        (rng.randrange(max(1, wide - block.width)), rng.randrange(max(1, high - block.height))),
+        block,
+    )
     noise = np.random.default_rng(number).normal(0, rng.uniform(0, 14), (high, wide, 1))
-    image, exif = Image.fromarray((np.asarray(image) + noise).clip(0, 255).astype(np.uint8)), Image.Exif()
+    image, exif = (
+        Image.fromarray((np.asarray(image) + noise).clip(0, 255).astype(np.uint8)),
+        Image.Exif(),
+    )
     if rng.random() < 0.25:
         image, exif[ExifTags.Base.Orientation] = image.rotate(180), 3
     image.save(path, quality=rng.randrange(40, 95), exif=exif)
@@ -385,12 +557,18 @@ def draw(path, number):
 def test_phrases_in_200_pictures_are_found_first(tmp_path, model, store):
     phrases = {f"{number}.jpg": draw(tmp_path / f"{number}.jpg", number) for number in range(200)}
     encode_into(store, model, Source.read(tmp_path))
-    lost = {name: phrase for name, phrase in phrases.items() if store.search_words(phrase, 1).ids != [name]}
+    lost = {
+        name: phrase
+        for name, phrase in phrases.items()
+        if store.search_words(phrase, 1).ids != [name]
+    }
     print(f"{200 - len(lost)} of 200 phrases are found first; not: {lost}")
     assert len(lost) <= 10
 
 
-def test_text_is_read_left_alone_or_looked_for_as_asked_and_what_has_none_stops_nothing(tmp_path, monkeypatch):
+def test_text_is_read_left_alone_or_looked_for_as_asked_and_what_has_none_stops_nothing(
+    tmp_path, monkeypatch
+):
     folder, place = tmp_path / "photos", str(tmp_path / "store")
     folder.mkdir()
     phrase = draw(folder / "0.jpg", 0)
@@ -401,7 +579,9 @@ def test_text_is_read_left_alone_or_looked_for_as_asked_and_what_has_none_stops_
         Image.new("RGB", size, "white").save(folder / f"{name}.png")
     (folder / "words.jpg").write_text("STOP HARPER")
     small_model(tmp_path)
-    done = create_store(place, NewCodes(str(tmp_path / "model")), read_again(place, folder, ocr=False))
+    done = create_store(
+        place, NewCodes(str(tmp_path / "model")), read_again(place, folder, ocr=False)
+    )
     assert (done.added, len(done.problems)) == (5, 1)
     for asked, replaced in ((None, 0), (True, 5), (True, 0)):
         done = add_to_store(place, read_again(place, None, ocr=asked))

@@ -1,4 +1,6 @@
-"""What is read from folders and tables, what a store keeps of it, and what becomes of folders that change."""
+"""What is read from folders and tables, what a store keeps of it, and what becomes of folders that
+change.
+"""
 
 import json
 import os
@@ -133,20 +135,31 @@ def test_a_column_without_any_value_for_a_store_is_left_out(tmp_path, column):
     source = source_of(tmp_path / "t.parquet", v=column, year=[2019, 2020])
     assert source.metadata == [{"text": "red", "year": 2019}, {"text": "red", "year": 2020}]
     (line,) = source.records.problems
-    assert line.startswith(f"{tmp_path / 't.parquet'}: the column 'v' is left out: its row 1 holds ")
+    assert line.startswith(
+        f"{tmp_path / 't.parquet'}: the column 'v' is left out: its row 1 holds "
+    )
 
 
 @pytest.mark.parametrize(
     ("header", "place"),
-    [(",id,text,year", 1), ("id,text,year,,", 4), ('id,text,year,"size """', 4), ("id,text,label,year", 3)],
+    [
+        (",id,text,year", 1),
+        ("id,text,year,,", 4),
+        ('id,text,year,"size """', 4),
+        ("id,text,label,year", 3),
+    ],
 )
 def test_a_column_without_a_usable_name_is_left_out(tmp_path, header, place):
     names = header.split(",")
     cells = {"id": "a", "text": "red", "year": "2019"}
-    (tmp_path / "t.csv").write_text(header + "\n" + ",".join(cells.get(name, "0") for name in names) + "\n")
+    (tmp_path / "t.csv").write_text(
+        header + "\n" + ",".join(cells.get(name, "0") for name in names) + "\n"
+    )
     source = Source.read(tmp_path / "t.csv")
     assert source.metadata == [{"text": "red", "year": 2019}]
-    assert source.records.problems[0].startswith(f"{tmp_path / 't.csv'}: column {place} is left out: ")
+    assert source.records.problems[0].startswith(
+        f"{tmp_path / 't.csv'}: column {place} is left out: "
+    )
 
 
 def test_a_repeated_id_whose_first_row_is_bad_has_the_values_of_its_own_row(tmp_path):
@@ -163,7 +176,9 @@ def photos(tmp_path) -> Path:
 
 
 def test_folder_and_store_move_together_or_the_store_alone(photos, tmp_path, monkeypatch):
-    PhotoSource(photos, photos / "captions.csv", exclude=("*.png", "raw/*")).write(photos / ".channelhash")
+    PhotoSource(photos, photos / "captions.csv", exclude=("*.png", "raw/*")).write(
+        photos / ".channelhash"
+    )
     moved = shutil.move(photos, tmp_path / "disk" / "pictures")
     source = PhotoSource.read(moved / ".channelhash")
     assert source == PhotoSource(moved, moved / "captions.csv", ("*.png", "raw/*"))
@@ -178,14 +193,22 @@ def test_folder_and_store_move_together_or_the_store_alone(photos, tmp_path, mon
 def test_a_damaged_one_is_one_line(photos, content):
     PhotoSource(photos).write(photos / ".channelhash")
     (photos / ".channelhash" / "source.json").write_text(content)
-    check_refusal(r"source\.json: is damaged; remove it, and name folder", PhotoSource.read, photos / ".channelhash")
-    check_refusal("was not made of a folder", _index_again, f"{photos}/gone", False, None)  # not made anew
+    check_refusal(
+        r"source\.json: is damaged; remove it, and name folder",
+        PhotoSource.read,
+        photos / ".channelhash",
+    )
+    check_refusal(
+        "was not made of a folder", _index_again, f"{photos}/gone", False, None
+    )  # not made anew
 
 
 # Folders as people have them: files move, captions come in files, not everything is an image.
 
 
-def test_moved_files_keep_codes_captions_and_metadata_and_copies_are_no_moves(tmp_path, model, store, no_encoding):
+def test_moved_files_keep_codes_captions_and_metadata_and_copies_are_no_moves(
+    tmp_path, model, store, no_encoding
+):
     folder, captions = picture_folder(tmp_path / "photos", 6), tmp_path / "c.csv"
     captions.write_text("image,caption\n0.png,blue\ndeep/er/1.png,a dark red picture\n")
     encode_into(store, model, Source.read(folder, captions=captions))
@@ -200,7 +223,9 @@ def test_moved_files_keep_codes_captions_and_metadata_and_copies_are_no_moves(tm
         assert old not in store
         item = store.get([new])[0]
         np.testing.assert_equal(item.codes, before[old].codes)
-        states = [str(each.metadata.pop("encoded_from")).split()[::3] for each in (item, before[old])]
+        states = [
+            str(each.metadata.pop("encoded_from")).split()[::3] for each in (item, before[old])
+        ]
         assert states[0] == states[1]
         assert item.metadata == before[old].metadata | {"image": str(folder / new)}
     done = encode_into(store, model, Source.read(folder))
@@ -212,25 +237,39 @@ def test_moved_files_keep_codes_captions_and_metadata_and_copies_are_no_moves(tm
     assert (done.moved, done.added, done.items) == (0, 2, 8)
 
 
-def test_several_captions_are_kept_and_their_code_is_of_the_mean(tmp_path, model, store, monkeypatch):
+def test_several_captions_are_kept_and_their_code_is_of_the_mean(
+    tmp_path, model, store, monkeypatch
+):
     folder, captions = picture_folder(tmp_path / "photos", 5), tmp_path / "tokens.txt"
-    captions.write_text("1.png#0\ta dark red picture\n1.png#1\ta green picture\nlost.png#0\tx\n0.png#0\tblue\n")
+    captions.write_text(
+        "1.png#0\ta dark red picture\n1.png#1\ta green picture\nlost.png#0\tx\n0.png#0\tblue\n"
+    )
     monkeypatch.setattr(encode, "_BATCH", 2)
     done = encode_into(store, model, Source.read(folder, captions=captions))
     assert done.added == 5
-    assert done.problems == (f"{captions}: pictures that are not there: 1, with 1 captions, such as lost.png",)
+    assert done.problems == (
+        f"{captions}: pictures that are not there: 1, with 1 captions, such as lost.png",
+    )
     item = store.get(["deep/er/1.png"])[0]
     assert item.metadata["text"] == "a dark red picture\na green picture"
     outputs = model.outputs("text", ["a dark red picture", "a green picture"]).numpy()
     mean = (outputs / np.linalg.norm(outputs, axis=1, keepdims=True)).mean(axis=0)
-    np.testing.assert_array_equal(item.codes["text"], ch.codes.pack(ch.codes.binarize(mean[None]))[0])
-    np.testing.assert_array_equal(store.get(["0.png"])[0].codes["text"], model.encode_texts(["blue"])[0])
+    np.testing.assert_array_equal(
+        item.codes["text"], ch.codes.pack(ch.codes.binarize(mean[None]))[0]
+    )
+    np.testing.assert_array_equal(
+        store.get(["0.png"])[0].codes["text"], model.encode_texts(["blue"])[0]
+    )
     expected = model.encode_images([folder / name for name in store.ids()])
-    np.testing.assert_array_equal([item.codes["image"] for item in store.get(store.ids())], expected)
+    np.testing.assert_array_equal(
+        [item.codes["image"] for item in store.get(store.ids())], expected
+    )
     assert store.get(["4.png"])[0].codes.keys() == {"image"}
     captions.write_text("1.png\tgreen\n")
     assert encode_into(store, model, Source.read(folder, captions=captions)).replaced == 1
-    assert encode_into(store, model, Source.read(folder)).unchanged == 5  # without the file captions stay
+    assert (
+        encode_into(store, model, Source.read(folder)).unchanged == 5
+    )  # without the file captions stay
 
 
 def test_what_is_left_out_is_counted_by_reason(tmp_path, model, store):
@@ -243,11 +282,18 @@ def test_what_is_left_out_is_counted_by_reason(tmp_path, model, store):
     assert (done.problems, done.items) == ((), 4)
     assert encode_into(store, model, Source.read(folder, exclude=["deep/"]), prune=True).pruned == 2
     assert store.ids() == ["0.png", "2.png"]
-    check_refusal(r"no pictures in this folder or below it; left out: 7 × excluded", Source.read, folder, exclude=["*"])
+    check_refusal(
+        r"no pictures in this folder or below it; left out: 7 × excluded",
+        Source.read,
+        folder,
+        exclude=["*"],
+    )
     check_refusal("--exclude", Source.read, folder, exclude=["!a.gif"])
 
 
-def test_all_endings_of_jpeg_are_read_and_other_kinds_of_pictures_are_counted(tmp_path, monkeypatch):
+def test_all_endings_of_jpeg_are_read_and_other_kinds_of_pictures_are_counted(
+    tmp_path, monkeypatch
+):
     needs = "raw needs rawpy: pip install 'channelhash[raw]'"
     monkeypatch.setattr("channelhash.data.folder.raw_problem", lambda: needs)
     folder = picture_folder(tmp_path / "photos", 1)
@@ -256,9 +302,16 @@ def test_all_endings_of_jpeg_are_read_and_other_kinds_of_pictures_are_counted(tm
         Image.new("RGB", (4, 3)).save(folder / name, "JPEG")
     for name in ("1.CR2", "2.cr2", "3.nef", "4.mp4", "5.svg", "6.txt"):
         (folder / name).write_bytes(b"II*\0")
-    one_each = (".mp4: videos are not read", ".svg: pictures of this format are not read", "not a picture")
+    one_each = (
+        ".mp4: videos are not read",
+        ".svg: pictures of this format are not read",
+        "not a picture",
+    )
     records = Source.read(folder).records
-    assert (sorted(records.ids), records.removed) == (["0.png", *names], dict.fromkeys(one_each, 1) | {needs: 3})
+    assert (sorted(records.ids), records.removed) == (
+        ["0.png", *names],
+        dict.fromkeys(one_each, 1) | {needs: 3},
+    )
     for name in ("0.png", *names):
         (folder / name).unlink()
     check_refusal(r"no pictures .*; left out: .*3 × raw needs rawpy: ", Source.read, folder)
@@ -266,13 +319,18 @@ def test_all_endings_of_jpeg_are_read_and_other_kinds_of_pictures_are_counted(tm
 
 def test_the_date_is_the_cameras_or_else_the_files_and_the_size_is_upright(tmp_path, model, store):
     folder = picture_folder(tmp_path / "photos", 2)
-    (folder / "dated.jpg").write_bytes(as_written(Image.new("RGB", (40, 30), "white"), 6).getvalue())
+    (folder / "dated.jpg").write_bytes(
+        as_written(Image.new("RGB", (40, 30), "white"), 6).getvalue()
+    )
     os.utime(folder / "0.png", (1563099630, 1563099630))
     encode_into(store, model, Source.read(folder))
     dated, other = (item.metadata for item in store.get(["dated.jpg", "0.png"]))
     assert (dated["taken"], dated["width"], dated["height"]) == ("2019-07-14 10:20:30", 30, 40)
     assert ("date" in dated, "taken" in other) == (False, False)
-    assert (date_of(dated), date_of(other)) == (dated["taken"], str(datetime.fromtimestamp(1563099630)))
+    assert (date_of(dated), date_of(other)) == (
+        dated["taken"],
+        str(datetime.fromtimestamp(1563099630)),
+    )
     assert (other["width"], other["height"]) == Image.open(folder / "0.png").size
 
 
@@ -288,7 +346,9 @@ def test_a_column_of_dates_comes_before_what_files_say(tmp_path, model, store, c
         assert metadata["width"] == 7
 
 
-def test_a_file_that_is_replaced_before_it_is_read_is_read_again_the_next_time(tmp_path, model, store, monkeypatch):
+def test_a_file_that_is_replaced_before_it_is_read_is_read_again_the_next_time(
+    tmp_path, model, store, monkeypatch
+):
     folder, new = picture_folder(tmp_path / "photos", 3), tmp_path / "new.png"
     Image.new("RGB", (40, 30), "white").save(new)
     state_of_file = encode._state_of_file
@@ -303,10 +363,14 @@ def test_a_file_that_is_replaced_before_it_is_read_is_read_again_the_next_time(t
     assert encode_into(store, model, Source.read(folder)).added == 3
     done = encode_into(store, model, Source.read(folder))
     assert (done.replaced, done.unchanged, done.problems) == (1, 2, ())
-    np.testing.assert_array_equal(store.get(["0.png"])[0].codes["image"], model.encode_images([folder / "0.png"])[0])
+    np.testing.assert_array_equal(
+        store.get(["0.png"])[0].codes["image"], model.encode_images([folder / "0.png"])[0]
+    )
 
 
-def test_a_file_that_is_being_written_is_one_line_and_tried_again(tmp_path, model, store, monkeypatch):
+def test_a_file_that_is_being_written_is_one_line_and_tried_again(
+    tmp_path, model, store, monkeypatch
+):
     folder = picture_folder(tmp_path / "photos", 3)
     file, content = folder / "0.png", (folder / "0.png").read_bytes()
     file.write_bytes(content[: len(content) // 2])
@@ -317,7 +381,10 @@ def test_a_file_that_is_being_written_is_one_line_and_tried_again(tmp_path, mode
 
     monkeypatch.setattr(encode, "image_problem", written_by_now)
     done = encode_into(store, model, Source.read(folder))
-    assert (done.added, done.problems) == (2, (f"{file}: changed while it was read; index it again",))
+    assert (done.added, done.problems) == (
+        2,
+        (f"{file}: changed while it was read; index it again",),
+    )
     assert encode_into(store, model, Source.read(folder)).added == 1
 
 
@@ -354,11 +421,16 @@ def test_what_cannot_be_opened_is_named_and_the_rest_indexed(tmp_path, model, st
     assert done.items == 2
     says = ["loop.png: cannot be read", "lost.png: is a link to nothing", "pipe.png: is a pipe"]
     says.append("\ufffd.png: the name is not UTF-8; rename it")
-    found = [line.startswith(f"{folder}/{start}") for line, start in zip(done.problems, says, strict=True)]
+    found = [
+        line.startswith(f"{folder}/{start}")
+        for line, start in zip(done.problems, says, strict=True)
+    ]
     assert found == [True] * 4
 
 
-def test_items_of_a_folder_that_cannot_be_read_stay(tmp_path, model, store, monkeypatch, no_encoding):
+def test_items_of_a_folder_that_cannot_be_read_stay(
+    tmp_path, model, store, monkeypatch, no_encoding
+):
     folder = picture_folder(tmp_path / "photos", 3)
     encode_into(store, model, Source.read(folder))
     list_folder = os.scandir
@@ -376,7 +448,9 @@ def test_items_of_a_folder_that_cannot_be_read_stay(tmp_path, model, store, monk
     assert done.problems == (f"{folder}/deep: cannot be read (Permission denied)",)
 
 
-def test_an_edit_that_keeps_size_and_time_is_seen_and_a_new_mode_is_not_encoded(tmp_path, model, store, no_encoding):
+def test_an_edit_that_keeps_size_and_time_is_seen_and_a_new_mode_is_not_encoded(
+    tmp_path, model, store, no_encoding
+):
     folder = picture_folder(tmp_path / "photos", 2)
     for file, colour in ((folder / "0.bmp", "red"), (tmp_path / "new.bmp", "lime")):
         Image.new("RGB", (40, 30), colour).save(file)

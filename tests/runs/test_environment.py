@@ -14,7 +14,9 @@ from channelhash.runs.folder import _git_commit, _record_environment, read_envir
 def test_the_environment_says_what_computes_and_not_where():
     found = run_folder._environment(torch.device("cpu"), processes=2)
     assert found["python"] == platform.python_version()
-    assert torch.__version__.startswith(found["packages"]["torch"])  # one of a build may lack what is behind the "+"
+    assert torch.__version__.startswith(
+        found["packages"]["torch"]
+    )  # one of a build may lack what is behind the "+"
     assert (found["device"], found["device_name"], found["processes"]) == ("cpu", None, 2)
     text = json.dumps(found)
     assert platform.node() not in re.findall(r"[\w.-]+", text)
@@ -25,7 +27,9 @@ def test_the_environment_says_what_computes_and_not_where():
 def test_only_a_tracked_file_has_a_commit(tmp_path):
     def git(*arguments: str) -> str:
         command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
-        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            command, cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout.strip()
 
     tracked, other = tmp_path / "a.py", tmp_path / "b.py"
     tracked.write_text("1")

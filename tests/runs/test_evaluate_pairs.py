@@ -26,10 +26,28 @@ def table(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(table):
     config = {
-        "data": {"kind": "features", "path": str(table), "queries": 60, "validation_queries": 20, "train": "rest"},
-        "model": {"name": "aligned", "encoder": "features", "n_bits": BITS, "nested": [8, 16], "hidden": [16]},
+        "data": {
+            "kind": "features",
+            "path": str(table),
+            "queries": 60,
+            "validation_queries": 20,
+            "train": "rest",
+        },
+        "model": {
+            "name": "aligned",
+            "encoder": "features",
+            "n_bits": BITS,
+            "nested": [8, 16],
+            "hidden": [16],
+        },
         "loss": {"name": "contrastive"},
-        "train": {"epochs": 4, "batch_size": 40, "captions": "one", "learning_rate": 3e-3, "validate_every": 2},
+        "train": {
+            "epochs": 4,
+            "batch_size": 40,
+            "captions": "one",
+            "learning_rate": 3e-3,
+            "validate_every": 2,
+        },
     }
     (table.parent / "c.yaml").write_text(yaml.safe_dump(config))
     return ch.train(table.parent / "c.yaml", out=table.parent / "run").folder
@@ -48,22 +66,33 @@ def test_rankings_are_those_of_their_definitions(run, table, capsys):
     assert (result["n_bits"], result["images"], result["tests"]) == (BITS, 30, 1)
     opened = open_run(run)
     queries = opened.collection.records.take(opened.splits.query)
-    outputs = {side: opened.model.outputs(side, items).numpy() for side, items in queries.items.items()}
+    outputs = {
+        side: opened.model.outputs(side, items).numpy() for side, items in queries.items.items()
+    }
     texts, images = outputs["text"].astype(np.float64), outputs["image"][::2].astype(np.float64)
     for task, query, items, pairs in (
         ("text->image", texts, images, [[row // 2] for row in range(60)]),
         ("image->text", images, texts, [[2 * row, 2 * row + 1] for row in range(30)]),
     ):
-        expected = {f"{k} bits": literal_recall(query, items, pairs, bits_in_common(k)) for k in (BITS, 16, 8)}
+        expected = {
+            f"{k} bits": literal_recall(query, items, pairs, bits_in_common(k))
+            for k in (BITS, 16, 8)
+        }
         expected["real values"] = literal_recall(query, items, pairs, cosine)
         for ranking, scores in expected.items():
             for score, value in scores.items():
-                assert result["rankings"][ranking][task][score] == pytest.approx(value), (ranking, task, score)
+                assert result["rankings"][ranking][task][score] == pytest.approx(value), (
+                    ranking,
+                    task,
+                    score,
+                )
         second = result["rankings"][f"{BITS} bits, then int8 values of the first 500"][task]
         assert second["recall_at"] == pytest.approx(expected["real values"]["recall_at"], abs=0.04)
     codes = run_codes(run)
     of_run = ch.metrics.evaluate(codes.query, codes.retrieval)["text->image"]
-    assert result["rankings"][f"{BITS} bits"]["text->image"]["recall_at"] == pytest.approx(of_run["recall_at"])
+    assert result["rankings"][f"{BITS} bits"]["text->image"]["recall_at"] == pytest.approx(
+        of_run["recall_at"]
+    )
 
 
 def test_the_second_stage_orders_the_first_by_int8_values():
@@ -91,18 +120,29 @@ def test_scores_are_means_over_tests_of_so_many_images(run, table, capsys):
     records = opened.collection.records
     parts = []
     for part in (rows[:28], rows[28:56]):
-        values = {side: opened.model.outputs(side, records.items[side][part]).numpy() for side in ("text", "image")}
+        values = {
+            side: opened.model.outputs(side, records.items[side][part]).numpy()
+            for side in ("text", "image")
+        }
         names = np.array([str(row // 2) for row in part])
-        parts.append(_rankings(values, names, [BITS])["real values"]["text->image"]["recall_at"]["5"])
-    assert result["rankings"]["real values"]["text->image"]["recall_at"]["5"] == pytest.approx(np.mean(parts))
-    shown = " ".join(run_text(capsys, "recall", run, table, "--images", "14", "--checkpoint", "best").split())
+        parts.append(
+            _rankings(values, names, [BITS])["real values"]["text->image"]["recall_at"]["5"]
+        )
+    assert result["rankings"]["real values"]["text->image"]["recall_at"]["5"] == pytest.approx(
+        np.mean(parts)
+    )
+    shown = " ".join(
+        run_text(capsys, "recall", run, table, "--images", "14", "--checkpoint", "best").split()
+    )
     assert "text → image, recall in %, 14 images, mean of 2 tests" in shown
 
 
 def test_a_saved_model_asks_with_every_row(run, table, tmp_path, capsys):
     ch.load_model(run).save_pretrained(tmp_path / "saved")
     assert evaluate_pairs(tmp_path / "saved", table)["images"] == IMAGES
-    assert_refused(capsys, "recall", run, table, "--images", 31, says="30 images to ask for, of 120")
+    assert_refused(
+        capsys, "recall", run, table, "--images", 31, says="30 images to ask for, of 120"
+    )
     texts = tmp_path / "texts.csv"
     texts.write_text("id,text\n1,a dog\n")
     assert_refused(capsys, "recall", run, texts, says="data or model have no images")

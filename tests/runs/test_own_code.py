@@ -72,7 +72,9 @@ def test_code_of_ones_own_is_trained_resumed_evaluated_and_loaded_by_consent(in_
     _print_trained(run.as_dict(), folder)
     assert capsys.readouterr().out.endswith(f"Next: channelhash evaluate {folder} --trust-code\n")
     for read in (read_run_config, evaluate, open_run):
-        check_refusal(r"config\.yaml: names python:code_of_mine:\w+, code that would run", read, folder)
+        check_refusal(
+            r"config\.yaml: names python:code_of_mine:\w+, code that would run", read, folder
+        )
     assert evaluate(folder, trust_code=True)["image->text"]["queries"] > 0
     saved = folder / "model"
     assert json.loads((saved / "config.json").read_text())["name"] == "python:code_of_mine:LINEAR"
@@ -80,25 +82,48 @@ def test_code_of_ones_own_is_trained_resumed_evaluated_and_loaded_by_consent(in_
         message = refusal(load, saved)
         assert "names python:code_of_mine:LINEAR" in message
         assert "trust_code=True" in message
-        assert load(saved, trust_code=True).fingerprint() == load_model(folder, trust_code=True).fingerprint()
+        assert (
+            load(saved, trust_code=True).fingerprint()
+            == load_model(folder, trust_code=True).fingerprint()
+        )
 
 
 def test_a_saved_model_cannot_run_code_that_is_no_model(tmp_path):
-    config = {"name": "python:os:mkdir", "n_bits": 8, "architecture": {"path": str(tmp_path / "made")}}
+    config = {
+        "name": "python:os:mkdir",
+        "n_bits": 8,
+        "architecture": {"path": str(tmp_path / "made")},
+    }
     (tmp_path / "config.json").write_text(json.dumps(config))
-    for trust_code, says in ((False, "names python:os:mkdir"), (True, r"is not a channelhash\.models\.ModelKind")):
+    for trust_code, says in (
+        (False, "names python:os:mkdir"),
+        (True, r"is not a channelhash\.models\.ModelKind"),
+    ):
         check_refusal(says, load_model, tmp_path, trust_code=trust_code)
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize(("section", "key", "name", "says"), [
-    ("model", "name", "python:code_of_mine:Length", "is not a channelhash.models.ModelKind"),
-    ("model", "name", "python:code_of_mine:Gone", "has no 'Gone'"),
-    ("data", "kind", "python:code_of_mine:OWN", "has no 'OWN'"),
-    ("data", "kind", "python:no_such_module:load", "data.kind python:no_such_module:load: the module cannot be"),
-    ("data", "kind", "python:math:pi", "is neither a function that returns records nor a DataKind"),
-    ("loss", "name", "code_of_mine:Length", "did you mean 'python:code_of_mine:Length'?"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("section", "key", "name", "says"),
+    [
+        ("model", "name", "python:code_of_mine:Length", "is not a channelhash.models.ModelKind"),
+        ("model", "name", "python:code_of_mine:Gone", "has no 'Gone'"),
+        ("data", "kind", "python:code_of_mine:OWN", "has no 'OWN'"),
+        (
+            "data",
+            "kind",
+            "python:no_such_module:load",
+            "data.kind python:no_such_module:load: the module cannot be",
+        ),
+        (
+            "data",
+            "kind",
+            "python:math:pi",
+            "is neither a function that returns records nor a DataKind",
+        ),
+        ("loss", "name", "code_of_mine:Length", "did you mean 'python:code_of_mine:Length'?"),
+    ],
+)
 def test_what_a_name_does_not_lead_to_is_one_line(in_folder, section, key, name, says):
     assert says in refusal(make_config, {**SECTIONS, section: {**SECTIONS[section], key: name}})
 
@@ -184,40 +209,90 @@ def test_a_wrong_result_of_ones_own_code_is_blamed_on_it(broken, capsys):
     assert f"python:broken_code:Number ({broken}, line 13)" in error
 
 
-@pytest.mark.parametrize(("key", "name", "says"), [
-    ("data.kind", "nothing", "has to return Records, not NoneType"),
-    ("model.name", "DICTIONARY", "create: has to return HashModel, not dict"),
-    ("model.name", "BITS", "create has to take train and n_bits, in this order"),
-    ("model.name", "LESS", "architecture has to be JSON, and the arguments of build: missing a required argument"),
-])  # fmt: skip
-def test_what_ones_own_code_has_to_return_is_said_before_the_training(broken, capsys, key, name, says):
-    assert f"{key} python:broken_code:{name}: {says}" in failure(capsys, key, f"python:broken_code:{name}", status=2)
+@pytest.mark.parametrize(
+    ("key", "name", "says"),
+    [
+        ("data.kind", "nothing", "has to return Records, not NoneType"),
+        ("model.name", "DICTIONARY", "create: has to return HashModel, not dict"),
+        ("model.name", "BITS", "create has to take train and n_bits, in this order"),
+        (
+            "model.name",
+            "LESS",
+            "architecture has to be JSON, and the arguments of build: missing a required argument",
+        ),
+    ],
+)
+def test_what_ones_own_code_has_to_return_is_said_before_the_training(
+    broken, capsys, key, name, says
+):
+    assert f"{key} python:broken_code:{name}: {says}" in failure(
+        capsys, key, f"python:broken_code:{name}", status=2
+    )
 
 
 def test_a_wrong_result_is_blamed_on_ones_own_loss_by_a_grid_too(broken, capsys):
-    words = ["experiment", "losses", "--losses", "python:broken_code:Number", "--bits", 8, "--seeds", 1]
+    words = [
+        "experiment",
+        "losses",
+        "--losses",
+        "python:broken_code:Number",
+        "--bits",
+        8,
+        "--seeds",
+        1,
+    ]
     assert run_command(*words, "--out", "grid", "--config", grid_base(broken.parent)) == 1
-    assert f"probably the fault of your python:broken_code:Number ({broken}, line 13)" in capsys.readouterr().err
+    assert (
+        f"probably the fault of your python:broken_code:Number ({broken}, line 13)"
+        in capsys.readouterr().err
+    )
 
 
-@pytest.mark.parametrize(("name", "architecture", "line"), [
-    ("python:broken_code:MODEL", {"train": "", "n_bits": 8}, "24, in create: KeyError: 'width'"),
-    ("fitted", {"encoder": "python:broken_code:encoder", "widths": {}}, "35, in encoder: KeyError: 'side'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "architecture", "line"),
+    [
+        (
+            "python:broken_code:MODEL",
+            {"train": "", "n_bits": 8},
+            "24, in create: KeyError: 'width'",
+        ),
+        (
+            "fitted",
+            {"encoder": "python:broken_code:encoder", "widths": {}},
+            "35, in encoder: KeyError: 'side'",
+        ),
+    ],
+)
 def test_a_saved_model_is_not_blamed_for_code_that_it_names(broken, name, architecture, line):
     saved = {"name": name, "n_bits": 8, "architecture": architecture}
     (broken.parent / "config.json").write_text(json.dumps(saved))
-    check_refusal(f"^in {broken}, line {line}", load_model, broken.parent, trust_code=True, error=JobError)
+    check_refusal(
+        f"^in {broken}, line {line}", load_model, broken.parent, trust_code=True, error=JobError
+    )
 
 
 def test_an_error_in_ones_own_code_has_its_line_in_another_process(broken, monkeypatch):
-    """Of workers of a server and of Ray, and of the process that indexes what changes: its traceback ends there."""
-    fail, worker, store = resolve("python:broken_code:encoder"), _Worker(), open_store(broken.parent / "store", 8)
+    """Of workers of a server and of Ray, and of the process that indexes what changes: its
+    traceback ends there.
+    """
+    fail, worker, store = (
+        resolve("python:broken_code:encoder"),
+        _Worker(),
+        open_store(broken.parent / "store", 8),
+    )
     worker._work = lambda task: fail()
     monkeypatch.setattr(watch, "_report", Report.new(), raising=False)
     service = Service(store, fail)
-    for call in (service.encoding.result, partial(worker.work, [], 0), partial(watch._work, lambda progress: fail())):
-        check_refusal(f"^in {broken}, line 35, in encoder: KeyError: 'side'; your python:", call, error=JobError)
+    for call in (
+        service.encoding.result,
+        partial(worker.work, [], 0),
+        partial(watch._work, lambda progress: fail()),
+    ):
+        check_refusal(
+            f"^in {broken}, line 35, in encoder: KeyError: 'side'; your python:",
+            call,
+            error=JobError,
+        )
     service.close()
 
 

@@ -22,7 +22,9 @@ def features(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(features):
-    config = feature_config(features.parent / "c.yaml", features, loss="contrastive", epochs=12, learning_rate=3e-3)
+    config = feature_config(
+        features.parent / "c.yaml", features, loss="contrastive", epochs=12, learning_rate=3e-3
+    )
     return ch.train(config, ["model.n_bits=32"], out=features.parent / "run")
 
 
@@ -53,7 +55,9 @@ def test_pairs_are_learned_validated_and_evaluated_by_recall(run, capsys):
     assert "Recall@10 image → text" in (run.folder / "report.html").read_text()
 
 
-def test_losses_of_labels_and_data_of_one_modality_are_refused_in_one_line(features, tmp_path, capsys):
+def test_losses_of_labels_and_data_of_one_modality_are_refused_in_one_line(
+    features, tmp_path, capsys
+):
     config = feature_config(tmp_path / "c.yaml", features, loss="csq")
     alone = dict(np.load(features))
     del alone["image"]
@@ -63,7 +67,10 @@ def test_losses_of_labels_and_data_of_one_modality_are_refused_in_one_line(featu
     for settings, says in (
         ([], "'csq' learns from labels, and this collection has none; take contrastive, or dsch"),
         (pairs, "contrastive: learns from pairs of an image and a text, and there are only"),
-        ([*texts, "loss.name=dsch"], "the data has only texts and no labels: nothing says which are alike"),
+        (
+            [*texts, "loss.name=dsch"],
+            "the data has only texts and no labels: nothing says which are alike",
+        ),
     ):
         assert_refused(capsys, "train", config, "--out", tmp_path / "run", *settings, says=says)
 
@@ -93,4 +100,7 @@ def test_the_same_training_with_labels_is_evaluated_by_both(features, tmp_path):
 def test_an_experiment_says_that_it_compares_by_labels(features, tmp_path):
     config = read_config(feature_config(tmp_path / "c.yaml", features, epochs=1))
     error = _run_and_evaluate("run", config.to_yaml(), tmp_path)
-    assert error == "InputError: an experiment compares mAP by labels, this collection has none; evaluate each run"
+    assert error == (
+        "InputError: an experiment compares mAP by labels, this collection has none; "
+        "evaluate each run"
+    )

@@ -1,9 +1,10 @@
-"""Fills stores in processes that die of SIGKILL at points spread over all calls, long and short ones.
+"""Fills stores in processes that die of SIGKILL at points spread over all calls, long and short
+ones.
 
-``python -m tests.search.adding_until_killed FOLDER COUNT``: a process fills ``FOLDER/0`` and counts its points:
-function calls, and steps inside SQLite. Then ``COUNT`` processes fill ``FOLDER/1`` … and each dies at another point:
-every call of the store in turn, and within it at points spread evenly. A line in ``FOLDER/N.acknowledged`` stands for
-every call that returned.
+``python -m tests.search.adding_until_killed FOLDER COUNT``: a process fills ``FOLDER/0`` and counts
+its points: function calls, and steps inside SQLite. Then ``COUNT`` processes fill ``FOLDER/1`` …
+and each dies at another point: every call of the store in turn, and within it at points spread
+evenly. A line in ``FOLDER/N.acknowledged`` stands for every call that returned.
 """
 
 import os
@@ -46,7 +47,9 @@ def fill(folder: Path, acknowledge: Callable[[str], None]) -> None:
 
 
 def die_at(point: int) -> list[int]:
-    """Count function calls, and steps inside SQLite, up to ``point``; the count so far is in the list."""
+    """Count function calls, and steps inside SQLite, up to ``point``; the count so far is in the
+    list.
+    """
     done = [0]
 
     def step(*_: object) -> int:
@@ -68,7 +71,9 @@ def die_at(point: int) -> list[int]:
 
 
 def run(folder: Path, number: int, point: int) -> list[int]:
-    """Fill a store in another process until it dies at a point; return where each call ended if it does not."""
+    """Fill a store in another process until it dies at a point; return where each call ended if it
+    does not.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

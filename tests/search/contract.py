@@ -1,4 +1,6 @@
-"""What every store must do, against a dictionary, and what filters mean, by three-valued logic: shared by all."""
+"""What every store must do, against a dictionary, and what filters mean, by three-valued logic:
+shared by all.
+"""
 
 import random
 import re
@@ -11,7 +13,13 @@ from pathlib import Path
 
 import numpy as np
 from hypothesis import HealthCheck, settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 from tests.search.servers import postgres_address
 
 import channelhash as ch
@@ -29,7 +37,8 @@ class Kind:
 
     Attributes:
         open: opens the store of a folder, the same one each time.
-        ties_by_id: whether, of items that are equally near, the first by id are found; if not, any of them may be.
+        ties_by_id: whether, of items that are equally near, the first by id are found; if not, any
+            of them may be.
         runs: how many sequences of random calls are tried.
         projected: whether it keeps projections.
     """
@@ -44,8 +53,12 @@ def kinds(projected: bool) -> dict[str, Kind]:
     """Name -> store. Codes have `N_BITS` bits."""
     options = {"n_bits": N_BITS, "projections": projected}
     return {
-        "embedded": Kind(lambda folder: ch.open_store(folder / "store", **options), projected=projected),
-        "postgres": Kind(lambda folder: ch.open_store(postgres_address(folder), **options), projected=projected),
+        "embedded": Kind(
+            lambda folder: ch.open_store(folder / "store", **options), projected=projected
+        ),
+        "postgres": Kind(
+            lambda folder: ch.open_store(postgres_address(folder), **options), projected=projected
+        ),
     }
 
 
@@ -53,16 +66,60 @@ KINDS, PROJECTED = kinds(projected=False), kinds(projected=True)
 
 KEYS = ("year", "score", "sharp", "text", "my key")
 STRINGS = (
-    "", "a", "b'c", "sea%", "a_b", "A", "Sea", "日本", "a\nb", 'd"e', "\\", "\\%", "a*", "[a]", "?", "é", "e\u0301",
-    "É", "1", "true", "😀", "\uffff", "漢\u2028",
-)  # fmt: skip
+    "",
+    "a",
+    "b'c",
+    "sea%",
+    "a_b",
+    "A",
+    "Sea",
+    "日本",
+    "a\nb",
+    'd"e',
+    "\\",
+    "\\%",
+    "a*",
+    "[a]",
+    "?",
+    "é",
+    "e\u0301",
+    "É",
+    "1",
+    "true",
+    "😀",
+    "\uffff",
+    "漢\u2028",
+)
 #: Stores keep letters and accents of labels in one form.
 LABELS = tuple(dict.fromkeys(unicodedata.normalize("NFC", text) for text in STRINGS))
 #: Among them neighbours of which one has more than the 53 bits of a float.
 NUMBERS = (
-    -3, 0, 1, 2, 1.5, 2.0, -0.25, 0.1, 5e-324, 1e-300, 10**15, 2**53, 2**53 + 1, 2.0**53, 1e16, 2**60, 2.0**60,
-    2**60 + 1, 1e17, -1.2345678901234567e17, 1e23, 2**63 - 1, -(2**63), 2.0**63, 1.7976931348623157e308,
-)  # fmt: skip
+    -3,
+    0,
+    1,
+    2,
+    1.5,
+    2.0,
+    -0.25,
+    0.1,
+    5e-324,
+    1e-300,
+    10**15,
+    2**53,
+    2**53 + 1,
+    2.0**53,
+    1e16,
+    2**60,
+    2.0**60,
+    2**60 + 1,
+    1e17,
+    -1.2345678901234567e17,
+    1e23,
+    2**63 - 1,
+    -(2**63),
+    2.0**63,
+    1.7976931348623157e308,
+)
 ITEMS = st.fixed_dictionaries(
     {"id": st.sampled_from(STRINGS), "labels": st.lists(st.sampled_from(LABELS), max_size=3)},
     optional={key: st.sampled_from((*STRINGS, *NUMBERS, True, False)) for key in KEYS},
@@ -76,7 +133,9 @@ def literal(value) -> str:
 
 
 def like(value: str, pattern: str) -> bool:
-    expression = "".join({"%": ".*", "_": "."}.get(character, re.escape(character)) for character in pattern)
+    expression = "".join(
+        {"%": ".*", "_": "."}.get(character, re.escape(character)) for character in pattern
+    )
     return re.fullmatch(expression, value, re.DOTALL) is not None
 
 
@@ -85,16 +144,23 @@ def type_of(value) -> type:
 
 
 TESTS = {
-    "=": lambda value, of: value == of[0], "<>": lambda value, of: value != of[0],
-    "!=": lambda value, of: value != of[0], "<": lambda value, of: value < of[0],
-    "<=": lambda value, of: value <= of[0], ">": lambda value, of: value > of[0],
-    ">=": lambda value, of: value >= of[0], "IN": lambda value, of: value in of,
-    "BETWEEN": lambda value, of: of[0] <= value <= of[1], "LIKE": lambda value, of: like(value, of[0]),
-}  # fmt: skip
+    "=": lambda value, of: value == of[0],
+    "<>": lambda value, of: value != of[0],
+    "!=": lambda value, of: value != of[0],
+    "<": lambda value, of: value < of[0],
+    "<=": lambda value, of: value <= of[0],
+    ">": lambda value, of: value > of[0],
+    ">=": lambda value, of: value >= of[0],
+    "IN": lambda value, of: value in of,
+    "BETWEEN": lambda value, of: of[0] <= value <= of[1],
+    "LIKE": lambda value, of: like(value, of[0]),
+}
 
 
 def truth(tree, item) -> bool | None:
-    """Whether a filter holds: True, False or, where a value is not known, None; Kleene's logic, as SQL's."""
+    """Whether a filter holds: True, False or, where a value is not known, None; Kleene's logic, as
+    SQL's.
+    """
     word, *parts = tree
     if word == "NOT":
         inside = truth(parts[0], item)
@@ -131,7 +197,9 @@ def written(tree) -> str:
     return f"{name} {word} {literal(of[0])}"
 
 
-PATTERNS = st.sampled_from(STRINGS) | st.lists(st.sampled_from([*STRINGS, "%", "_"]), max_size=3).map("".join)
+PATTERNS = st.sampled_from(STRINGS) | st.lists(
+    st.sampled_from([*STRINGS, "%", "_"]), max_size=3
+).map("".join)
 
 
 @st.composite
@@ -149,7 +217,10 @@ def conditions(draw):
 
 TREES = st.recursive(
     conditions(),
-    lambda trees: st.tuples(st.just("NOT"), trees) | st.tuples(st.sampled_from(("AND", "OR")), trees, trees, trees),
+    lambda trees: (
+        st.tuples(st.just("NOT"), trees)
+        | st.tuples(st.sampled_from(("AND", "OR")), trees, trees, trees)
+    ),
     max_leaves=6,
 )
 
@@ -169,18 +240,47 @@ def items_of(n: int) -> list[dict]:
 
 
 #: Ids that have been trouble somewhere, in no order.
-ODD_IDS = ["", "b", "a'b", 'a"b', "x\ny", "漢字", "é", "😀", "\uffff", "%", "_", "a;--", " ", "B", "10", "9", "x" * 300]
+ODD_IDS = [
+    "",
+    "b",
+    "a'b",
+    'a"b',
+    "x\ny",
+    "漢字",
+    "é",
+    "😀",
+    "\uffff",
+    "%",
+    "_",
+    "a;--",
+    " ",
+    "B",
+    "10",
+    "9",
+    "x" * 300,
+]
 
 #: Filters as trees.
 FILTERS = (
-    ("=", "label", ("dog",)), ("NOT", ("=", "label", ("dog",))), ("IN", "label", ("dog", "it's")),
-    ("NOT", ("IN", "label", ("dog", "it's"))), ("IS NULL", "label", ()), (">=", "year", (2000,)),
-    ("NOT", (">=", "year", (2000,))), ("IS NULL", "year", ()),
-    ("OR", ("BETWEEN", "year", (1990, 2000.5)), ("=", "label", ("cat",))), ("LIKE", "text", ("%sea%",)),
-    ("NOT", ("LIKE", "text", ("_ sea",))), (">", "id", ("b",)),
-    ("AND", ("=", "sharp", (True,)), ("NOT", ("OR", ("=", "year", (2000,)), ("=", "text", ("a sea",))))),
+    ("=", "label", ("dog",)),
+    ("NOT", ("=", "label", ("dog",))),
+    ("IN", "label", ("dog", "it's")),
+    ("NOT", ("IN", "label", ("dog", "it's"))),
+    ("IS NULL", "label", ()),
+    (">=", "year", (2000,)),
+    ("NOT", (">=", "year", (2000,))),
+    ("IS NULL", "year", ()),
+    ("OR", ("BETWEEN", "year", (1990, 2000.5)), ("=", "label", ("cat",))),
+    ("LIKE", "text", ("%sea%",)),
+    ("NOT", ("LIKE", "text", ("_ sea",))),
+    (">", "id", ("b",)),
+    (
+        "AND",
+        ("=", "sharp", (True,)),
+        ("NOT", ("OR", ("=", "year", (2000,)), ("=", "text", ("a sea",)))),
+    ),
     ("OR", ("IN", "id", ("", "é")), ("<", "score", (-0.5,))),
-)  # fmt: skip
+)
 
 
 NAMES = st.sampled_from(ODD_IDS) | st.text(max_size=4).filter(lambda name: "\0" not in name)
@@ -215,7 +315,9 @@ class Expected:
         for row, name in enumerate(ids):
             rows = {modality: values[row] for modality, values in (outputs or {}).items()}
             self.outputs.setdefault(name, {}).update(rows)
-            self.codes.setdefault(name, {}).update({modality: bits[row] for modality, bits in codes.items()})
+            self.codes.setdefault(name, {}).update(
+                {modality: bits[row] for modality, bits in codes.items()}
+            )
             known = self.metadata.setdefault(name, {})
             known.update(metadata[row] if metadata else {})
             self.metadata[name] = {key: value for key, value in known.items() if value is not None}
@@ -230,12 +332,19 @@ class Expected:
 
     def passing(self, tree: tuple | None) -> list[str]:
         """The items that pass a filter."""
-        items = {name: {"labels": [], **values, "id": name} for name, values in self.metadata.items()}
+        items = {
+            name: {"labels": [], **values, "id": name} for name, values in self.metadata.items()
+        }
         return sorted(name for name, item in items.items() if tree is None or truth(tree, item))
 
 
 def check_answers(
-    kind: Kind, found: Answers, queries: np.ndarray, there: dict[str, np.ndarray], k: int | None, radius: int | None
+    kind: Kind,
+    found: Answers,
+    queries: np.ndarray,
+    there: dict[str, np.ndarray],
+    k: int | None,
+    radius: int | None,
 ) -> None:
     """Compare what queries (bits) found with sorting everything by (distance, id)."""
     assert len(found.ids) == len(found.distances) == len(queries)
@@ -244,7 +353,9 @@ def check_answers(
         expected = sorted((distance, name) for name, distance in distance_of.items())
         expected = [pair for pair in expected if radius is None or pair[0] <= radius][:k]
         answers = list(zip(distances.tolist(), ids, strict=True))
-        assert distances.tolist() == [distance for distance, _ in expected], f"k = {k}, radius = {radius}: other items"
+        assert distances.tolist() == [distance for distance, _ in expected], (
+            f"k = {k}, radius = {radius}: other items"
+        )
         if kind.ties_by_id:
             assert answers == expected
         else:
@@ -260,18 +371,32 @@ def check_scored(
     k: int,
     first: int,
 ) -> None:
-    """Compare what queries (outputs) found in two stages with sorting by (distance, id), then by score."""
+    """Compare what queries (outputs) found in two stages with sorting by (distance, id), then by
+    score.
+    """
     for query, ids, distances, scores in zip(queries, *found, strict=True):
-        nearest = sorted((int(((query >= 0) != bits).sum()), name) for name, bits in there.items())[:first]
-        best = sorted((-cosines(query, _quantize(outputs[name][None]))[0], bits, name) for bits, name in nearest)[:k]
+        nearest = sorted((int(((query >= 0) != bits).sum()), name) for name, bits in there.items())[
+            :first
+        ]
+        best = sorted(
+            (-cosines(query, _quantize(outputs[name][None]))[0], bits, name)
+            for bits, name in nearest
+        )[:k]
         answers = zip((-scores).tolist(), distances.tolist(), ids, strict=True)
         assert list(answers) == [(float(score), bits, name) for score, bits, name in best]
 
 
 def check_surest(
-    kind: Kind, found: KeyedAnswers, queries: np.ndarray, bits: dict[str, np.ndarray], k: int | None, radius: int | None
+    kind: Kind,
+    found: KeyedAnswers,
+    queries: np.ndarray,
+    bits: dict[str, np.ndarray],
+    k: int | None,
+    radius: int | None,
 ) -> None:
-    """Compare what queries (outputs) found with sorting by distance, by the outputs of the bits that differ, by id."""
+    """Compare what queries (outputs) found with sorting by distance, by the outputs of the bits
+    that differ, by id.
+    """
     assert len(found.ids) == len(queries)
     for query, ids, distances, keys in zip(queries, *found, strict=True):
         rows = []
@@ -280,7 +405,9 @@ def check_surest(
             rows.append((int(differs.sum()), float(np.abs(query[differs]).sum()), name))
         best = sorted(row for row in rows if radius is None or row[0] <= radius)[:k]
         assert distances.tolist() == [distance for distance, _, _ in best]
-        np.testing.assert_allclose(keys, [distance + sure / (2 * np.abs(query).sum()) for distance, sure, _ in best])
+        np.testing.assert_allclose(
+            keys, [distance + sure / (2 * np.abs(query).sum()) for distance, sure, _ in best]
+        )
         if kind.ties_by_id:
             assert ids == [name for *_, name in best]
 
@@ -289,27 +416,48 @@ def check_contents(store: Store, expected: Expected) -> None:
     """Compare everything that a store says about its items."""
     names = sorted(expected.codes)
     assert (len(store), store.ids()) == (len(names), names)
-    assert store.modalities == tuple(sorted({modality for codes in expected.codes.values() for modality in codes}))
+    assert store.modalities == tuple(
+        sorted({modality for codes in expected.codes.values() for modality in codes})
+    )
     for modality in store.modalities:
         ids, codes = store.codes(modality)
         assert ids == [name for name in names if modality in expected.codes[name]]
-        assert codes.tobytes() == ch.codes.pack(np.array([expected.codes[name][modality] for name in ids])).tobytes()
+        assert (
+            codes.tobytes()
+            == ch.codes.pack(np.array([expected.codes[name][modality] for name in ids])).tobytes()
+        )
     for item in store.get(names):
         assert item.metadata == expected.metadata[item.id]
         assert item.codes.keys() == expected.codes[item.id].keys()
         for modality, bits in expected.codes[item.id].items():
-            np.testing.assert_array_equal(ch.codes.unpack(item.codes[modality][None], N_BITS)[0], bits)
-        kept = {name: _quantize(row[None])[0].tolist() for name, row in expected.outputs.get(item.id, {}).items()}
+            np.testing.assert_array_equal(
+                ch.codes.unpack(item.codes[modality][None], N_BITS)[0], bits
+            )
+        kept = {
+            name: _quantize(row[None])[0].tolist()
+            for name, row in expected.outputs.get(item.id, {}).items()
+        }
         assert {name: row.tolist() for name, row in item.projections.items()} == kept
     listed = {item.id: item for item in store.listed()}
     assert listed.keys() == expected.codes.keys()
     for name, item in listed.items():
-        assert (item.modalities, item.metadata) == (tuple(sorted(expected.codes[name])), expected.metadata[name])
-    counts = Counter(label for values in expected.metadata.values() for label in set(values.get("labels", [])))
-    assert list(store.label_counts().items()) == sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+        assert (item.modalities, item.metadata) == (
+            tuple(sorted(expected.codes[name])),
+            expected.metadata[name],
+        )
+    counts = Counter(
+        label for values in expected.metadata.values() for label in set(values.get("labels", []))
+    )
+    assert list(store.label_counts().items()) == sorted(
+        counts.items(), key=lambda pair: (-pair[1], pair[0])
+    )
     for key in ("text", "year"):
-        counts = Counter(values[key] for values in expected.metadata.values() if isinstance(values.get(key), str))
-        assert list(store.value_counts(key).items()) == sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+        counts = Counter(
+            values[key] for values in expected.metadata.values() if isinstance(values.get(key), str)
+        )
+        assert list(store.value_counts(key).items()) == sorted(
+            counts.items(), key=lambda pair: (-pair[1], pair[0])
+        )
 
 
 def bits_of(random: np.random.Generator, n: int) -> np.ndarray:
@@ -320,7 +468,9 @@ def bits_of(random: np.random.Generator, n: int) -> np.ndarray:
 
 def outputs_of(random: np.random.Generator, bits: np.ndarray) -> np.ndarray:
     """Outputs that have these bits, some of them alike."""
-    return np.where(bits, 1, -1) * random.choice([0.125, 0.5, 1.0], bits.shape)  # whose sums are exact
+    return np.where(bits, 1, -1) * random.choice(
+        [0.125, 0.5, 1.0], bits.shape
+    )  # whose sums are exact
 
 
 def random_codes(n: int, seed: int = 0, n_bits: int = N_BITS) -> np.ndarray:
@@ -360,7 +510,12 @@ class AgainstADictionary(RuleBasedStateMachine):
     def add(self, names, seed, modalities, metadata, replace) -> None:
         modalities = sorted(modalities)
         values = metadata and metadata[: len(names)]
-        there = [name for name in names for modality in modalities if modality in self.expected.codes.get(name, {})]
+        there = [
+            name
+            for name in names
+            for modality in modalities
+            if modality in self.expected.codes.get(name, {})
+        ]
         if replace or not there:
             self.write(names, seed, modalities, values, replace)
         else:
@@ -395,13 +550,17 @@ class AgainstADictionary(RuleBasedStateMachine):
         where, passing = chosen and written(chosen), self.expected.passing(chosen)
         for modality in self.store.modalities:
             codes = {name: self.expected.codes[name] for name in passing}
-            there = {name: of_item[modality] for name, of_item in codes.items() if modality in of_item}
+            there = {
+                name: of_item[modality] for name, of_item in codes.items() if modality in of_item
+            }
             rows = outputs_of(np.random.default_rng(seed), queries)
             for count, bound in ((k, None), (None, radius), (k, radius)):
                 if bound is None:
                     found = self.store.search(ch.codes.pack(queries), k, modality, where)
                 else:
-                    found = self.store.search_radius(ch.codes.pack(queries), bound, modality, where, limit=count)
+                    found = self.store.search_radius(
+                        ch.codes.pack(queries), bound, modality, where, limit=count
+                    )
                 check_answers(self.kind, found, queries, there, count, bound)
                 surest = self.store.search_surest(rows, count, modality, where, bound)
                 if type(self.store)._surest is Store._surest:  # without codes at hand
@@ -412,7 +571,9 @@ class AgainstADictionary(RuleBasedStateMachine):
                 kept = {name: self.expected.outputs[name][modality] for name in there}
                 for first in (None, radius + 1):  # None: all of so few
                     scored = self.store.search_projections(rows, k, modality, where, first)
-                    check_scored(scored, rows, there, kept, k, len(there) if first is None else max(k, first))
+                    check_scored(
+                        scored, rows, there, kept, k, len(there) if first is None else max(k, first)
+                    )
         assert self.store.ids(where) == passing
 
     @invariant()
@@ -431,6 +592,9 @@ def check_any_calls(kind: Kind) -> None:
 
     machine = type("Machine", (AgainstADictionary,), {"kind": kind})
     few = settings(
-        max_examples=kind.runs, stateful_step_count=12, derandomize=True, suppress_health_check=list(HealthCheck)
+        max_examples=kind.runs,
+        stateful_step_count=12,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(machine, settings=few)

@@ -1,4 +1,6 @@
-"""A PostgreSQL server for a whole run of the tests, a Milvus server for a file of them: starting one takes seconds."""
+"""A PostgreSQL server for a whole run of the tests, a Milvus server for a file of them: starting
+one takes seconds.
+"""
 
 import atexit
 import functools
@@ -35,7 +37,9 @@ def database() -> str:
 
 
 def postgres_address(folder: Path) -> str:
-    """The address of the store of a folder, whose name lies in it: pytest may name a later folder alike."""
+    """The address of the store of a folder, whose name lies in it: pytest may name a later folder
+    alike.
+    """
     name = folder / ".postgres"
     if not name.exists():
         name.write_text(f"s{uuid.uuid4().hex[:20]}")
@@ -44,7 +48,9 @@ def postgres_address(folder: Path) -> str:
 
 @functools.cache
 def server() -> str:
-    """The address of a Milvus server, which ends with `stop_server` or the process: two do not run side by side."""
+    """The address of a Milvus server, which ends with `stop_server` or the process: two do not run
+    side by side.
+    """
     from milvus import MilvusServer, MilvusServerConfig
 
     folder = tempfile.TemporaryDirectory(prefix="milvus", ignore_cleanup_errors=True)

@@ -1,7 +1,9 @@
-"""Pictures that are copies of one photograph, what stores make of them, and groups from the first look to the move:
-what is read once, asked once, moved and moved back. Last, the table of the page on search.
+"""Pictures that are copies of one photograph, what stores make of them, and groups from the first
+look to the move: what is read once, asked once, moved and moved back. Last, the table of the page
+on search.
 
-``PHOTOS=folder pytest -m slow -s tests/search/test_copies.py`` measures that of the first 250 JPEG files of a folder.
+``PHOTOS=folder pytest -m slow -s tests/search/test_copies.py`` measures that of the first 250 JPEG
+files of a folder.
 """
 
 import os
@@ -37,14 +39,20 @@ def copies_of(draws, n):
     colours = generator(2, "greys", draws).integers(0, 256, (n, 4, 4, 3), dtype=np.uint8)
     kinds = np.concatenate([kinds, kinds.swapaxes(1, 2)[:, ::-1]])
     greys = [np.clip(kinds[i % 6] + noise[i], 0, 255).astype(np.uint8) for i in range(n)]
-    return [small.SmallCopy("", grey, colour // 2, False) for grey, colour in zip(greys, colours, strict=True)]
+    return [
+        small.SmallCopy("", grey, colour // 2, False)
+        for grey, colour in zip(greys, colours, strict=True)
+    ]
 
 
 def literally_alike(one, other, least=0.85):
     turns = [(np.rot90(other.grey, n), np.rot90(other.colour, n)) for n in range(4)]
     turns += [(grey[::-1], colour[::-1]) for grey, colour in turns]
     others = [small.SmallCopy("", grey, colour, False) for grey, colour in turns]
-    return any(literally_upright(one, turned, least + (0.08 if n else 0)) for n, turned in enumerate(others))
+    return any(
+        literally_upright(one, turned, least + (0.08 if n else 0))
+        for n, turned in enumerate(others)
+    )
 
 
 def literally_upright(one, other, least):
@@ -66,23 +74,34 @@ def without_means(grey):
 @given(st.integers(0, 1000), st.integers(1, 12))
 def test_alike_is_the_correlation_and_the_colours_that_it_says(draws, n):
     copies = copies_of(draws, n)
-    assert small.alike(copies, copies[::-1]).tolist() == [[literally_alike(a, b) for b in copies[::-1]] for a in copies]
+    assert small.alike(copies, copies[::-1]).tolist() == [
+        [literally_alike(a, b) for b in copies[::-1]] for a in copies
+    ]
 
 
 @settings(max_examples=15)
 @given(st.integers(0, 1000), st.integers(2, 30), st.integers(0, 3))
 def test_groups_are_those_of_all_pairs_whose_pictures_are_all_alike(draws, n, radius):
-    copies, codes = copies_of(draws, n), generator(2, "greys", draws).integers(0, 8, (n, 1), dtype=np.uint8)
+    copies, codes = (
+        copies_of(draws, n),
+        generator(2, "greys", draws).integers(0, 8, (n, 1), dtype=np.uint8),
+    )
     sets = [{place} for place in range(n)]
     for a, b in combinations(range(n), 2):
-        if int(codes[a, 0] ^ codes[b, 0]).bit_count() <= radius and literally_alike(copies[a], copies[b]):
+        if int(codes[a, 0] ^ codes[b, 0]).bit_count() <= radius and literally_alike(
+            copies[a], copies[b]
+        ):
             joined = next(one for one in sets if a in one) | next(one for one in sets if b in one)
             sets = [one for one in sets if not one & joined] + [joined]
     expected = []
     for connected in sets:
         groups: list[list[int]] = []
         for place in sorted(connected):
-            fitting = [group for group in groups if all(literally_alike(copies[place], copies[x], 0.75) for x in group)]
+            fitting = [
+                group
+                for group in groups
+                if all(literally_alike(copies[place], copies[x], 0.75) for x in group)
+            ]
             if fitting:
                 fitting[0].append(place)
             else:
@@ -91,20 +110,27 @@ def test_groups_are_those_of_all_pairs_whose_pictures_are_all_alike(draws, n, ra
     for tile in (4, 1024):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(small, "_TILE", tile)
-            assert sorted(group.tolist() for group in small.group_copies(codes, copies, radius)) == sorted(expected)
+            assert sorted(
+                group.tolist() for group in small.group_copies(codes, copies, radius)
+            ) == sorted(expected)
 
 
 def test_a_chain_joins_no_two_different_pictures():
     """A picture between two others, alike to both."""
     draw = generator(0, "chain")
     one, other = (draw.normal(0, 40, (16, 16)) for _ in range(2))
-    greys = [(128 + one * np.cos(turn) + other * np.sin(turn)).clip(0, 255).astype(np.uint8) for turn in (0, 0.5, 1)]
+    greys = [
+        (128 + one * np.cos(turn) + other * np.sin(turn)).clip(0, 255).astype(np.uint8)
+        for turn in (0, 0.5, 1)
+    ]
     copies = [small.SmallCopy("", grey, np.zeros((4, 4, 3), np.uint8), False) for grey in greys]
     near = small.alike(copies, copies)
     assert near[0, 1]
     assert near[1, 2]
     assert not near[0, 2]
-    assert [group.tolist() for group in small.group_copies(np.zeros((3, 1), np.uint8), copies, None)] == [[0, 1]]
+    assert [
+        group.tolist() for group in small.group_copies(np.zeros((3, 1), np.uint8), copies, None)
+    ] == [[0, 1]]
 
 
 def read(path):
@@ -119,7 +145,9 @@ def lines(number, width=500, height=800):
     draw, letters = ImageDraw.Draw(page), generator(0, "lines", number)
     for y in range(60, height - 60, 36):
         for x, length in ((30, 8), (380, 5)):
-            word = "".join(chr(ord("A") + letter) for letter in letters.integers(0, 26, length).tolist())
+            word = "".join(
+                chr(ord("A") + letter) for letter in letters.integers(0, 26, length).tolist()
+            )
             draw.text((x, y), word, font=ImageFont.load_default(22), fill="black")
     return page
 
@@ -134,7 +162,9 @@ def test_pages_of_one_layout_are_alike_only_to_their_copies(tmp_path):
     files = sorted(tmp_path.iterdir())
     copies = [read(file) for file in files]
     groups = small.group_copies(np.zeros((len(files), 1), np.uint8), copies, None)
-    assert [[files[place].name[0] for place in group] for group in groups] == [[number] * 4 for number in "01"]
+    assert [[files[place].name[0] for place in group] for group in groups] == [
+        [number] * 4 for number in "01"
+    ]
     shapes = [copy._replace(text=False) for copy in copies]
     assert small.alike(shapes, shapes).all(), "small copies alone do not tell them apart"
 
@@ -152,7 +182,9 @@ def test_one_changed_line_makes_another_page(tmp_path):
 
 
 def test_pictures_without_shape_are_compared_by_colour(tmp_path):
-    """One colour each, a gradient turned, and copies: removing means of rows and columns leaves nothing of them."""
+    """One colour each, a gradient turned, and copies: removing means of rows and columns leaves
+    nothing of them.
+    """
     ramp = np.linspace(0, 255, 120)
     images = {
         "white": np.full((120, 120, 3), 255.0),
@@ -168,13 +200,20 @@ def test_pictures_without_shape_are_compared_by_colour(tmp_path):
         image.save(tmp_path / f"{name}.png")
         image.resize((60, 60)).save(tmp_path / f"{name}-half.jpg", quality=50)
     files = sorted(tmp_path.iterdir())
-    groups = small.group_copies(np.zeros((len(files), 1), np.uint8), [read(file) for file in files], None)
+    groups = small.group_copies(
+        np.zeros((len(files), 1), np.uint8), [read(file) for file in files], None
+    )
     names = [[name] for name in ("white", "black", "red", "green")] + [["across", "back", "down"]]
-    expected = [[f"{name}{end}" for name in same for end in ("-half.jpg", ".png")] for same in names]
+    expected = [
+        [f"{name}{end}" for name in same for end in ("-half.jpg", ".png")] for same in names
+    ]
     assert sorted([files[place].name for place in group] for group in groups) == sorted(expected)
 
 
-KINDS = {f"turned {turn.name}": lambda image, turn=turn: image.transpose(turn) for turn in Image.Transpose} | {
+KINDS = {
+    f"turned {turn.name}": lambda image, turn=turn: image.transpose(turn)
+    for turn in Image.Transpose
+} | {
     "half": lambda image: image.resize((90, 75)),
     "small": lambda image: image.resize((60, 50)),
     "mirrored half": lambda image: ImageOps.mirror(image).resize((90, 75)),
@@ -192,13 +231,21 @@ def test_each_kind_of_copy_is_alike_to_its_original_and_joins_no_other(tmp_path)
         image = photograph(number)
         for kind, change in KINDS.items():
             change(image).save(tmp_path / f"{number} {kind}.png")
-        for name, options in {"itself.png": {}, "q50.jpg": {"quality": 50}, "colours.gif": {}}.items():
+        for name, options in {
+            "itself.png": {},
+            "q50.jpg": {"quality": 50},
+            "colours.gif": {},
+        }.items():
             image.save(tmp_path / f"{number} {name}", **options)
-        image.transpose(Image.Transpose.ROTATE_90).save(tmp_path / f"{number} telephone.jpg", exif=exif)
+        image.transpose(Image.Transpose.ROTATE_90).save(
+            tmp_path / f"{number} telephone.jpg", exif=exif
+        )
     files = sorted(tmp_path.iterdir())
     copies = [read(file) for file in files]
     alike = small.alike([read(tmp_path / f"{number} itself.png") for number in range(n)], copies)
-    assert alike.tolist() == [[file.name[0] == str(number) for file in files] for number in range(n)]
+    assert alike.tolist() == [
+        [file.name[0] == str(number) for file in files] for number in range(n)
+    ]
     found = small.group_copies(np.zeros((len(files), 1), np.uint8), copies)
     assert [group.tolist() for group in found] == [np.flatnonzero(row).tolist() for row in alike]
     for size in ((1024, 32), (32, 1024)):
@@ -222,7 +269,9 @@ def test_what_cannot_be_read_is_not_known_and_what_changes_is_read_again(tmp_pat
 
 @pytest.fixture
 def store(tmp_path):
-    """A scene of three photographs at 0 bits, one of them with two copies; and an item 5 bits off without a picture."""
+    """A scene of three photographs at 0 bits, one of them with two copies; and an item 5 bits off
+    without a picture.
+    """
     for name, number in {"a": 0, "b": 1, "c": 2, "b2": 1, "b3": 1}.items():
         photograph(number).save(tmp_path / f"{name}.png")
     opened = ch.open_store(tmp_path / "store", n_bits=64)
@@ -243,11 +292,15 @@ def test_near_codes_of_different_photographs_are_no_duplicates(store, tmp_path):
     assert [group.distances for group in module.find_duplicates(store)] == [[0, 2, 3]]
     assert ids(module.find_duplicates(store, radius=1)) == [["b2", "b3"]]
     assert ids(module.find_duplicates(store, pictures=False)) == [["a", "b", "b2", "b3", "c"]]
-    assert ids(module.find_duplicates(store, modality="text")) == [["a", "b", "b2", "b3", "c"]], "by words alone"
+    assert ids(module.find_duplicates(store, modality="text")) == [["a", "b", "b2", "b3", "c"]], (
+        "by words alone"
+    )
     assert ids(module.find_duplicates(store, radius=5)) == [["b", "b2", "b3"]]
     (tmp_path / "c.png").unlink()
     assert ids(module.find_duplicates(store)) == [["b", "b2", "b3"]], "within 4 bits by codes alone"
-    assert ids(module.find_duplicates(store, radius=5)) == [["b", "b2", "b3"], ["c", "z"]], "both without a picture"
+    assert ids(module.find_duplicates(store, radius=5)) == [["b", "b2", "b3"], ["c", "z"]], (
+        "both without a picture"
+    )
 
 
 def test_collapse_agrees(store):
@@ -255,7 +308,12 @@ def test_collapse_agrees(store):
         hits = search_hits(store, Query(np.zeros(8, np.uint8)), SearchOptions(**options))
         return {hit.id: hit.duplicates for hit in hits}
 
-    assert folded(collapse=module.default_radius(64)) == {"a": [], "b": ["b2", "b3"], "c": [], "z": []}
+    assert folded(collapse=module.default_radius(64)) == {
+        "a": [],
+        "b": ["b2", "b3"],
+        "c": [],
+        "z": [],
+    }
     assert folded(collapse=4, k=2) == {"a": [], "b": ["b2", "b3"]}
     assert folded(collapse=4, modality="text") == {"a": ["b", "c", "b2", "b3"], "z": []}
 
@@ -269,14 +327,24 @@ def of_numbers(numbers: list[int]) -> np.ndarray:
 def test_groups_of_a_store_old_and_new_items_together(kind, tmp_path):
     """Some codes lie in a snapshot, some were written since, one has gone."""
     with contract.KINDS[kind].open(tmp_path) as store:
-        store.add(["é", "b", "a", "far"], of_numbers([0b111, 0, 0b1, 0b111111110000]), metadata=[{"year": 1}] * 4)
+        store.add(
+            ["é", "b", "a", "far"],
+            of_numbers([0b111, 0, 0b1, 0b111111110000]),
+            metadata=[{"year": 1}] * 4,
+        )
         if kind == "embedded":
             store.make_snapshot()
         store.add(["c", "gone"], of_numbers([0b11000000, 0]), metadata=[{"year": 2}] * 2)
         store.delete(["gone"])
-        assert module.find_duplicates(store) == [module.DuplicateGroup(["a", "b", "c", "é"], [0, 1, 3, 2])]
-        assert module.find_duplicates(store, radius=1) == [module.DuplicateGroup(["a", "b"], [0, 1])]
-        assert module.find_duplicates(store, where="year = 1") == [module.DuplicateGroup(["a", "b", "é"], [0, 1, 2])]
+        assert module.find_duplicates(store) == [
+            module.DuplicateGroup(["a", "b", "c", "é"], [0, 1, 3, 2])
+        ]
+        assert module.find_duplicates(store, radius=1) == [
+            module.DuplicateGroup(["a", "b"], [0, 1])
+        ]
+        assert module.find_duplicates(store, where="year = 1") == [
+            module.DuplicateGroup(["a", "b", "é"], [0, 1, 2])
+        ]
         assert module.find_duplicates(store, where="year = 3") == []
         check_refusal("no text codes", module.find_duplicates, store, modality="text")
         check_refusal("radius is -1", module.find_duplicates, store, radius=-1)
@@ -287,7 +355,11 @@ def album(tmp_path):
     """A folder with an original, half its size, mirrored and turned; and another picture."""
     home = tmp_path / "photos"
     (home / "sub").mkdir(parents=True)
-    pictures = {"a.png": photograph(0), "sub/half.png": KINDS["half"](photograph(0)), "z.png": photograph(1)}
+    pictures = {
+        "a.png": photograph(0),
+        "sub/half.png": KINDS["half"](photograph(0)),
+        "z.png": photograph(1),
+    }
     pictures["mirrored.png"] = ImageOps.mirror(photograph(0)).resize((160, 140))
     for name, image in pictures.items():
         image.save(home / name)
@@ -306,13 +378,24 @@ def groups(store):
 COPIES = ["a.png", "mirrored.png", "sub/half.png"]
 
 
-@pytest.mark.parametrize(("photos", "keeper", "reason"), [
-    ([Photo("a", width=3, height=2, size=9), Photo("b", width=2, height=4)], "b", "most pixels"),
-    ([Photo("a", sharpness=7.9), Photo("b", sharpness=10)], "b", "sharpest"),
-    ([Photo("a", size=9), Photo("b", taken=True)], "b", "has the camera's date"),
-    ([Photo("a (1).jpg"), Photo("a-copy 2"), Photo("a_edited"), Photo("b.jpg")], "b.jpg", "name of an original"),
-    ([Photo("a", sharpness=8.1), Photo("b", sharpness=10)], "a", "all are equal"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("photos", "keeper", "reason"),
+    [
+        (
+            [Photo("a", width=3, height=2, size=9), Photo("b", width=2, height=4)],
+            "b",
+            "most pixels",
+        ),
+        ([Photo("a", sharpness=7.9), Photo("b", sharpness=10)], "b", "sharpest"),
+        ([Photo("a", size=9), Photo("b", taken=True)], "b", "has the camera's date"),
+        (
+            [Photo("a (1).jpg"), Photo("a-copy 2"), Photo("a_edited"), Photo("b.jpg")],
+            "b.jpg",
+            "name of an original",
+        ),
+        ([Photo("a", sharpness=8.1), Photo("b", sharpness=10)], "a", "all are equal"),
+    ],
+)
 def test_the_best_copy_is_proposed_and_why(photos, keeper, reason):
     assert _propose_keeper(photos) == (keeper, reason)
 
@@ -321,13 +404,22 @@ def test_what_was_read_and_compared_is_not_again(album, tmp_path, monkeypatch):
     read, compared = [], []
     real_read, real_compare = small._read_small, small._candidates
     monkeypatch.setattr(small, "_AT_ONCE", 1)
-    monkeypatch.setattr(small, "_read_small", lambda path, state: read.append(path) or real_read(path, state))
-    monkeypatch.setattr(small, "_candidates", lambda a, b: compared.append(len(a)) or real_compare(a, b))
+    monkeypatch.setattr(
+        small, "_read_small", lambda path, state: read.append(path) or real_read(path, state)
+    )
+    monkeypatch.setattr(
+        small, "_candidates", lambda a, b: compared.append(len(a)) or real_compare(a, b)
+    )
     with pytest.raises(KeyboardInterrupt):
         module.find_duplicates(album, progress=lambda stage: interrupt_at(2))
     assert groups(album) == [("a.png", COPIES)]
     assert len(read) == 4, "two of them before the job was killed"
-    for name, counts in {None: (0, 0), "z.png": (1, 1), "a.png": (1, 3), "mirrored.png": (1, 2)}.items():
+    for name, counts in {
+        None: (0, 0),
+        "z.png": (1, 1),
+        "a.png": (1, 3),
+        "mirrored.png": (1, 2),
+    }.items():
         read.clear()
         compared.clear()
         if name:  # of a group all are compared again, as it may have joined the others
@@ -376,7 +468,10 @@ def test_a_killed_move_is_taken_back_whole(album, tmp_path, monkeypatch):
     decisions.undo(album)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.png")} == files
     for old, new in zip(before, album.get(COPIES), strict=True):
-        assert (old.metadata, *map(bytes, old.codes.values())) == (new.metadata, *map(bytes, new.codes.values()))
+        assert (old.metadata, *map(bytes, old.codes.values())) == (
+            new.metadata,
+            *map(bytes, new.codes.values()),
+        )
         assert np.array_equal(old.projections["image"], new.projections["image"])
 
 
@@ -402,10 +497,19 @@ def test_what_cannot_be_moved_stays_with_a_line(album, tmp_path):
 PHOTOS = Path(os.environ.get("PHOTOS", Path(__file__).parents[2] / "examples" / "photographs"))
 # Least share that is found, of photographs and of pages.
 LEAST = {
-    "half": (0.98, 0.98), "quarter": (0.98, 0.8), "q50": (0.98, 0.98), "q30": (0.98, 0.98), "png": (0.98, 0.98),
-    "webp": (0.98, 0.98), "bright": (0.95, 0.95), "gamma": (0.95, 0.95), "blur": (0.98, 0.9),
-    "sharp": (0.95, 0.9), "border": (0.8, 0), "cut": (0.5, 0),
-}  # fmt: skip
+    "half": (0.98, 0.98),
+    "quarter": (0.98, 0.8),
+    "q50": (0.98, 0.98),
+    "q30": (0.98, 0.98),
+    "png": (0.98, 0.98),
+    "webp": (0.98, 0.98),
+    "bright": (0.95, 0.95),
+    "gamma": (0.95, 0.95),
+    "blur": (0.98, 0.9),
+    "sharp": (0.95, 0.9),
+    "border": (0.8, 0),
+    "cut": (0.5, 0),
+}
 
 
 def write_copies(image: Image.Image, number: int, folder: Path) -> None:
@@ -445,12 +549,17 @@ def test_copies_are_found_and_nothing_else(column, tmp_path):
     copies = [read(tmp_path / name) for name in names]
     groups = small.group_copies(np.zeros((len(names), 1), np.uint8), copies, None)
     mixed = [group for group in groups if len({names[place][:3] for place in group}) > 1]
-    group_of = {names[place]: number for number, group in enumerate(groups) for place in group.tolist()}
+    group_of = {
+        names[place]: number for number, group in enumerate(groups) for place in group.tolist()
+    }
     shares = {}
     for kind in LEAST:
         of_kind = [name for name in names if f"-{kind}." in name]
         originals = [group_of.get(f"{name[:3]}-original.jpg", -1) for name in of_kind]
-        found = [group_of.get(name) == original for name, original in zip(of_kind, originals, strict=True)]
+        found = [
+            group_of.get(name) == original
+            for name, original in zip(of_kind, originals, strict=True)
+        ]
         shares[kind] = sum(found) / len(found)
     print({kind: f"{share:.1%}" for kind, share in shares.items()}, "mixed:", len(mixed))
     assert not mixed

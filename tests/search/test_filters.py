@@ -23,10 +23,16 @@ def passing(where: str, items: list[dict]) -> list[int]:
     database.execute("CREATE TABLE labels (label TEXT, item INTEGER)")
     for number, item in enumerate(items):
         metadata = {key: value for key, value in item.items() if key not in ("id", "labels")}
-        database.execute("INSERT INTO items VALUES (?, ?, ?)", (number, item["id"], json.dumps(metadata)))
-        database.executemany("INSERT INTO labels VALUES (?, ?)", [(label, number) for label in item["labels"]])
+        database.execute(
+            "INSERT INTO items VALUES (?, ?, ?)", (number, item["id"], json.dumps(metadata))
+        )
+        database.executemany(
+            "INSERT INTO labels VALUES (?, ?)", [(label, number) for label in item["labels"]]
+        )
     condition = _to_sqlite(parse_filter(where, KEYS))
-    rows = database.execute(f"SELECT number FROM items WHERE {condition.sql} ORDER BY number", condition.parameters)
+    rows = database.execute(
+        f"SELECT number FROM items WHERE {condition.sql} ORDER BY number", condition.parameters
+    )
     return [number for (number,) in rows]
 
 
@@ -35,7 +41,9 @@ def passing(where: str, items: list[dict]) -> list[int]:
 def test_python_lets_pass_what_three_valued_logic_does(tree, items):
     expected = [number for number, item in enumerate(items) if truth(tree, item)]
     parsed = parse_filter(written(tree), KEYS)
-    assert [number for number, item in enumerate(items) if passes(parsed, item["id"], item)] == expected
+    assert [
+        number for number, item in enumerate(items) if passes(parsed, item["id"], item)
+    ] == expected
 
 
 def test_a_pattern_is_compared_in_time_that_does_not_explode():
@@ -56,19 +64,47 @@ def test_negations_stand_at_conditions_alone():
     for where, word, *parts in (
         ("NOT (year >= 2000 AND NOT label = 'dog')", "OR", "NOT year >= 2000", "label = 'dog'"),
         ("a IN (1, -2.5) or a not in ('x')", "OR", "a IN (1, -2.5)", "NOT a IN ('x')"),
-        ("a LIKE 'x%' AND a BETWEEN 1 AND 2 AND year = 3", "AND", "a LIKE 'x%'", "a BETWEEN 1 AND 2", "year = 3"),
+        (
+            "a LIKE 'x%' AND a BETWEEN 1 AND 2 AND year = 3",
+            "AND",
+            "a LIKE 'x%'",
+            "a BETWEEN 1 AND 2",
+            "year = 3",
+        ),
     ):
         assert read(where) == Joined(word, tuple(map(read, parts)))
 
 
 UNREADABLE = (
-    "year", "year = ", "year = 1 AND label = 'dog' dog", "(year = 1", "year = 1)", "text = 'x",
+    "year",
+    "year = ",
+    "year = 1 AND label = 'dog' dog",
+    "(year = 1",
+    "year = 1)",
+    "text = 'x",
     "year = 1; DROP TABLE items",
-    "year = 1 UNION SELECT 1", "year = 1 ORDER BY 1", "year = 1 -- and so on", "year /* of */ = 1", "year = (SELECT 1)",
-    "year IN (SELECT 1)", "EXISTS (SELECT 1)", "year IN ()", "length(text) = 1", "1 = year", "1 = 1", "year = score",
-    "items.year = 1", "year + 1 = 2", "year = 1 + 1", "year = 1x", "year = ?", "text || 'x' = 'y'", "text GLOB '*'",
-    "text LIKE 'a' ESCAPE 'b'", "text NOT = 'a'",
-)  # fmt: skip
+    "year = 1 UNION SELECT 1",
+    "year = 1 ORDER BY 1",
+    "year = 1 -- and so on",
+    "year /* of */ = 1",
+    "year = (SELECT 1)",
+    "year IN (SELECT 1)",
+    "EXISTS (SELECT 1)",
+    "year IN ()",
+    "length(text) = 1",
+    "1 = year",
+    "1 = 1",
+    "year = score",
+    "items.year = 1",
+    "year + 1 = 2",
+    "year = 1 + 1",
+    "year = 1x",
+    "year = ?",
+    "text || 'x' = 'y'",
+    "text GLOB '*'",
+    "text LIKE 'a' ESCAPE 'b'",
+    "text NOT = 'a'",
+)
 REFUSED = {
     "": "is empty",
     "year = 1 AND label = 'dog' dog": "at character 30 (after \"ND label = 'dog' dog\")",
@@ -93,7 +129,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("where", "reason"), [*((where, "") for where in UNREADABLE), *REFUSED.items()])
+@pytest.mark.parametrize(
+    ("where", "reason"), [*((where, "") for where in UNREADABLE), *REFUSED.items()]
+)
 def test_everything_else_is_refused_in_one_line(where, reason):
     message = refusal(parse_filter, where, KEYS)
     assert message.startswith("where: ")
@@ -125,7 +163,15 @@ def test_whatever_is_written_is_read_as_a_filter_or_refused(where):
 def test_the_longest_filter_is_within_the_limits_of_sqlite():
     names = ", ".join(literal(f"i{number}") for number in range(1000))
     assert len(names) < filters._MAX_LENGTH
-    assert passing(f"id IN ({names})", [{"id": "i7", "labels": []}, {"id": "j", "labels": []}]) == [0]
+    assert passing(f"id IN ({names})", [{"id": "i7", "labels": []}, {"id": "j", "labels": []}]) == [
+        0
+    ]
     draw = random.Random(0)
-    parts = (f"year > {draw.randrange(9)} {draw.choice(['AND', 'OR'])}" for _ in range(filters._MAX_CONDITIONS - 1))
-    assert passing(f"{' '.join(parts)} year < 0", [{"id": "a", "labels": [], "year": 99}]) in ([], [0])
+    parts = (
+        f"year > {draw.randrange(9)} {draw.choice(['AND', 'OR'])}"
+        for _ in range(filters._MAX_CONDITIONS - 1)
+    )
+    assert passing(f"{' '.join(parts)} year < 0", [{"id": "a", "labels": [], "year": 99}]) in (
+        [],
+        [0],
+    )

@@ -1,4 +1,6 @@
-"""What a distance means: near answers to questions that the store has items for, nothing close for others."""
+"""What a distance means: near answers to questions that the store has items for, nothing close for
+others.
+"""
 
 from dataclasses import replace
 
@@ -21,9 +23,11 @@ N, N_BITS, TOPICS = 1200, 64, 12
 
 @pytest.fixture(scope="module")
 def outputs():
-    """Images and captions of things of 12 kinds by maps that know pairs: 1,200 of a store, 200 held-out captions.
+    """Images and captions of things of 12 kinds by maps that know pairs: 1,200 of a store, 200
+    held-out captions.
 
-    Kinds share directions; details are an item's own. Nonsense, the last, is as large and of no kind.
+    Kinds share directions; details are an item's own. Nonsense, the last, is as large and of no
+    kind.
     """
     random = np.random.default_rng(0)
     kinds = random.normal(size=(TOPICS, 24))
@@ -31,7 +35,9 @@ def outputs():
     image = details @ random.normal(size=(24, 60)) + random.normal(size=(N + 200, 60))
     into_text = random.normal(size=(24, 40))
     text = details @ into_text + random.normal(size=(N + 200, 40))
-    nonsense = random.normal(size=(200, 24)) * details.std() @ into_text + random.normal(size=(200, 40))
+    nonsense = random.normal(size=(200, 24)) * details.std() @ into_text + random.normal(
+        size=(200, 40)
+    )
     maps = _cca_itq({"image": image[:N], "text": text[:N]}, N_BITS, seed=0)
     stored = {"image": maps["image"](image[:N]), "text": maps["text"](text[:N])}
     return stored, maps["text"](text[N:]), maps["text"](nonsense)
@@ -48,7 +54,9 @@ def world(outputs):
 
 def test_held_out_captions_are_close_and_nonsense_is_not(world):
     store, *questions = world
-    captions, nonsense = ([search_hits(store, Query(code, modality="text")).close for code in of] for of in questions)
+    captions, nonsense = (
+        [search_hits(store, Query(code, modality="text")).close for code in of] for of in questions
+    )
     assert np.mean(captions) >= 0.92
     assert np.mean(nonsense) <= 0.25
 
@@ -95,19 +103,36 @@ def test_without_enough_items_that_ask_nobody_knows_what_is_close():
 
 
 def test_a_fused_answer_is_close_by_the_searched_codes_or_by_all_of_its_words(tmp_path, world):
-    """Captions are nearer to a question than images are, and say nothing about how near an image should be."""
+    """Captions are nearer to a question than images are, and say nothing about how near an image
+    should be.
+    """
     stored, held_out, nonsense = world
     ids, images = stored.codes("image")
     store = ch.open_store(tmp_path / "s", n_bits=N_BITS)
     texts = [{"text": f"thing {row % 7} Rover{row}"} for row in range(N)]
     store.add(ids, {"image": images, "text": stored.codes("text")[1]}, metadata=texts)
-    fused = [answer(store, Query(code, modality="text", words="unheard")).close for code in nonsense]
+    fused = [
+        answer(store, Query(code, modality="text", words="unheard")).close for code in nonsense
+    ]
     assert np.mean(fused) <= 0.25
-    assert np.mean([answer(store, Query(code, modality="text", words="unheard")).close for code in held_out]) >= 0.92
+    assert (
+        np.mean(
+            [
+                answer(store, Query(code, modality="text", words="unheard")).close
+                for code in held_out
+            ]
+        )
+        >= 0.92
+    )
     far = Query(nonsense[fused.index(False)], modality="text", words="rover3 thing")
     assert answer(store, far, SearchOptions(k=100)).close
     assert not answer(store, replace(far, words="rover3 thing unheard"), SearchOptions(k=100)).close
-    assert answer(store, Query(nonsense[0], modality="text", words="thing"), SearchOptions(by="words")).close is None
+    assert (
+        answer(
+            store, Query(nonsense[0], modality="text", words="thing"), SearchOptions(by="words")
+        ).close
+        is None
+    )
     store.close()
 
 
@@ -118,7 +143,12 @@ def test_cosines_of_projections_tell_nonsense_better(tmp_path, outputs):
     store.add([f"{row:04}" for row in range(N)], codes, projections=stored)
     reference = find_reference(store, "text", "image")
     shares = [
-        np.mean([reference.is_close([0], scores.tolist()) for scores in store.search_projections(rows, NEAREST).keys])
+        np.mean(
+            [
+                reference.is_close([0], scores.tolist())
+                for scores in store.search_projections(rows, NEAREST).keys
+            ]
+        )
         for rows in (held_out, nonsense)
     ]
     assert shares[0] >= 0.92
@@ -137,10 +167,14 @@ def test_near_duplicates_are_folded_into_the_first_until_enough_stay():
     hits = search_hits(store, query, SearchOptions(k=3, collapse=1))
     folded = [(hit.id, hit.distance, hit.duplicates) for hit in hits]
     assert folded == [("a", 0, ["b", "e"]), ("c", 2, ["d"]), ("f", 2, [])]
-    assert [hit.id for hit in search_hits(store, query, SearchOptions(radius=2, collapse=2))] == ["a"]
+    assert [hit.id for hit in search_hits(store, query, SearchOptions(radius=2, collapse=2))] == [
+        "a"
+    ]
     assert search_hits(store, query)[0].duplicates is None
     numbers = np.array([0] * 100 + [3, 12, 48], np.uint8)[:, None]
-    store = open_codes(ch.CodeSet([f"{row:03}" for row in range(103)], {"image": numbers}, None, n_bits=8))
+    store = open_codes(
+        ch.CodeSet([f"{row:03}" for row in range(103)], {"image": numbers}, None, n_bits=8)
+    )
     hits = search_hits(store, Query(np.array([0], np.uint8)), SearchOptions(k=3, collapse=0))
     assert [hit.id for hit in hits] == ["000", "100", "101"]
     assert hits[0].duplicates == [f"{row:03}" for row in range(1, 100)]
@@ -149,7 +183,11 @@ def test_near_duplicates_are_folded_into_the_first_until_enough_stay():
         codes, radius = random.integers(0, 256, (40, 1), dtype=np.uint8), int(random.integers(0, 4))
         expected: dict[int, list[int]] = {}
         for row in range(len(codes)):
-            near = [kept for kept in expected if bin(int(codes[kept, 0] ^ codes[row, 0])).count("1") <= radius]
+            near = [
+                kept
+                for kept in expected
+                if bin(int(codes[kept, 0] ^ codes[row, 0])).count("1") <= radius
+            ]
             if near:
                 expected[min(near)].append(row)
             else:
@@ -165,10 +203,14 @@ def judged(tmp_path, outputs):
     """A store without captions whose model knows what fits."""
     (tmp_path / "store" / "model").mkdir(parents=True)
     with ch.open_store(tmp_path / "store", n_bits=N_BITS, projections=True) as store:
-        write_model(tmp_path / "store" / "model", save, {}, {"name": "fitted", "architecture": {"fit": FIT}})
+        write_model(
+            tmp_path / "store" / "model", save, {}, {"name": "fitted", "architecture": {"fit": FIT}}
+        )
         texts = [{"text": f"thing {row}"} for row in range(N)]
         image = outputs[0]["image"]
-        store.add([f"{row:04}" for row in range(N)], ch.codes.pack(image >= 0), "image", texts, image)
+        store.add(
+            [f"{row:04}" for row in range(N)], ch.codes.pack(image >= 0), "image", texts, image
+        )
         yield store
 
 
@@ -179,7 +221,9 @@ def test_answers_that_fit_come_first_and_nonsense_has_none(judged, outputs):
     for row in held_out[:50]:
         length = np.linalg.norm(row)
         logits = FIT[0] + FIT[1] * units @ row / length + FIT[2] * length
-        hits = search_hits(judged, Query(ch.codes.pack(row[None] >= 0)[0], row.astype(np.float32), "text"))
+        hits = search_hits(
+            judged, Query(ch.codes.pack(row[None] >= 0)[0], row.astype(np.float32), "text")
+        )
         for hit in hits:
             share = 1 / (1 + np.exp(-logits[int(hit.id)]))
             assert hit.fit == pytest.approx(share, abs=0.05)  # of projections of 8 bits
@@ -188,11 +232,15 @@ def test_answers_that_fit_come_first_and_nonsense_has_none(judged, outputs):
         found.append(hits.close)
     assert np.mean(found) > 0.9
     rows = nonsense[:100].astype(np.float32)
-    queries = [Query(code, row, "text") for code, row in zip(ch.codes.pack(rows >= 0), rows, strict=True)]
+    queries = [
+        Query(code, row, "text") for code, row in zip(ch.codes.pack(rows >= 0), rows, strict=True)
+    ]
     assert np.mean([search_hits(judged, query).close for query in queries]) < 0.2
     far = next(query for query in queries if not search_hits(judged, query).close)
     hits = answer(judged, replace(far, words="thing 17"), SearchOptions(k=20))
-    assert [(hit.id, hit.fit, hit.fits) for hit in hits[:1]] == [("0017", 1.0, True)]  # its own words answer
+    assert [(hit.id, hit.fit, hit.fits) for hit in hits[:1]] == [
+        ("0017", 1.0, True)
+    ]  # its own words answer
     assert hits.close
     assert not any(hit.fits for hit in hits[1:])
     assert [hit.fit for hit in search_hits(judged, replace(far, modality="image"))] == [None] * 10

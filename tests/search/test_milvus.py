@@ -31,7 +31,9 @@ def _until_the_end_of_this_file():
 
 
 #: What is promised of all stores.
-CONTRACT = Kind(lambda folder: open_store(milvus_address(folder), n_bits=N_BITS), ties_by_id=False, runs=3)
+CONTRACT = Kind(
+    lambda folder: open_store(milvus_address(folder), n_bits=N_BITS), ties_by_id=False, runs=3
+)
 
 
 @pytest.fixture(params=[pytest.param(CONTRACT, id="milvus", marks=pytest.mark.slow)])
@@ -70,7 +72,9 @@ def test_the_server_is_the_address_s_and_the_token_that_of_the_environment(monke
     check_refusal(r"\(https://host:1 root:secret\)", open_store, "milvus+https://host:1/c/")
 
 
-def test_a_server_that_does_not_answer_and_a_package_that_is_missing_are_one_line(monkeypatch, capfd):
+def test_a_server_that_does_not_answer_and_a_package_that_is_missing_are_one_line(
+    monkeypatch, capfd
+):
     monkeypatch.setattr(milvus, "_CONNECT_SECONDS", 0.2)
     check_refusal("is the server there", open_store, "milvus+http://127.0.0.1:1/c")
     assert "Traceback" not in capfd.readouterr().err
@@ -90,7 +94,12 @@ def test_a_server_that_does_not_answer_and_a_package_that_is_missing_are_one_lin
 ])  # fmt: skip
 def test_expressions_for_a_server(where, expression):
     sets, tree = ['["a", "year"]', '["a"]'], parse_filter(where, ["a", "year"])
-    assert milvus._to_milvus(tree, sets, lambda condition: ["not"] if condition.negated else ["x", "y"]) == expression
+    assert (
+        milvus._to_milvus(
+            tree, sets, lambda condition: ["not"] if condition.negated else ["x", "y"]
+        )
+        == expression
+    )
 
 
 @pytest.mark.slow
@@ -99,7 +108,9 @@ def test_more_answers_than_milvus_returns(store, monkeypatch):
     monkeypatch.setattr(milvus, "_MAX_ANSWERS", 5)
     check_refusal("k is 6; Milvus returns at most 5", store.search, random_codes(1), 6)
     check_refusal("limit is 6", store.search_radius, random_codes(1), 3, limit=6)
-    check_refusal("query 0 has 5 items or more within 12 bits", store.search_radius, random_codes(1), 12)
+    check_refusal(
+        "query 0 has 5 items or more within 12 bits", store.search_radius, random_codes(1), 12
+    )
     assert len(store.search_radius(random_codes(1), 12, limit=5).ids[0]) == 5
 
 
@@ -135,7 +146,9 @@ def test_an_error_between_two_requests_says_how_far_it_came(store, monkeypatch):
     upsert = Mock(wraps=store._client.upsert, side_effect=fails_the_second_time)
     monkeypatch.setattr(store._client, "upsert", upsert)
     names = [f"n{n}" for n in range(7)]
-    with pytest.raises(JobError, match="after 3 of 7 items were written: Milvus says: the disk is full"):
+    with pytest.raises(
+        JobError, match="after 3 of 7 items were written: Milvus says: the disk is full"
+    ):
         store.add(names, random_codes(7))
     assert len(store) == 4
     store.upsert(names, random_codes(7))

@@ -1,4 +1,6 @@
-"""What a store in PostgreSQL does beyond what is promised of all stores, also in a database as others host it."""
+"""What a store in PostgreSQL does beyond what is promised of all stores, also in a database as
+others host it.
+"""
 
 import os
 import signal
@@ -36,18 +38,26 @@ def full(tmp_path_factory) -> str:
     """The address of a store with items."""
     address = postgres_address(tmp_path_factory.mktemp("full"))
     with opened(address) as store:
-        store.add([f"{row:05}" for row in range(N)], codes(N), metadata=[{"row": row} for row in range(N)])
+        store.add(
+            [f"{row:05}" for row in range(N)], codes(N), metadata=[{"row": row} for row in range(N)]
+        )
     return address
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ("store=Photos", "a name of lower-case letters"), ("store=public", "PostgreSQL's own"),
-    ("store=pg_x", "PostgreSQL's own"), ("index=ivf", "hnsw"), ("ef_search=10", "belongs to index=hnsw"),
-    ("index=hnsw&ef_search=1001", "ef_search: .* less than or equal to 1000"),
-    ("index=hnsw&ef_search=ten", "ef_search: .* valid integer"),
-    ("host=/nowhere", "cannot be opened .* is the server there"),
-    ("index=hnsw&nonsense=1", "cannot be opened .*nonsense"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("store=Photos", "a name of lower-case letters"),
+        ("store=public", "PostgreSQL's own"),
+        ("store=pg_x", "PostgreSQL's own"),
+        ("index=ivf", "hnsw"),
+        ("ef_search=10", "belongs to index=hnsw"),
+        ("index=hnsw&ef_search=1001", "ef_search: .* less than or equal to 1000"),
+        ("index=hnsw&ef_search=ten", "ef_search: .* valid integer"),
+        ("host=/nowhere", "cannot be opened .* is the server there"),
+        ("index=hnsw&nonsense=1", "cannot be opened .*nonsense"),
+    ],
+)
 def test_an_address_is_refused_in_one_line(options, message):
     check_refusal(message, ch.open_store, f"postgresql://postgres@/postgres?{options}")
 
@@ -70,7 +80,9 @@ def test_a_foreign_schema_is_left_alone(address):
 @pytest.mark.parametrize("name", ["a\0", "x" * 2601])
 def test_an_id_that_postgresql_cannot_keep_is_refused_and_not_there(address, name):
     with opened(address) as store:
-        check_refusal("holds a NUL or is longer than 2,600 bytes", store.add, ["fine", name], codes(2))
+        check_refusal(
+            "holds a NUL or is longer than 2,600 bytes", store.add, ["fine", name], codes(2)
+        )
         assert len(store) == 0
         store.add(["fine"], codes(1))
         assert name not in store
@@ -84,8 +96,16 @@ def test_a_refused_write_leaves_nothing_of_it(address):
         store.add(["a"], codes(1), metadata=[{"year": 1}])
         version = store.version
         with pytest.raises(InputError, match="too long a name"):
-            store.upsert(["a", "b"], {"image": codes(2), "é" * 50: codes(2)}, metadata=[{"year": 2}, {"month": 3}])
-        assert (store.version, store.ids(), store.get(["a"])[0].metadata) == (version, ["a"], {"year": 1})
+            store.upsert(
+                ["a", "b"],
+                {"image": codes(2), "é" * 50: codes(2)},
+                metadata=[{"year": 2}, {"month": 3}],
+            )
+        assert (store.version, store.ids(), store.get(["a"])[0].metadata) == (
+            version,
+            ["a"],
+            {"year": 1},
+        )
         check_refusal("unknown key 'month'", store.ids, "month = 3")
 
 
@@ -111,7 +131,10 @@ def test_those_who_make_a_store_and_add_the_same_item_at_a_time(address):
 def test_connections_that_were_lost_are_replaced_and_a_failing_statement_is_one_line(full):
     with opened(full) as store:
         assert len(store) == N
-        ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'channelhash'"
+        ended = (
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = "
+            "'channelhash'"
+        )
         assert all(done for (done,) in command(at(), ended))
         assert len(store) == N
         schema = parse_address(full)[1]
@@ -131,7 +154,11 @@ def test_a_forked_child_is_refused_and_leaves_the_connections_of_its_parent_alon
         if child == 0:
             line = refusal(store.ids, error=JobError)
             store.close()
-            os._exit(0 if "was opened before this process was forked; open it in each process" in line else 1)
+            os._exit(
+                0
+                if "was opened before this process was forked; open it in each process" in line
+                else 1
+            )
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert len(store) == N
 
@@ -159,18 +186,28 @@ for call in range(10**6):
 
 def test_hnsw_is_asked_where_the_address_says_so_and_nowhere_else(full):
     queries = codes(20, seed=1)
-    expected = [match.distances.tolist() for match in nearest(queries, codes(N), [f"{row:05}" for row in range(N)], 10)]
+    expected = [
+        match.distances.tolist()
+        for match in nearest(queries, codes(N), [f"{row:05}" for row in range(N)], 10)
+    ]
     with opened(f"{full}&index=hnsw") as store:
         found = store.search(queries, 10)
         assert store.info()["index"] == "hnsw"
-        assert (np.mean([a == b.tolist() for a, b in zip(expected, found.distances, strict=True)])) > 0.8
+        assert (
+            np.mean([a == b.tolist() for a, b in zip(expected, found.distances, strict=True)])
+        ) > 0.8
         filtered = store.search(queries, 10, where="row < 30")
         assert all(len(ids) == 10 and max(ids) < "00030" for ids in filtered.ids)
     with opened(f"{full}&index=hnsw&ef_search=1") as store:
         command(at(), f"ANALYZE {parse_address(full)[1]}.items")
         short = store.search(queries, 10)
-        assert [row.tolist() for row in short.distances] != expected  # the index was asked, and looked at little
-        pairs = [sorted(zip(*found, strict=True)) for found in zip(short.distances, short.ids, strict=True)]
+        assert [
+            row.tolist() for row in short.distances
+        ] != expected  # the index was asked, and looked at little
+        pairs = [
+            sorted(zip(*found, strict=True))
+            for found in zip(short.distances, short.ids, strict=True)
+        ]
         assert short.ids == [[name for _, name in found] for found in pairs]
     with opened(full) as store:  # although there is an index now
         assert [row.tolist() for row in store.search(queries, 10).distances] == expected
@@ -241,7 +278,10 @@ def user():
 @pytest.mark.parametrize("encoding", ["LATIN1", "WIN1252", "SQL_ASCII"])
 def test_strings_come_back_from_every_encoding_or_are_refused(new_database, encoding):
     with ch.open_store(at(new_database(encoding)), n_bits=16) as store:
-        metadata = [{"labels": ["café", "ß"], "text": text} for text in ("naïve", "œ" if encoding != "LATIN1" else "þ")]
+        metadata = [
+            {"labels": ["café", "ß"], "text": text}
+            for text in ("naïve", "œ" if encoding != "LATIN1" else "þ")
+        ]
         store.add(["é", "ÿ"], CODES[:2], metadata=metadata)
         assert [item.metadata for item in store.get(["é", "ÿ"])] == metadata
         assert store.ids("label = 'café' AND text = 'naïve'") == ["é"]
@@ -259,10 +299,19 @@ def test_strings_come_back_from_every_encoding_or_are_refused(new_database, enco
 def test_strings_are_ordered_by_code_points_in_every_encoding(new_database):
     with ch.open_store(at(new_database("WIN1252")), n_bits=16) as store:
         ids = ["Z", "a", "é", "Œ", "€"]  # of which the last two have the lowest bytes beyond ASCII
-        store.add(ids, np.zeros((5, 2), np.uint8), metadata=[{"text": name, "labels": [name]} for name in ids])
+        store.add(
+            ids,
+            np.zeros((5, 2), np.uint8),
+            metadata=[{"text": name, "labels": [name]} for name in ids],
+        )
         assert store.search(CODES[:1], 4).ids == [ids[:4]]
         assert store.ids() == store.codes()[0] == list(store.label_counts()) == ids
-        assert store.ids("text > 'é'") == store.ids("label > 'é'") == store.ids("text BETWEEN 'Œ' AND '€'") == ids[3:]
+        assert (
+            store.ids("text > 'é'")
+            == store.ids("label > 'é'")
+            == store.ids("text BETWEEN 'Œ' AND '€'")
+            == ids[3:]
+        )
 
 
 @pytest.mark.parametrize("options", [{}, {"index": "hnsw"}])
@@ -271,7 +320,12 @@ def test_pgvector_may_be_in_any_schema(new_database, options):
     command(at(name), 'CREATE SCHEMA "ext%s"', 'CREATE EXTENSION vector SCHEMA "ext%s"')
     with ch.open_store(at(name, **options), n_bits=16, projections=True) as store:
         outputs = np.where(np.unpackbits(CODES, axis=1), 1.0, -1.0)
-        store.add(["a", "b", "c"], CODES, metadata=[{"year": year} for year in range(3)], projections=outputs)
+        store.add(
+            ["a", "b", "c"],
+            CODES,
+            metadata=[{"year": year} for year in range(3)],
+            projections=outputs,
+        )
         assert store.search(CODES[:1], 2).ids == [["a", "b"]]
         assert store.search(CODES[:1], 2, where="year > 0").ids == [["b", "c"]]
         assert store.search_radius(CODES[:1], 3).ids == [["a", "b"]]
@@ -291,7 +345,9 @@ def shared() -> str:
     """The name of a store with items and an index HNSW."""
     name = new_name()
     with ch.open_store(at(store=name, index="hnsw"), n_bits=16) as with_index:
-        with_index.add(["a", "b", "c"], CODES, metadata=[{"labels": ["dog"]}, {"labels": ["cat"]}, {}])
+        with_index.add(
+            ["a", "b", "c"], CODES, metadata=[{"labels": ["dog"]}, {"labels": ["cat"]}, {}]
+        )
     return name
 
 
@@ -299,10 +355,18 @@ def shared() -> str:
 def test_a_user_who_may_only_read_does(shared, user, options):
     grant(shared, user, "SELECT")
     store = ch.open_store(at(user=user, store=shared, **options))
-    assert (store.writable, store.info()["codes"], store.label_counts()) == (False, {"image": 3}, {"cat": 1, "dog": 1})
+    assert (store.writable, store.info()["codes"], store.label_counts()) == (
+        False,
+        {"image": 3},
+        {"cat": 1, "dog": 1},
+    )
     assert store.search(CODES[:1], 2).ids == [["a", "b"]]
     assert store.search(CODES[:1], 2, where="label = 'cat'").ids == [["b"]]
-    for write in (lambda: store.add(["d"], CODES[:1]), lambda: store.update(["a"], [{}]), lambda: store.delete(["a"])):
+    for write in (
+        lambda: store.add(["d"], CODES[:1]),
+        lambda: store.update(["a"], [{}]),
+        lambda: store.delete(["a"]),
+    ):
         check_refusal("can only read it; let the owner GRANT INSERT", write)
     store.close()
     assert command(at(), f"SELECT count(*) FROM {shared}.items") == [(3,)]
@@ -322,14 +386,22 @@ def test_a_user_who_may_make_no_tables_writes_items(shared, user):
     with ch.open_store(at(user=user, store=shared, index="hnsw")) as store:
         store.add([user], CODES[:1], metadata=[{"labels": ["new"]}])
         assert store.delete([user]) == 1
-        check_refusal("must be owner of table items; open it as its owner", store.add, [user], CODES[:1], "text")
+        check_refusal(
+            "must be owner of table items; open it as its owner",
+            store.add,
+            [user],
+            CODES[:1],
+            "text",
+        )
 
 
 def test_a_user_who_may_make_no_schema_uses_an_empty_one(user):
     command(at(), "CREATE EXTENSION IF NOT EXISTS vector")
     name = new_name()
     with ch.open_store(at(user=user, store=name), n_bits=16) as store:
-        check_refusal(f"run: CREATE SCHEMA {name} AUTHORIZATION {user}", store.add, ["a"], CODES[:1])
+        check_refusal(
+            f"run: CREATE SCHEMA {name} AUTHORIZATION {user}", store.add, ["a"], CODES[:1]
+        )
         command(at(), f"CREATE SCHEMA {name} AUTHORIZATION {user}")
         store.add(["a"], CODES[:1])
         assert store.search(CODES[:1], 1).ids == [["a"]]
@@ -340,7 +412,11 @@ def test_hnsw_finds_what_few_items_pass():
     with ch.open_store(at(store=name), n_bits=16) as store:
         codes = np.random.default_rng(0).integers(0, 128, (n, 2)).astype(np.uint8)
         codes[-5:] = 255
-        store.add([f"{row:03}" for row in range(n)], codes, metadata=[{"rare": row >= n - 5} for row in range(n)])
+        store.add(
+            [f"{row:03}" for row in range(n)],
+            codes,
+            metadata=[{"rare": row >= n - 5} for row in range(n)],
+        )
     options = "-c%20hnsw.max_scan_tuples=20%20-c%20enable_seqscan=off"
     with ch.open_store(at(store=name, index="hnsw", ef_search="10", options=options)) as store:
         rare = [f"{row:03}" for row in range(n - 5, n)]

@@ -1,5 +1,5 @@
-"""Questions to a store and their answers, against sorting everything; and the language of questions, with its dates and
-places.
+"""Questions to a store and their answers, against sorting everything; and the language of
+questions, with its dates and places.
 """
 
 import re
@@ -21,7 +21,15 @@ from channelhash.search import query as module
 from channelhash.search.filters import parse_filter, passes
 from channelhash.search.hits import Query, SearchOptions, answer, search_hits
 from channelhash.search.items import date_filter
-from channelhash.search.query import Part, combine, load_encoder, make_query, parse_question, query_like, search_store
+from channelhash.search.query import (
+    Part,
+    combine,
+    load_encoder,
+    make_query,
+    parse_question,
+    query_like,
+    search_store,
+)
 from channelhash.search.rank import Ranking, _asymmetric_distances, fuse
 from channelhash.search.sqlite.store import open_codes
 from channelhash.text.dates import find_phrases
@@ -41,9 +49,15 @@ def store(tmp_path_factory, model):
     """Random codes, many of them equal; ``text-only`` has no image code."""
     folder = tmp_path_factory.mktemp("stores") / "store"
     random = np.random.default_rng(0)
-    codes = {m: ch.codes.pack((random.random((9, 12)) < 0.5)[random.integers(0, 9, N)]) for m in ("image", "text")}
+    codes = {
+        m: ch.codes.pack((random.random((9, 12)) < 0.5)[random.integers(0, 9, N)])
+        for m in ("image", "text")
+    }
     labels = [["even"], []] * (N // 2)
-    metadata = [{"text": f"words {i}", "labels": labels[i], "image": f"/{i}.png", "year": i} for i in range(N)]
+    metadata = [
+        {"text": f"words {i}", "labels": labels[i], "image": f"/{i}.png", "year": i}
+        for i in range(N)
+    ]
     opened = ch.open_store(folder, model.n_bits, model.fingerprint())
     opened.add([f"{i:02}" for i in range(N)], codes, metadata=metadata)
     opened.add(["text-only"], codes["text"][:1], "text")
@@ -56,7 +70,9 @@ def by_sorting(store, code, modality="image", outputs=None):
     codes = np.stack([item.codes[modality] for item in items])
     distances = ch.codes.hamming_distances(code[None], codes)[0]
     sure = np.zeros(len(items)) if outputs is None else _asymmetric_distances(outputs, codes)
-    rows = sorted((int(d), value, item.id) for d, value, item in zip(distances, sure, items, strict=True))
+    rows = sorted(
+        (int(d), value, item.id) for d, value, item in zip(distances, sure, items, strict=True)
+    )
     return [(distance, name) for distance, _, name in rows]
 
 
@@ -71,11 +87,17 @@ def ids(hits):
 def test_words_and_pictures_find_the_nearest_codes(store, model):
     picture = Image.new("RGB", (20, 20), "red")
     for asked, outputs in (
-        ({"text": "a bright red picture"}, model.outputs("text", ["a bright red picture"])[0].numpy()),
+        (
+            {"text": "a bright red picture"},
+            model.outputs("text", ["a bright red picture"])[0].numpy(),
+        ),
         ({"image": picture}, model.outputs("image", [picture])[0].numpy()),
     ):
         code = ch.codes.pack(outputs[None] >= 0)[0]
-        assert found(search_store(store, by="image", **asked)) == by_sorting(store, code, "image", outputs)[:10]
+        assert (
+            found(search_store(store, by="image", **asked))
+            == by_sorting(store, code, "image", outputs)[:10]
+        )
         everything = search_store(store, SearchOptions(k=10**9, modality="text"), **asked)
         assert found(everything) == by_sorting(store, code, "text", outputs)
         near = [pair for pair in by_sorting(store, code, "image", outputs) if pair[0] <= 4]
@@ -95,13 +117,18 @@ def test_an_answer_tells_what_is_known_of_its_item(store):
 def test_an_item_asks_with_its_own_code_of_what_is_searched_or_with_the_one_that_is_named(store):
     item = store.get(["07"])[0]
     for modality, by, code in (
-        (None, None, "image"), ("image", None, "image"), ("text", None, "text"), ("image", "text", "text"),
+        (None, None, "image"),
+        ("image", None, "image"),
+        ("text", None, "text"),
+        ("image", "text", "text"),
         ("text", "image", "image"),
-    ):  # fmt: skip
+    ):
         hits = search_store(store, SearchOptions(modality=modality), like="07", by=by)
         assert found(hits) == by_sorting(store, item.codes[code], modality or "image")[:10]
     assert found(search_store(store, like="text-only", by="text"))
-    check_refusal(r"--like text-only: has no image code; .* --by text", query_like, store, "text-only")
+    check_refusal(
+        r"--like text-only: has no image code; .* --by text", query_like, store, "text-only"
+    )
 
 
 def test_re_ranked_answers_are_the_best_of_the_first(store, model):
@@ -114,7 +141,9 @@ def test_re_ranked_answers_are_the_best_of_the_first(store, model):
     assert found(search_hits(store, query, SearchOptions(k=7, rerank=30))) == expected[:7]
     assert found(search_hits(store, query, SearchOptions(k=30, rerank=30))) != first
     inside = [pair for pair in by_sorting(store, query.code) if pair[0] <= 5]
-    assert sorted(found(search_hits(store, query, SearchOptions(radius=5, rerank=30)))) == sorted(inside)
+    assert sorted(found(search_hits(store, query, SearchOptions(radius=5, rerank=30)))) == sorted(
+        inside
+    )
     says = "--rerank: of a stored item only its bits are known"
     check_refusal(says, search_store, store, SearchOptions(rerank=5), like="07")
 
@@ -125,19 +154,45 @@ def test_questions_that_make_no_sense_are_refused(store, model, tmp_path):
         ({"minus": ["people"]}, "say what to search for"),
         ({"text": " "}, "--text: is empty"),
         ({"text": "a", "minus": [""]}, "--minus: is empty"),
-        ({"text": "a", "minus_like": ["nobody"]}, "--minus-like nobody: .* has no item with this id"),
+        (
+            {"text": "a", "minus_like": ["nobody"]},
+            "--minus-like nobody: .* has no item with this id",
+        ),
         ({"like": "nobody"}, "has no item with this id"),
         ({"like": "07", "by": "words"}, "--by words: the question has no words"),
-        ({"image": Image.new("RGB", (9, 9)), "by": "words"}, "--by words: the question has no words"),
-        ({"text": "a", "by": "text", "options": SearchOptions(modality="image")}, "--by text: says what is searched"),
-        ({"text": "a", "by": "all", "options": SearchOptions(rerank=5)}, "--rerank: orders the answers of one"),
-        ({"text": "a", "by": "words", "options": SearchOptions(radius=5)}, "--by words: words have no distance"),
-        ({"text": "a", "options": SearchOptions(modality="sound")}, "holds image and text codes, no sound codes"),
+        (
+            {"image": Image.new("RGB", (9, 9)), "by": "words"},
+            "--by words: the question has no words",
+        ),
+        (
+            {"text": "a", "by": "text", "options": SearchOptions(modality="image")},
+            "--by text: says what is searched",
+        ),
+        (
+            {"text": "a", "by": "all", "options": SearchOptions(rerank=5)},
+            "--rerank: orders the answers of one",
+        ),
+        (
+            {"text": "a", "by": "words", "options": SearchOptions(radius=5)},
+            "--by words: words have no distance",
+        ),
+        (
+            {"text": "a", "options": SearchOptions(modality="sound")},
+            "holds image and text codes, no sound codes",
+        ),
         ({"image": tmp_path / "gone.png"}, "no such picture"),
     ):
         check_refusal(says, search_store, store, **arguments)
-    for option, value, least in (("-k", 0, "1 answer"), ("--rerank", 0, "1 answer"), ("--collapse", -1, "0 bits")):
-        check_refusal(f"^{option} {value}: takes at least {least}", SearchOptions, **{option.strip("-"): value})
+    for option, value, least in (
+        ("-k", 0, "1 answer"),
+        ("--rerank", 0, "1 answer"),
+        ("--collapse", -1, "0 bits"),
+    ):
+        check_refusal(
+            f"^{option} {value}: takes at least {least}",
+            SearchOptions,
+            **{option.strip("-"): value},
+        )
     check_refusal("--by sound: none of all", SearchOptions, by="sound")
 
 
@@ -148,44 +203,73 @@ def test_words_are_answered_by_all_there_is(store, model):
     assert words.ids[0] == "07"
     covered = store.search_words("words 7", 100, coverage=0.7)
     assert covered.ids == ["07"]  # all have the other word
-    scores = fuse([*(Ranking([n for _, n in pairs], [d for d, _ in pairs]) for pairs in lists), covered])
+    scores = fuse(
+        [*(Ranking([n for _, n in pairs], [d for d, _ in pairs]) for pairs in lists), covered]
+    )
     assert "text-only" not in words.ids
-    # text-only has a text code and may have words, but no image code: it gets for that what the others get on average.
+    # text-only has a text code and may have words, but no image code: it gets for that what the
+    # others get on average.
     by_image = fuse([Ranking([n for _, n in lists[0]], [d for d, _ in lists[0]])])
-    others = [name for name in scores if name != "text-only" and scores[name] > by_image.get(name, 0.0)]
-    scores["text-only"] *= sum(scores[n] for n in others) / sum(scores[n] - by_image.get(n, 0.0) for n in others)
-    nearest = {name: min(d for pairs in lists for d, other in pairs if other == name) for name in scores}
+    others = [
+        name for name in scores if name != "text-only" and scores[name] > by_image.get(name, 0.0)
+    ]
+    scores["text-only"] *= sum(scores[n] for n in others) / sum(
+        scores[n] - by_image.get(n, 0.0) for n in others
+    )
+    nearest = {
+        name: min(d for pairs in lists for d, other in pairs if other == name) for name in scores
+    }
     expected = sorted(scores, key=lambda name: (-round(scores[name], 12), nearest[name], name))
     hits = search_store(store, SearchOptions(k=99), text="words 7")
-    assert ids(hits) == ids(search_store(store, SearchOptions(k=99, by="all"), text="words 7")) == expected
+    assert (
+        ids(hits)
+        == ids(search_store(store, SearchOptions(k=99, by="all"), text="words 7"))
+        == expected
+    )
     distances = {name: distance for distance, name in by_sorting(store, code)}
     assert all(hit.distance == distances[hit.id] for hit in hits if hit.id != "text-only")
     inside = search_store(store, SearchOptions(radius=5, by="all"), text="words 7")
-    assert {hit.id for hit in inside} == {name for name, distance in nearest.items() if distance <= 5}
+    assert {hit.id for hit in inside} == {
+        name for name, distance in nearest.items() if distance <= 5
+    }
     assert ids(search_store(store, by="words", text="words 7 -blue")) == words.ids[:10]
-    assert "07" not in ids(search_store(store, SearchOptions(k=99), by="words", text='words red -"words 7"'))
+    assert "07" not in ids(
+        search_store(store, SearchOptions(k=99), by="words", text='words red -"words 7"')
+    )
     assert found(search_store(store, SearchOptions(k=9, rerank=1), text="words 7")) == lists[0][:9]
 
 
 def test_parts_of_a_question_are_added_up(store, model):
     picture = Image.new("RGB", (20, 20), "red")
-    rows = [model.outputs("text", [words]).numpy()[0] for words in ("a dark picture", "bright red", "blue")]
+    rows = [
+        model.outputs("text", [words]).numpy()[0]
+        for words in ("a dark picture", "bright red", "blue")
+    ]
     rows.append(model.outputs("image", [picture]).numpy()[0])
     codes = [store.get([name])[0].codes["image"] for name in ("07", "08")]
     rows += [np.where(ch.codes.unpack(code[None], 12)[0], 1.0, -1.0) for code in codes]
     weights = [1, 2, -1, 1, 1, -1]
-    added = sum(weight * row / np.linalg.norm(row) for weight, row in zip(weights, rows, strict=True))
+    added = sum(
+        weight * row / np.linalg.norm(row) for weight, row in zip(weights, rows, strict=True)
+    )
     expected = by_sorting(store, ch.codes.pack(ch.codes.binarize(added[None]))[0])[:10]
     asked = {"text": 'a dark picture "bright red"^2', "image": picture, "like": "07"}
-    assert found(search_store(store, by="image", **asked, minus=["blue"], minus_like=["08"])) == expected
-    assert ids(search_store(store, by="image", text="red^3")) == ids(search_store(store, by="image", text="red^2"))
+    assert (
+        found(search_store(store, by="image", **asked, minus=["blue"], minus_like=["08"]))
+        == expected
+    )
+    assert ids(search_store(store, by="image", text="red^3")) == ids(
+        search_store(store, by="image", text="red^2")
+    )
     assert found(search_store(store, like="07", minus_like=["08"], by="image"))
 
 
 def test_only_the_model_of_the_codes_encodes_questions(store, tmp_path, model):
     assert load_encoder(store).fingerprint() == model.fingerprint()
     assert small_model(tmp_path, seed=1).fingerprint() != model.fingerprint()
-    check_refusal("these codes were made by another model than", load_encoder, store, tmp_path / "model")
+    check_refusal(
+        "these codes were made by another model than", load_encoder, store, tmp_path / "model"
+    )
     bare = ch.open_store(tmp_path / "bare", model.n_bits, model.fingerprint())
     bare.add(["a"], model.encode_texts(["red"]), "text")
     check_refusal("add --model with the run that made these codes", load_encoder, bare)
@@ -194,7 +278,9 @@ def test_only_the_model_of_the_codes_encodes_questions(store, tmp_path, model):
 def test_words_alone_have_no_distance_and_need_no_model(store):
     hits = search_store(store, by="words", text="words 7 -blue", model=Path("/nowhere"))
     assert [hit.id for hit in hits] == store.search_words("words 7", 10).ids
-    assert {(hit.distance, hit.match, hit.as_dict()["distance"]) for hit in hits} == {(None, None, None)}
+    assert {(hit.distance, hit.match, hit.as_dict()["distance"]) for hit in hits} == {
+        (None, None, None)
+    }
     assert (hits.close, hits.note) == (None, "")
     assert search_store(store, SearchOptions(by="words"), text="unheard").close is False
     assert search_store(store, SearchOptions(by="words", collapse=0), text="words 7")[0].id == "07"
@@ -211,24 +297,37 @@ def test_where_a_part_has_no_outputs_its_words_answer(store, model, monkeypatch)
     row = model.outputs("text", ["blue"]).numpy()[0]
     for parts, outputs in (
         ([Part("words 7"), Part("red", -1.0)], [None, None]),
-        ([Part("words 7"), Part(Path("x.png"), -1.0)], [None, row]),  # what is not wanted is no question
+        (
+            [Part("words 7"), Part(Path("x.png"), -1.0)],
+            [None, row],
+        ),  # what is not wanted is no question
     ):
         query = make_query(parts, outputs)
         assert (len(query.code), query.words_coded) == (0, False)
         hits = answer(store, query)
         assert [hit.id for hit in hits] == store.search_words("words 7", 10).ids
         assert "codes are of images alone" in hits.note
-        for options in (SearchOptions(by="text"), SearchOptions(modality="image"), SearchOptions(radius=3)):
+        for options in (
+            SearchOptions(by="text"),
+            SearchOptions(modality="image"),
+            SearchOptions(radius=3),
+        ):
             check_refusal("codes are of images alone", answer, store, query, options)
     with monkeypatch.context() as without:
         without.setattr("channelhash.search.sqlite.words.WordIndex._is_supported", lambda _: False)
         codes = ch.CodeSet(["a"], {"image": np.zeros((1, 2), np.uint8)}, None, n_bits=12)
         with closing(open_codes(codes)) as wordless:
-            check_refusal("codes are of images alone", answer, wordless, make_query([Part("words 7")], [None]))
+            check_refusal(
+                "codes are of images alone", answer, wordless, make_query([Part("words 7")], [None])
+            )
     mixed = make_query([Part("words 7"), Part(Path("x.png"))], [None, row])
     coded = replace(mixed, words_coded=True)
     assert found(answer(store, mixed)) == found(answer(store, coded))
-    assert (bool(answer(store, mixed).note), answer(store, coded).note, mixed.modality) == (True, "", "image")
+    assert (bool(answer(store, mixed).note), answer(store, coded).note, mixed.modality) == (
+        True,
+        "",
+        "image",
+    )
 
 
 def test_what_has_more_of_the_words_than_the_last_of_many_goes_first(monkeypatch):
@@ -264,19 +363,29 @@ def test_quotes_weights_and_minuses_make_parts_and_words():
         "-": [("-", 1)],
     }.items():
         assert [tuple(part) for part in parse_question(text)] == parts, text
-    parts = [*parse_question('beach "two dogs" -people -"beach ball"'), Part(object(), -1.0), Part(object())]
+    parts = [
+        *parse_question('beach "two dogs" -people -"beach ball"'),
+        Part(object(), -1.0),
+        Part(object()),
+    ]
     query = make_query(parts, [None] * len(parts))
     assert (query.words, query.without) == ("beach two dogs", ("people", "beach ball"))
 
 
 def test_questions_that_make_no_sense_are_refused_in_one_line():
     for text, says in {
-        "": "is empty", "  ": "is empty", 'a "dog': "a quote is opened and not closed",
-        'beach -"two dogs': "a quote is opened and not closed", 'beach ""': "a phrase in quotes is empty",
-        'beach -" "': "a phrase in quotes is empty", "-people": "-people: says only what is not wanted",
-        "dog^0": "a weight is above 0", "dog^100.5": "a weight is above 0",
-        f"dog^{'9' * 400}": "a weight is above 0", "a " + "-b " * module._MAX_PARTS: "parts; at most 32",
-    }.items():  # fmt: skip
+        "": "is empty",
+        "  ": "is empty",
+        'a "dog': "a quote is opened and not closed",
+        'beach -"two dogs': "a quote is opened and not closed",
+        'beach ""': "a phrase in quotes is empty",
+        'beach -" "': "a phrase in quotes is empty",
+        "-people": "-people: says only what is not wanted",
+        "dog^0": "a weight is above 0",
+        "dog^100.5": "a weight is above 0",
+        f"dog^{'9' * 400}": "a weight is above 0",
+        "a " + "-b " * module._MAX_PARTS: "parts; at most 32",
+    }.items():
         check_refusal(says, parse_question, text)
     check_refusal("only what is not wanted", module.check_parts, [Part(object(), -1)])
     check_refusal("cancel out", combine, np.array([[1.0, 2.0], [2.0, 4.0]]), [1.0, -1.0])
@@ -293,10 +402,16 @@ def test_any_text_is_read_or_refused(text):
 
 @given(st.integers(1, 5), st.data())
 def test_parts_are_added_with_unit_length_and_get_their_mean_length(n, data):
-    rows = np.array(data.draw(st.lists(st.lists(st.floats(-9, 9), min_size=4, max_size=4), min_size=n, max_size=n)))
+    rows = np.array(
+        data.draw(
+            st.lists(st.lists(st.floats(-9, 9), min_size=4, max_size=4), min_size=n, max_size=n)
+        )
+    )
     rows += np.where(np.abs(rows).sum(1, keepdims=True) < 1e-3, 1.0, 0.0)
     weights = [data.draw(st.floats(0.25, 4)) for _ in range(n)]
-    literal = sum(weight * row / np.sqrt((row**2).sum()) for weight, row in zip(weights, rows, strict=True))
+    literal = sum(
+        weight * row / np.sqrt((row**2).sum()) for weight, row in zip(weights, rows, strict=True)
+    )
     length = np.average(np.sqrt((rows**2).sum(1)), weights=np.abs(weights))
     if np.linalg.norm(literal) > 1e-3:
         literal *= length / np.linalg.norm(literal)
@@ -304,7 +419,10 @@ def test_parts_are_added_with_unit_length_and_get_their_mean_length(n, data):
 
 
 TODAY = date(2026, 11, 27)
-PLACES = [("country", "Portugal"), *(("place", name) for name in ("Porto", "Nice", "Reading", "São Paulo"))]
+PLACES = [
+    ("country", "Portugal"),
+    *(("place", name) for name in ("Porto", "Nice", "Reading", "São Paulo")),
+]
 # Words in [] are a date; then the first day that passes and the last.
 DATES = """
 dogs [in summer 2019] 2019-06-01 2019-08-31; [winter 2019] 2019-12-01 2020-02-29; [2019] 2019-01-01 2019-12-31
@@ -322,15 +440,33 @@ cats [in december of last year] 2025-12-01 2025-12-31; [two weeks ago] 2026-11-0
 [na primavera de 2019] 2019-03-01 2019-05-31; [vorige maand] 2026-10-01 2026-10-31; [l’an dernier] 2025-01-01 2025-12-31
 """
 OTHERS = {
-    "a dog [in NICE] at night": "place IN ('Nice')", "praia [em sao paulo]": "place IN ('São Paulo')",
-    "[reading]": "place IN ('Reading')", "[à Nice]": "place IN ('Nice')", "[in May]": "{0} LIKE '____-05%'",
+    "a dog [in NICE] at night": "place IN ('Nice')",
+    "praia [em sao paulo]": "place IN ('São Paulo')",
+    "[reading]": "place IN ('Reading')",
+    "[à Nice]": "place IN ('Nice')",
+    "[in May]": "{0} LIKE '____-05%'",
     "cats [in Porto or Nice]": "place IN ('Porto', 'Nice')",
     "[in Porto, Portugal]": "place IN ('Porto') AND country IN ('Portugal')",
-}  # fmt: skip
-OTHERS |= dict.fromkeys([
-    "this may be a dog", "soldiers march by", "in autumn", "1600", "July 2030", "2019-13", "2019-02-30", "mid-2019",
-    '"summer 2019"', "dogs -2019", "2019^2 dogs", "a nice dog", "a girl reading", "Porto dogs", "between 2015 and dogs",
-])  # fmt: skip
+}
+OTHERS |= dict.fromkeys(
+    [
+        "this may be a dog",
+        "soldiers march by",
+        "in autumn",
+        "1600",
+        "July 2030",
+        "2019-13",
+        "2019-02-30",
+        "mid-2019",
+        '"summer 2019"',
+        "dogs -2019",
+        "2019^2 dogs",
+        "a nice dog",
+        "a girl reading",
+        "Porto dogs",
+        "between 2015 and dogs",
+    ]
+)
 
 
 @pytest.mark.parametrize("row", re.split(r"[;\n]\s*", DATES.strip()))
@@ -356,23 +492,55 @@ def test_places_and_months_of_any_year_are_understood_and_other_words_stay_words
 def dated(tmp_path_factory):
     with ch.open_store(tmp_path_factory.mktemp("narrow") / "store", n_bits=8) as opened:
         taken = ["2019-07-14 10:20:30", "2019-08", "2018-07-01", "2020-01-01"]
-        metadata = [{"taken": when, "place": "Porto" if n < 3 else "Nice"} for n, when in enumerate(taken)]
-        metadata.append({"taken": "2019-07-02", "date": "2001-01-01", "text": "summer 2019", "country": "Portugal"})
+        metadata = [
+            {"taken": when, "place": "Porto" if n < 3 else "Nice"} for n, when in enumerate(taken)
+        ]
+        metadata.append(
+            {
+                "taken": "2019-07-02",
+                "date": "2001-01-01",
+                "text": "summer 2019",
+                "country": "Portugal",
+            }
+        )
         opened.add([*"abcde"], np.arange(5, dtype=np.uint8)[:, None], metadata=metadata)
         yield opened
 
 
-@pytest.mark.parametrize(("question", "rest", "where", "ids"), [
-    ("two dogs in Porto, summer 2019 -cats", "two dogs -cats", None, "ab"), ("photos from July 2019", "", None, "a"),
-    ("in July", "", None, "ac"), ("Porto 1984", "1984", None, "abc"), ("dogs in 2019", "dogs in 2019", "id = 'c'", "c"),
-    ("dogs in 2001", "dogs", "id > 'a'", "e"), ("summer 2019 -cats", "summer 2019 -cats", None, "abcde"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("question", "rest", "where", "ids"),
+    [
+        ("two dogs in Porto, summer 2019 -cats", "two dogs -cats", None, "ab"),
+        ("photos from July 2019", "", None, "a"),
+        ("in July", "", None, "ac"),
+        ("Porto 1984", "1984", None, "abc"),
+        ("dogs in 2019", "dogs in 2019", "id = 'c'", "c"),
+        ("dogs in 2001", "dogs", "id > 'a'", "e"),
+        ("summer 2019 -cats", "summer 2019 -cats", None, "abcde"),
+    ],
+)
 def test_what_narrows_leaves_the_question(dated, question, rest, where, ids):
     narrowed = module.narrow(dated, question, where, TODAY)
     assert (narrowed.text, dated.ids(narrowed.where)) == (rest, [*ids])
 
 
-WORDS = ["dogs", "in", "summer", "2019", "last", "Porto", ",", "-2018", '"', "2018^2", "may", "to", "ago", "à", "\0"]
+WORDS = [
+    "dogs",
+    "in",
+    "summer",
+    "2019",
+    "last",
+    "Porto",
+    ",",
+    "-2018",
+    '"',
+    "2018^2",
+    "may",
+    "to",
+    "ago",
+    "à",
+    "\0",
+]
 
 
 @given(st.lists(st.sampled_from(WORDS) | st.text(max_size=4), max_size=9).map(" ".join))
@@ -386,8 +554,12 @@ def test_any_question_is_covered_and_what_stands_apart_is_left_alone(dated, ques
         rest = rest[: phrase.start] + rest[phrase.start + len(phrase.words) :]
     assert sorted(rest + "".join(phrase.words for phrase in phrases)) == sorted(question)
     for token in module._TOKEN.finditer(question.replace("“", '"').replace("”", '"')):
-        if not token[4] or (token[4][0] != '"' and any(module._WORD.fullmatch(token[4]).group(1, 3))):
-            assert all(p.start + len(p.words) <= token.start() or p.start >= token.end() for p in phrases), token
+        if not token[4] or (
+            token[4][0] != '"' and any(module._WORD.fullmatch(token[4]).group(1, 3))
+        ):
+            assert all(
+                p.start + len(p.words) <= token.start() or p.start >= token.end() for p in phrases
+            ), token
     assert narrowed.text.split() or not question.strip() or phrases
 
 

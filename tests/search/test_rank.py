@@ -1,4 +1,6 @@
-"""What orders items besides the distance of their codes, against formulas; ids decide only where nothing else does."""
+"""What orders items besides the distance of their codes, against formulas; ids decide only where
+nothing else does.
+"""
 
 from dataclasses import replace
 from itertools import permutations, product
@@ -21,7 +23,9 @@ NUMBERS = st.integers(0, 2**31)
 
 def literally(outputs: np.ndarray, bits: np.ndarray) -> list[float]:
     """A(u, b), the sum of |u_j| over the bits in which b is not the sign of u."""
-    return [sum(abs(u) for u, bit in zip(outputs, row, strict=True) if bit != (u >= 0)) for row in bits]
+    return [
+        sum(abs(u) for u, bit in zip(outputs, row, strict=True) if bit != (u >= 0)) for row in bits
+    ]
 
 
 def draw(k: int, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -38,7 +42,9 @@ def test_the_distance_is_its_formula_and_orders_as_euclid_does(k, n, seed):
     np.testing.assert_allclose(found, literally(outputs.astype(float), bits), atol=1e-9)
     signs = np.where(bits, 1.0, -1.0)
     squares = ((outputs.astype(float) - signs) ** 2).sum(axis=1)
-    np.testing.assert_allclose(squares, 4 * found + ((np.abs(outputs.astype(float)) - 1) ** 2).sum(), atol=1e-6)
+    np.testing.assert_allclose(
+        squares, 4 * found + ((np.abs(outputs.astype(float)) - 1) ** 2).sum(), atol=1e-6
+    )
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 50), NUMBERS)
@@ -57,16 +63,29 @@ def test_the_first_answers_are_sorted_and_the_others_stay(k, n, first, seed):
 def test_equal_codes_tie_exactly_wherever_they_stand():
     random = np.random.default_rng(0)
     outputs, code = random.normal(size=61), random.random((1, 61)) < 0.5
-    assert len(set(module._asymmetric_distances(outputs, pack(np.repeat(code, 1001, axis=0))).tolist())) == 1
+    assert (
+        len(
+            set(module._asymmetric_distances(outputs, pack(np.repeat(code, 1001, axis=0))).tolist())
+        )
+        == 1
+    )
 
 
 FINITE = st.floats(-(2.0**99), 2.0**99, width=32, allow_subnormal=False)
-OUTPUTS = arrays.arrays(np.float64, st.tuples(st.integers(0, 4), st.integers(1, 9)), elements=FINITE)
+OUTPUTS = arrays.arrays(
+    np.float64, st.tuples(st.integers(0, 4), st.integers(1, 9)), elements=FINITE
+)
 
 
 def literal_cosine(outputs: np.ndarray, row: np.ndarray) -> float:
-    lengths = np.sqrt(sum(float(x) ** 2 for x in outputs)) * np.sqrt(sum(float(x) ** 2 for x in row))
-    return sum(float(x) * float(y) for x, y in zip(outputs, row, strict=True)) / lengths if lengths else 0.0
+    lengths = np.sqrt(sum(float(x) ** 2 for x in outputs)) * np.sqrt(
+        sum(float(x) ** 2 for x in row)
+    )
+    return (
+        sum(float(x) * float(y) for x, y in zip(outputs, row, strict=True)) / lengths
+        if lengths
+        else 0.0
+    )
 
 
 @given(OUTPUTS)
@@ -79,7 +98,9 @@ def test_projections_have_the_signs_of_the_outputs_and_their_direction(outputs):
         largest = np.abs(values).max()
         assert np.abs(row).max() == (127 if largest else 0)
         if largest:
-            assert (np.abs(row - values / largest * 127) <= np.where(values < 0, 1, 0.5) + 1e-9).all()
+            assert (
+                np.abs(row - values / largest * 127) <= np.where(values < 0, 1, 0.5) + 1e-9
+            ).all()
 
 
 @given(OUTPUTS)
@@ -87,7 +108,9 @@ def test_a_score_is_the_cosine_in_whichever_row_a_projection_stands(outputs):
     kept = module._quantize(outputs)
     for question in outputs:
         scores = module.cosines(question, kept)
-        np.testing.assert_allclose(scores, [literal_cosine(question, row) for row in kept], atol=1e-6)
+        np.testing.assert_allclose(
+            scores, [literal_cosine(question, row) for row in kept], atol=1e-6
+        )
         rows = np.arange(37)[::-1] % len(kept)
         assert module.cosines(question, kept[rows]).tolist() == scores[rows].tolist()
 
@@ -102,8 +125,14 @@ def test_only_projections_of_the_codes_are_taken():
         ({"image": outputs}, "projections: of image, but codes of image and text"),
         ({"image": outputs, "text": outputs}, "text projections: are not the outputs of which"),
         ({"image": outputs, "text": -outputs[:1]}, "text projections: are not the outputs"),
-        ({"image": outputs[:, :1], "text": -outputs}, r"image projections: \(n, 2\) numbers are expected"),
-        ({"image": np.full((2, 2), np.inf), "text": -outputs}, "image projections: row 0 is not finite"),
+        (
+            {"image": outputs[:, :1], "text": -outputs},
+            r"image projections: \(n, 2\) numbers are expected",
+        ),
+        (
+            {"image": np.full((2, 2), np.inf), "text": -outputs},
+            "image projections: row 0 is not finite",
+        ),
         ({"image": [["a", "b"]], "text": -outputs}, "image projections: .* numbers are expected"),
     ]:
         check_refusal(message, module.check_projections, given_instead, codes, 2)
@@ -116,12 +145,19 @@ KEYS = st.lists(st.integers(0, 2), min_size=0, max_size=5).map(sorted)
 def orders(ranking):
     """Return every order of a ranking that its keys allow."""
     pairs = list(zip(ranking.keys, ranking.ids, strict=True))
-    return [[name for _, name in order] for order in permutations(pairs) if [key for key, _ in order] == ranking.keys]
+    return [
+        [name for _, name in order]
+        for order in permutations(pairs)
+        if [key for key, _ in order] == ranking.keys
+    ]
 
 
 @given(KEYS, KEYS)
 def test_it_is_the_mean_over_all_orders_of_ties(first, second):
-    rankings = [module.Ranking("abcde"[: len(first)], first), module.Ranking("ecadb"[: len(second)], second)]
+    rankings = [
+        module.Ranking("abcde"[: len(first)], first),
+        module.Ranking("ecadb"[: len(second)], second),
+    ]
     expected = dict.fromkeys([*rankings[0].ids, *rankings[1].ids], 0.0)
     chosen = list(product(*map(orders, rankings)))
     for lists in chosen:
@@ -173,7 +209,9 @@ def literal(question: np.ndarray, projected: bool) -> list[tuple[float, int, str
     bits = [int(((question >= 0) != (row >= 0)).sum()) for row in ITEMS]
     if projected:
         scores = module.cosines(question, module._quantize(ITEMS)).tolist()
-        return sorted((-score, bit, name) for score, bit, name in zip(scores, bits, NAMES, strict=True))
+        return sorted(
+            (-score, bit, name) for score, bit, name in zip(scores, bits, NAMES, strict=True)
+        )
     sure = module._asymmetric_distances(question, CODES)
     rows = sorted((bit, value, name) for bit, value, name in zip(bits, sure, NAMES, strict=True))
     return [(value, bit, name) for bit, value, name in rows]
@@ -189,7 +227,9 @@ def test_ties_are_ordered_by_what_is_known(store, monkeypatch, first):
             ranked = _rank_codes(store, query, k, SearchOptions())
             assert ranked.keys == sorted(ranked.keys)
             if store.projected or first > 1 or k == N:
-                assert list(zip(ranked.distances, ranked.ids, strict=True)) == [row[1:] for row in expected[:k]]
+                assert list(zip(ranked.distances, ranked.ids, strict=True)) == [
+                    row[1:] for row in expected[:k]
+                ]
             else:  # the nearest by id, then in their best order
                 assert ranked.distances == sorted(bit for _, bit, _ in expected)[:k]
         for radius, limit in ((2, None), (2, 4), (0, None)):
@@ -198,7 +238,10 @@ def test_ties_are_ordered_by_what_is_known(store, monkeypatch, first):
             if first > 1 or limit is None:
                 assert list(zip(ranked.distances, ranked.ids, strict=True)) == within[:limit]
         by_bits = _rank_codes(store, replace(query, outputs=None), 9, SearchOptions())
-        assert list(zip(by_bits.distances, by_bits.ids, strict=True)) == sorted(row[1:] for row in expected)[:9]
+        assert (
+            list(zip(by_bits.distances, by_bits.ids, strict=True))
+            == sorted(row[1:] for row in expected)[:9]
+        )
 
 
 def test_an_item_of_a_store_with_projections_asks_with_its_own(store):

@@ -1,5 +1,5 @@
-"""What is promised of all stores, of each of them; arguments that none takes; what an address stands for; and the order
-of a store's items, against plain sorting.
+"""What is promised of all stores, of each of them; arguments that none takes; what an address
+stands for; and the order of a store's items, against plain sorting.
 """
 
 import os
@@ -45,7 +45,11 @@ def test_any_calls_in_any_order_with_projections(name):
 
 def test_an_empty_store_finds_nothing(store):
     queries = ch.codes.pack(contract.bits_of(np.random.default_rng(0), 2))
-    for found in (store.search(queries), store.search_radius(queries, 3), store.search(queries, where="label = 'x'")):
+    for found in (
+        store.search(queries),
+        store.search_radius(queries, 3),
+        store.search(queries, where="label = 'x'"),
+    ):
         assert found.ids == [[], []]
         assert [len(distances) for distances in found.distances] == [0, 0]
     assert (len(store), store.ids(), store.modalities, store.label_counts()) == (0, [], (), {})
@@ -61,7 +65,11 @@ def test_an_empty_store_finds_nothing(store):
     store.add(["a", "b"], ch.codes.pack(bits[:2]))
     assert set(store.search(first).ids[0]) == {"a", "b"}
     info = store.info()
-    assert (info["items"], info["n_bits"], info["codes"]) == (4, contract.N_BITS, {"image": 2, "text": 2})
+    assert (info["items"], info["n_bits"], info["codes"]) == (
+        4,
+        contract.N_BITS,
+        {"image": 2, "text": 2},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +80,14 @@ def odd_stores(tmp_path_factory) -> Iterator[Callable[[contract.Kind], Store]]:
     def store_of(kind: contract.Kind) -> Store:
         if kind not in stores:
             stores[kind] = store = kind.open(tmp_path_factory.mktemp("odd"))
-            metadata = [{key: value for key, value in item.items() if key != "id"} for item in ODD_ITEMS]
-            store.add([item["id"] for item in ODD_ITEMS], np.zeros((len(ODD_ITEMS), 2), np.uint8), metadata=metadata)
+            metadata = [
+                {key: value for key, value in item.items() if key != "id"} for item in ODD_ITEMS
+            ]
+            store.add(
+                [item["id"] for item in ODD_ITEMS],
+                np.zeros((len(ODD_ITEMS), 2), np.uint8),
+                metadata=metadata,
+            )
         return stores[kind]
 
     yield store_of
@@ -92,7 +106,9 @@ def test_a_filter_means_the_same_in_every_store(odd_stores, kind, tree):
     expected = sorted(item["id"] for item in ODD_ITEMS if truth(tree, item))
     assert store.ids(where) == expected
     if kind.ties_by_id:
-        assert store.search(np.zeros((1, 2), np.uint8), len(ODD_ITEMS), where=where).ids[0] == expected
+        assert (
+            store.search(np.zeros((1, 2), np.uint8), len(ODD_ITEMS), where=where).ids[0] == expected
+        )
 
 
 def test_odd_values_come_back(odd_stores, kind):
@@ -101,7 +117,10 @@ def test_odd_values_come_back(odd_stores, kind):
         values = {key: value for key, value in item.items() if key != "id"}
         [stored] = store.get([item["id"]])
         kinds = {key: type(value) for key, value in values.items()}
-        assert (stored.metadata, {key: type(value) for key, value in stored.metadata.items()}) == (values, kinds)
+        assert (stored.metadata, {key: type(value) for key, value in stored.metadata.items()}) == (
+            values,
+            kinds,
+        )
 
 
 @pytest.mark.parametrize("address_of", [lambda folder: folder / "store", postgres_address])
@@ -120,7 +139,9 @@ def test_an_address_where_no_store_is_opens_none_unless_one_is_to_be_made(tmp_pa
 def test_a_refused_call_changes_nothing(store):
     expected, bits = contract.Expected(), contract.bits_of(np.random.default_rng(1), 30)
     names = [f"item {row}" for row in range(30)]
-    metadata = [{"year": 1990 + row, "labels": ["dog"] if row % 3 else ["cat", "sea"]} for row in range(30)]
+    metadata = [
+        {"year": 1990 + row, "labels": ["dog"] if row % 3 else ["cat", "sea"]} for row in range(30)
+    ]
     store.add(names, ch.codes.pack(bits), metadata=metadata)
     expected.write(names, {"image": bits}, metadata)
     two = ch.codes.pack(contract.bits_of(np.random.default_rng(4), 2))
@@ -128,7 +149,9 @@ def test_a_refused_call_changes_nothing(store):
         "already": lambda: store.add(["new", "item 3"], two),
         "occurs twice": lambda: store.add(["new", "new"], two),
         "12 bits are": lambda: store.add(["new", "other"], np.zeros((2, 3), np.uint8)),
-        "year is nan": lambda: store.add(["new", "other"], two, metadata=[{}, {"year": float("nan")}]),
+        "year is nan": lambda: store.add(
+            ["new", "other"], two, metadata=[{}, {"year": float("nan")}]
+        ),
         "not one string": lambda: store.delete("item 1"),
     }.items():
         check_refusal(message, call)
@@ -140,7 +163,9 @@ def test_a_refused_call_changes_nothing(store):
     check_refusal("limit is 0", store.search_radius, query, 1, limit=0)
     check_refusal("12 bits are", store.search, np.zeros((1, 3), np.uint8))
     check_refusal("no text codes", store.search, query, modality="text")
-    check_refusal("where: unknown key 'yeer'; did you mean 'year'", store.search, query, where="yeer = 3")
+    check_refusal(
+        "where: unknown key 'yeer'; did you mean 'year'", store.search, query, where="yeer = 3"
+    )
     check_refusal("where: is empty", store.ids, "")
     check_refusal("no item has the id 'item 99'", store.get, ["item 1", "item 99"])
     check_refusal("no item has the id", store.get, ["\ud800"])
@@ -148,11 +173,16 @@ def test_a_refused_call_changes_nothing(store):
 
 
 @pytest.mark.parametrize(
-    "where", ["label = '{}'", "label IN ('{}', 'x')", "label LIKE '{}%'", "label BETWEEN '{}' AND 'ü'"]
+    "where",
+    ["label = '{}'", "label IN ('{}', 'x')", "label LIKE '{}%'", "label BETWEEN '{}' AND 'ü'"],
 )
 def test_a_label_is_found_in_either_form_of_unicode(where, store):
     composed, decomposed = "caf\u00e9", "cafe\u0301"
-    store.add(["a", "b"], contract.random_codes(2), metadata=[{"labels": [decomposed]}, {"labels": [composed]}])
+    store.add(
+        ["a", "b"],
+        contract.random_codes(2),
+        metadata=[{"labels": [decomposed]}, {"labels": [composed]}],
+    )
     assert store.label_counts() == {composed: 2}
     for form in (composed, decomposed):
         assert store.ids(where.format(form)) == ["a", "b"]
@@ -165,42 +195,74 @@ def by_modality(codes, modality=None, n_bits=None):
     return items.codes_by_modality(codes, modality, n=1, n_bits=n_bits)
 
 
-@pytest.mark.parametrize(("check", "arguments", "message"), [
-    (items.check_ids, ("a",), "not one string 'a'"),
-    (items.check_ids, (["a", 3],), r"3 \(row 1\) is no string"),
-    (items.check_ids, (["\ud800"],), r"\(row 0\) holds half a surrogate pair"),
-    (items.check_ids, (["a", "b", "a"],), r"'a' \(row 2\) occurs twice"),
-    (items.check_ids, ([*map(str, range(300_000)), "7"],), r"'7' \(row 300000\)"),  # in one pass
-    (items.check_codes, (CODES, 9, "queries"), "queries: codes of 9 bits are"),
-    (by_modality, ({"image": CODES}, "image"), "the codes name their modalities; leave it out"),
-    (by_modality, ({},), "give the codes of at least one modality"),
-    (by_modality, (CODES, "../image"), "modality '../image': a plain name is expected"),
-    (by_modality, (CODES, "x" * 51), "a plain name is expected"),
-    (by_modality, (CODES[0],), r"\(n, bytes\) uint8 are expected, not \(1,\)"),
-    (by_modality, (CODES[:, :0],), r"\(n, bytes\) uint8 are expected, not \(1, 0\)"),
-    (by_modality, ({"image": CODES, "text": CODES[:0]},), "0 text codes for 1 ids"),
-    (by_modality, (CODES, None, 7), "image codes: bits past the 7th are set"),
-    (items.check_metadata, ([{}], ["a", "b"]), "1 mappings of metadata for 2 ids"),
-    (items.check_metadata, ([None], ["a"]), "metadata of 'a': a mapping is expected, not None"),
-    (items.check_metadata, ([{"image": 3}], ["a"]), "image is a string, not 3"),
-    (items.check_metadata, ([{"labels": "dog"}], ["a"]), "labels are a list of strings, not 'dog'"),
-    (items.check_metadata, ([{"": 1}], ["a"]), "'' is no key"),
-    (items.check_metadata, ([{1: 1}], ["a"]), "1 is no key"),
-    (items.check_metadata, ([{"id": "b"}], ["a"]), "'id' means something else in filters"),
-    (items.check_metadata, ([{"tags": ["x", 3]}], ["a"]), "tags: a list holds strings, not 3"),
-    (items.check_metadata, ([{"year": float("inf")}], ["a"]), "year is inf; leave it out"),
-    (items.check_metadata, ([{"year": -(2**63) - 1}], ["a"]), "has more than 64 bits"),
-    (items.check_metadata, ([{"size": (1, 2)}], ["a"]), "list of strings, not tuple"),
-    (items.check_metadata, ([{"title": "\udc00"}], ["a"]), "title: holds half a surrogate pair"),
-    (items.check_metadata, ([{"tags": ["a\0"]}], ["a"]), "tags: holds a NUL"),
-    (items.check_count, (0, "k", 1), "k is 0; a whole number of at least 1 is expected"),
-    (items.check_count, (True, "k", 1), "k is True"), (items.check_count, (2.0, "k", 1), "k is 2.0"),
-    (items.Facts.check, (items.Facts(64, "m"), "x.store", items.Facts(32, "")), "holds codes of 64 bits, not 32"),
-    (items.Facts.check, (items.Facts(64, "m"), "x.store", items.Facts(0, "n")), "codes of another model"),
-    (items.Facts.check, (items.Facts(64, ""), "x.store", items.Facts(0, "n")), "codes of an unknown model"),
-    (items.choose_modality, (None, ["sound", "text"], "x.store"), "say which modality is searched: sound or text"),
-    (items.choose_modality, ("text", ["image"], "x.store"), "holds image codes, no text codes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("check", "arguments", "message"),
+    [
+        (items.check_ids, ("a",), "not one string 'a'"),
+        (items.check_ids, (["a", 3],), r"3 \(row 1\) is no string"),
+        (items.check_ids, (["\ud800"],), r"\(row 0\) holds half a surrogate pair"),
+        (items.check_ids, (["a", "b", "a"],), r"'a' \(row 2\) occurs twice"),
+        (
+            items.check_ids,
+            ([*map(str, range(300_000)), "7"],),
+            r"'7' \(row 300000\)",
+        ),  # in one pass
+        (items.check_codes, (CODES, 9, "queries"), "queries: codes of 9 bits are"),
+        (by_modality, ({"image": CODES}, "image"), "the codes name their modalities; leave it out"),
+        (by_modality, ({},), "give the codes of at least one modality"),
+        (by_modality, (CODES, "../image"), "modality '../image': a plain name is expected"),
+        (by_modality, (CODES, "x" * 51), "a plain name is expected"),
+        (by_modality, (CODES[0],), r"\(n, bytes\) uint8 are expected, not \(1,\)"),
+        (by_modality, (CODES[:, :0],), r"\(n, bytes\) uint8 are expected, not \(1, 0\)"),
+        (by_modality, ({"image": CODES, "text": CODES[:0]},), "0 text codes for 1 ids"),
+        (by_modality, (CODES, None, 7), "image codes: bits past the 7th are set"),
+        (items.check_metadata, ([{}], ["a", "b"]), "1 mappings of metadata for 2 ids"),
+        (items.check_metadata, ([None], ["a"]), "metadata of 'a': a mapping is expected, not None"),
+        (items.check_metadata, ([{"image": 3}], ["a"]), "image is a string, not 3"),
+        (
+            items.check_metadata,
+            ([{"labels": "dog"}], ["a"]),
+            "labels are a list of strings, not 'dog'",
+        ),
+        (items.check_metadata, ([{"": 1}], ["a"]), "'' is no key"),
+        (items.check_metadata, ([{1: 1}], ["a"]), "1 is no key"),
+        (items.check_metadata, ([{"id": "b"}], ["a"]), "'id' means something else in filters"),
+        (items.check_metadata, ([{"tags": ["x", 3]}], ["a"]), "tags: a list holds strings, not 3"),
+        (items.check_metadata, ([{"year": float("inf")}], ["a"]), "year is inf; leave it out"),
+        (items.check_metadata, ([{"year": -(2**63) - 1}], ["a"]), "has more than 64 bits"),
+        (items.check_metadata, ([{"size": (1, 2)}], ["a"]), "list of strings, not tuple"),
+        (
+            items.check_metadata,
+            ([{"title": "\udc00"}], ["a"]),
+            "title: holds half a surrogate pair",
+        ),
+        (items.check_metadata, ([{"tags": ["a\0"]}], ["a"]), "tags: holds a NUL"),
+        (items.check_count, (0, "k", 1), "k is 0; a whole number of at least 1 is expected"),
+        (items.check_count, (True, "k", 1), "k is True"),
+        (items.check_count, (2.0, "k", 1), "k is 2.0"),
+        (
+            items.Facts.check,
+            (items.Facts(64, "m"), "x.store", items.Facts(32, "")),
+            "holds codes of 64 bits, not 32",
+        ),
+        (
+            items.Facts.check,
+            (items.Facts(64, "m"), "x.store", items.Facts(0, "n")),
+            "codes of another model",
+        ),
+        (
+            items.Facts.check,
+            (items.Facts(64, ""), "x.store", items.Facts(0, "n")),
+            "codes of an unknown model",
+        ),
+        (
+            items.choose_modality,
+            (None, ["sound", "text"], "x.store"),
+            "say which modality is searched: sound or text",
+        ),
+        (items.choose_modality, ("text", ["image"], "x.store"), "holds image codes, no text codes"),
+    ],
+)
 def test_arguments_that_no_store_takes_are_refused(check, arguments, message):
     check_refusal(message, check, *arguments)
 
@@ -247,18 +309,29 @@ def test_stores_runs_and_models_are_no_plain_folders_and_those_of_other_programs
         assert kind_of(photos) == "folder"
 
 
-_DATES = st.sampled_from(["2019-07-14 10:20:30", "2019-07", "2019", "14.7.2019", "2020-01-01", 2019, None])
-METADATA = st.fixed_dictionaries({}, optional={"date": _DATES, "taken": _DATES, "encoded_from": st.just("9 99 98 x")})
-ITEMS = st.dictionaries(st.text("ab/", min_size=1, max_size=5), METADATA, max_size=12).map(lambda of: list(of.items()))
+_DATES = st.sampled_from(
+    ["2019-07-14 10:20:30", "2019-07", "2019", "14.7.2019", "2020-01-01", 2019, None]
+)
+METADATA = st.fixed_dictionaries(
+    {}, optional={"date": _DATES, "taken": _DATES, "encoded_from": st.just("9 99 98 x")}
+)
+ITEMS = st.dictionaries(st.text("ab/", min_size=1, max_size=5), METADATA, max_size=12).map(
+    lambda of: list(of.items())
+)
 
 
 @given(ITEMS, st.integers(0, 9))
 def test_every_order_holds_each_item_once_and_ties_are_by_id(items, seed):
     catalogue, dates = Catalogue.of(items), {name: date_of(metadata) for name, metadata in items}
     kinds = ("newest", "oldest", "name", "random")
-    orders = {order: [catalogue.ids[place] for place in catalogue.places(order, seed)] for order in kinds}
+    orders = {
+        order: [catalogue.ids[place] for place in catalogue.places(order, seed)] for order in kinds
+    }
     names = sorted(dates)
-    dated, undated = [name for name in names if dates[name]], [name for name in names if not dates[name]]
+    dated, undated = (
+        [name for name in names if dates[name]],
+        [name for name in names if not dates[name]],
+    )
     newest = sorted(dated, key=lambda name: dates[name], reverse=True)
     assert (orders["name"], orders["newest"]) == (names, newest + undated)
     assert orders["oldest"] == newest[::-1] + undated
@@ -293,7 +366,9 @@ def test_a_link_to_a_page_in_random_order_shows_the_same_items_in_the_next_versi
 
 
 def test_without_a_written_date_the_time_of_the_file_counts():
-    assert date_of({"encoded_from": "12 1563099630000000000 1563099630000000000 0123"}) == file_date(1563099630 * 10**9)
+    assert date_of(
+        {"encoded_from": "12 1563099630000000000 1563099630000000000 0123"}
+    ) == file_date(1563099630 * 10**9)
     assert date_of({"encoded_from": "0123"}) == ""
     for seconds in (0, -1, -11_644_473_600, 253_402_300_800 + 86_400, 2**62 // 10**9 * 10**9):
         assert file_date(seconds * 10**9) is None

@@ -21,7 +21,11 @@ def make_source(folder: Path, n: int = 25) -> Path:
     """Images, of which some have texts, and texts alone."""
     with open_store(folder, n_bits=N_BITS, model="m") as store:
         ids = [f"it's {row}" for row in range(n)]
-        store.add(ids, random_codes(n), metadata=[{"year": row, "labels": ["dog"] * (row % 2)} for row in range(n)])
+        store.add(
+            ids,
+            random_codes(n),
+            metadata=[{"year": row, "labels": ["dog"] * (row % 2)} for row in range(n)],
+        )
         store.add([*ids[:7], "only words"], random_codes(8, seed=1), "text")
     return folder
 
@@ -29,7 +33,10 @@ def make_source(folder: Path, n: int = 25) -> Path:
 def contents_of(address: str | Path) -> list[tuple[str, dict[str, bytes], dict[str, object]]]:
     with open_store(address) as store:
         items = store.get(store.ids())
-    return [(item.id, {m: code.tobytes() for m, code in item.codes.items()}, dict(item.metadata)) for item in items]
+    return [
+        (item.id, {m: code.tobytes() for m, code in item.codes.items()}, dict(item.metadata))
+        for item in items
+    ]
 
 
 @pytest.fixture(params=["folder", "postgres"])
@@ -46,7 +53,9 @@ def test_everything_arrives(tmp_path, target, monkeypatch):
         transfer.push(source, target, progress)
     assert len(contents_of(target)) == 20
     assert transfer.push(source, target, progress) == transfer._Pushed(items=26, target_items=26)
-    assert [step.args for step in progress.call_args_list] == [(n, 26) for n in (0, 10, 20, 0, 10, 20, 26)]
+    assert [step.args for step in progress.call_args_list] == [
+        (n, 26) for n in (0, 10, 20, 0, 10, 20, 26)
+    ]
     assert contents_of(target) == contents_of(source)
 
 
@@ -73,9 +82,15 @@ def test_faiss_finds_the_same_by_the_lines_of_the_page(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with open_store(make_source(tmp_path / "photos.store")) as store:
         found = store.search(queries := random_codes(5, seed=2), 25, modality="image")
-    (block,) = (each for each in blocks_of((DOCS / "how-to" / "milvus.md").read_text()) if "faiss" in each.code)
+    (block,) = (
+        each
+        for each in blocks_of((DOCS / "how-to" / "milvus.md").read_text())
+        if "faiss" in each.code
+    )
     exec(block.code)
-    np.testing.assert_array_equal(faiss.read_index_binary("photos.faiss").search(queries, 25)[0], found.distances)
+    np.testing.assert_array_equal(
+        faiss.read_index_binary("photos.faiss").search(queries, 25)[0], found.distances
+    )
     with open_store("other.store") as store:
         assert store.search(queries, 25).ids == found.ids
 

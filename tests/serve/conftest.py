@@ -1,4 +1,6 @@
-"""What tests of the server share: a small model, and a client of a small store. New for each file of tests."""
+"""What tests of the server share: a small model, and a client of a small store. New for each file
+of tests.
+"""
 
 import pytest
 

@@ -31,7 +31,9 @@ N_BITS = 12
 ODD_ID = "../a b/ü?x=1&y#z\n'\""
 
 
-def small_model(folder: Path, n: int = 30, n_bits: int = N_BITS, seed: int = 0, of_texts: bool = True) -> HashModel:
+def small_model(
+    folder: Path, n: int = 30, n_bits: int = N_BITS, seed: int = 0, of_texts: bool = True
+) -> HashModel:
     """A model with random weights: as real as any, to a server."""
     torch.manual_seed(seed)
     records = picture_records(folder, n)
@@ -41,7 +43,9 @@ def small_model(folder: Path, n: int = 30, n_bits: int = N_BITS, seed: int = 0, 
 
 
 def small_store(folder: Path, model: HashModel, n: int = 30) -> Store:
-    """The pictures and texts of `picture_records`, and one item more, in a store in ``folder/store``."""
+    """The pictures and texts of `picture_records`, and one item more, in a store in
+    ``folder/store``.
+    """
     records = picture_records(folder, n)
     images, texts = list(records.items["image"]), [str(text) for text in records.items["text"]]
     store = open_store(folder / "store", model.n_bits, model.fingerprint())
@@ -52,7 +56,12 @@ def small_store(folder: Path, model: HashModel, n: int = 30) -> Store:
     store.add(list(records.ids), model.encode_images(images), metadata=metadata)
     if "text" in model.modalities:
         store.add(list(records.ids), model.encode_texts(texts), "text")
-        store.add([ODD_ID], model.encode_texts(["a dark blue picture"]), "text", [{"text": "odd <b>&</b>"}])
+        store.add(
+            [ODD_ID],
+            model.encode_texts(["a dark blue picture"]),
+            "text",
+            [{"text": "odd <b>&</b>"}],
+        )
     return store
 
 
@@ -65,7 +74,11 @@ def store_of_copies(folder: Path) -> Store:
     for path, image in zip(paths.values(), (one, other, one.resize((90, 75))), strict=True):
         image.save(path)
     store = open_store(folder / "store", 8)
-    store.add(list(paths), np.zeros((3, 1), np.uint8), metadata=[{"image": str(path)} for path in paths.values()])
+    store.add(
+        list(paths),
+        np.zeros((3, 1), np.uint8),
+        metadata=[{"image": str(path)} for path in paths.values()],
+    )
     return store
 
 
@@ -83,14 +96,18 @@ def serving(folder: Path, model: HashModel | None = None, **options: Any) -> Ite
     store = small_store(folder, model)
     usual = {"token": TOKEN, "hosts": {"testserver", "127.0.0.1", "localhost"}}
     usual["image_folder"] = folder / "store" / "pictures"
-    with TestClient(app_of(store, model, **usual | options), raise_server_exceptions=False) as client:
+    with TestClient(
+        app_of(store, model, **usual | options), raise_server_exceptions=False
+    ) as client:
         client.app_store = store  # type: ignore[attr-defined]
         yield client
 
 
 @contextmanager
 def on_loopback(app: FastAPI, lifespan: str = "on") -> Iterator[str]:
-    """The application behind a real socket, from a thread; its address. One that has begun needs no ``lifespan``."""
+    """The application behind a real socket, from a thread; its address. One that has begun needs no
+    ``lifespan``.
+    """
     with listen("127.0.0.1", 0) as listening:
         config = _server_config(app)
         config.lifespan = lifespan
@@ -105,7 +122,9 @@ def on_loopback(app: FastAPI, lifespan: str = "on") -> Iterator[str]:
 
 
 @contextmanager
-def started(*arguments: object, log: Any = subprocess.PIPE) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def started(
+    *arguments: object, log: Any = subprocess.PIPE
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """``channelhash serve`` as a process of its own that answers, and its address."""
     command = [sys.executable, "-m", "channelhash", "serve", *map(str, arguments), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)

@@ -15,7 +15,17 @@ from serve.served import ODD_ID, TOKEN, WRITER, app_of, refused, serving, small_
 
 READ_TOKEN = "another-token-to-read"
 READER = {"Authorization": f"Bearer {READ_TOKEN}"}
-PAGE = ("/", "/docs", "/duplicates.html", "/style.css", "/script.js", "/draw.js", "/why.js", "/requests.js", "/docs.js")
+PAGE = (
+    "/",
+    "/docs",
+    "/duplicates.html",
+    "/style.css",
+    "/script.js",
+    "/draw.js",
+    "/why.js",
+    "/requests.js",
+    "/docs.js",
+)
 PAGE += ("/duplicates.js", "/icon.svg")
 
 
@@ -28,14 +38,26 @@ def guarded(tmp_path_factory, model):
 
 def test_every_call_of_the_description_needs_a_token_but_probes(guarded):
     paths = guarded.get("/openapi.json").json()["paths"]
-    for path, method in [(pattern, method) for pattern, methods in paths.items() for method in methods]:
+    for path, method in [
+        (pattern, method) for pattern, methods in paths.items() for method in methods
+    ]:
         says = paths[path][method]
         address = path.replace("{item_id}", "item001")
-        for sent in ("", "Bearer wrong", f"Basic {READ_TOKEN}", f"Bearer {READ_TOKEN}x", READ_TOKEN, "Bearer ü"):
+        for sent in (
+            "",
+            "Bearer wrong",
+            f"Basic {READ_TOKEN}",
+            f"Bearer {READ_TOKEN}x",
+            READ_TOKEN,
+            "Bearer ü",
+        ):
             headers = {"Authorization": sent.encode("latin-1")} if sent else {}
             answer = guarded.request(method, address, headers=headers)
             needs = path not in ("/health", "/ready")
-            assert (answer.status_code == 401) == needs == bool(says.get("security")), (method, path)
+            assert (answer.status_code == 401) == needs == bool(says.get("security")), (
+                method,
+                path,
+            )
             if needs:
                 assert "token" in answer.json()["error"].lower()
                 assert answer.headers["www-authenticate"] == "Bearer"
@@ -50,7 +72,9 @@ def test_the_token_for_reading_reads_and_that_for_writing_does_both(guarded):
     assert guarded.delete("/items/item001", headers=READER).status_code == 401
     assert guarded.get("/items/item001", headers=READER).status_code == 200
     assert all(guarded.get(address).status_code == 200 for address in PAGE)
-    body = guarded.post("/items", content=b"x" * 100, headers={"Content-Type": "text/plain"} | READER)
+    body = guarded.post(
+        "/items", content=b"x" * 100, headers={"Content-Type": "text/plain"} | READER
+    )
     assert body.status_code == 401, "the token is asked for before a body is received"
 
 
@@ -59,7 +83,9 @@ def test_one_token_for_both_is_refused(tmp_path, model):
     (tmp_path / "token").write_text(TOKEN)
     store, token, gone = str(tmp_path / "store"), tmp_path / "token", tmp_path / "nothing"
     check_refusal("could write", open_app, store, None, Limits(), token, None, token)
-    check_refusal(r"--read-token-file .*no such file", open_app, store, None, Limits(), None, None, gone)
+    check_refusal(
+        r"--read-token-file .*no such file", open_app, store, None, Limits(), None, None, gone
+    )
 
 
 def test_a_store_that_was_removed_takes_no_write_and_the_server_still_ends(tmp_path, model):
@@ -72,7 +98,8 @@ def test_a_store_that_was_removed_takes_no_write_and_the_server_still_ends(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("path", "allowed"), [("/items", "GET, HEAD, POST"), ("/items/a", "DELETE, GET, HEAD"), ("/style.css", "GET, HEAD")]
+    ("path", "allowed"),
+    [("/items", "GET, HEAD, POST"), ("/items/a", "DELETE, GET, HEAD"), ("/style.css", "GET, HEAD")],
 )
 def test_a_refused_method_is_answered_with_those_that_are_allowed(client, path, allowed):
     for method in ("PUT", "PATCH", "OPTIONS", "TRACE", "SEARCH"):
@@ -82,7 +109,9 @@ def test_a_refused_method_is_answered_with_those_that_are_allowed(client, path, 
 
 
 def test_a_generated_client_knows_every_option_and_every_file(client):
-    """Generators take the entries of ``anyOf`` or ``oneOf`` for whole requests, and look for ``binary``."""
+    """Generators take the entries of ``anyOf`` or ``oneOf`` for whole requests, and look for
+    ``binary``.
+    """
     described = client.get("/openapi.json").json()
     for name in ("SearchRequest", "ExplainItem"):
         assert not {"anyOf", "oneOf"} & described["components"]["schemas"][name].keys()
@@ -107,7 +136,9 @@ HERE = {"Origin": "http://127.0.0.1:8080"}
     ("photos.local", "127.0.0.1", HERE, 403),
     (None, "127.0.0.1", HERE, 403),
 ])  # fmt: skip
-def test_where_files_lie_is_for_the_page_on_this_machine(tmp_path, model, monkeypatch, host, client, headers, status):
+def test_where_files_lie_is_for_the_page_on_this_machine(
+    tmp_path, model, monkeypatch, host, client, headers, status
+):
     manager = tmp_path / ("open" if sys.platform == "darwin" else "xdg-open")
     manager.write_text(f'#!/bin/sh\nprintf "%s" "$*" > "{tmp_path}/shown"')
     manager.chmod(0o755)
@@ -126,6 +157,9 @@ def test_where_files_lie_is_for_the_page_on_this_machine(tmp_path, model, monkey
         if status == 200:
             assert answer.json() == {"path": path}
             assert (tmp_path / "shown").read_text().endswith((path, str(Path(path).parent)))
-            assert [ask(json={"id": name}).status_code for name in (ODD_ID, "/etc/passwd")] == [404, 404]
+            assert [ask(json={"id": name}).status_code for name in (ODD_ID, "/etc/passwd")] == [
+                404,
+                404,
+            ]
             manager.unlink()
             refused(ask(json={"id": "item001", "show": True}), 422, says="no file manager")

@@ -1,4 +1,6 @@
-"""Attacks by requests: what they get, how long others wait meanwhile, and what they cost the server."""
+"""Attacks by requests: what they get, how long others wait meanwhile, and what they cost the
+server.
+"""
 
 import io
 import json
@@ -28,7 +30,9 @@ JSON = {"Content-Type": "application/json"}
 def json_bodies(size: int) -> dict[str, bytes]:
     """What a body of ``size`` bytes can be made of."""
     return {
-        "unknown keys": b'{"text":"a",' + b",".join(b'"%d":0' % i for i in range(size // 11)) + b"}",
+        "unknown keys": b'{"text":"a",'
+        + b",".join(b'"%d":0' % i for i in range(size // 11))
+        + b"}",
         "deep lists": b'{"text":' + b"[" * size,
         "deep objects": b'{"text":' * (size // 8),
         "a giant list": b'{"text":[' + b"0," * (size // 2) + b"0]}",
@@ -52,13 +56,19 @@ ODD_BODIES: dict[str, tuple[int, bytes, dict[str, str]]] = {
     "10,000 digits": (400, b'{"text":"a","k":' + b"1" * 10_000 + b"}", JSON),
     "zero bytes": (422, b"\x00" * 1000, JSON),
     "nothing": (422, b"", JSON),
-    "a key twice": (200, b'{"text":"a","text":"b","k":1,"k":2}', JSON),  # the last one counts, as everywhere
+    "a key twice": (
+        200,
+        b'{"text":"a","text":"b","k":1,"k":2}',
+        JSON,
+    ),  # the last one counts, as everywhere
 }
 
 
 def form(parts: list[tuple[str, bytes]]) -> tuple[bytes, dict[str, str]]:
     """A multipart body of (header, content), and its header."""
-    body = b"".join(b"--xxxx\r\n%b\r\n\r\n%b\r\n" % (header.encode(), part) for header, part in parts)
+    body = b"".join(
+        b"--xxxx\r\n%b\r\n\r\n%b\r\n" % (header.encode(), part) for header, part in parts
+    )
     return body + b"--xxxx--\r\n", {"Content-Type": "multipart/form-data; boundary=xxxx"}
 
 
@@ -115,14 +125,18 @@ def at_once(*requests: bytes) -> Attack:
 
 
 def hold(server: Server, n: int, start: bytes, seconds: float) -> Counter[str]:
-    """Open ``n`` connections that send the start of a request and then nothing; return what they got in the end."""
+    """Open ``n`` connections that send the start of a request and then nothing; return what they
+    got in the end.
+    """
     statuses: Counter[str] = Counter()
     with ExitStack() as stack:
         connections = []
         for _ in range(n):
             with suppress(OSError):
                 address = ("127.0.0.1", server.port)
-                connections.append(stack.enter_context(socket.create_connection(address, timeout=1)))
+                connections.append(
+                    stack.enter_context(socket.create_connection(address, timeout=1))
+                )
                 connections[-1].sendall(start)
         time.sleep(seconds)
         for connection in connections:
@@ -131,7 +145,9 @@ def hold(server: Server, n: int, start: bytes, seconds: float) -> Counter[str]:
                 answer = connection.recv(100)
                 statuses[answer.split()[1].decode() if answer else "closed"] += 1
             except OSError as error:
-                statuses["open" if isinstance(error, BlockingIOError) else type(error).__name__] += 1
+                statuses[
+                    "open" if isinstance(error, BlockingIOError) else type(error).__name__
+                ] += 1
     return statuses
 
 
@@ -141,11 +157,23 @@ def attacks() -> dict[str, Attack]:
     keys, items = json_bodies(11 * MB)["unknown keys"], b'{"items":[' + b"{}," * (4 * MB) + b"{}]}"
     texts = [{"id": f"new{i}", "text": "a red picture " * 100} for i in range(1000)]
     texts = json.dumps({"items": texts, "replace": True}).encode()
-    large = json.dumps({"text": "a red picture", "k": 1000, "rerank": 10_000, "modality": "image"}).encode()
+    large = json.dumps(
+        {"text": "a red picture", "k": 1000, "rerank": 10_000, "modality": "image"}
+    ).encode()
     search = json.dumps({"id": "item000", "k": 1000}).encode()
-    search = head("POST", post, "Content-Type: application/json", f"Content-Length: {len(search)}") + search
-    half = head("POST", post, "Content-Type: application/json", "Content-Length: 1000") + b'{"text":'
-    half_picture = head("POST", picture, "Content-Type: multipart/form-data; boundary=xxxx", "Content-Length: 15000000")
+    search = (
+        head("POST", post, "Content-Type: application/json", f"Content-Length: {len(search)}")
+        + search
+    )
+    half = (
+        head("POST", post, "Content-Type: application/json", "Content-Length: 1000") + b'{"text":'
+    )
+    half_picture = head(
+        "POST",
+        picture,
+        "Content-Type: multipart/form-data; boundary=xxxx",
+        "Content-Length: 15000000",
+    )
     half_picture += bytes(14 * MB)
     chunked = head("POST", post, "Content-Type: application/json", "Transfer-Encoding: chunked")
     colour = request("POST", picture, *upload(png("RGB", 6300, 6300)))
@@ -153,18 +181,32 @@ def attacks() -> dict[str, Attack]:
         "a million unknown keys, 4 at once": at_once(*[request("POST", post, keys)] * 4),
         "a million unknown keys, with the token": at_once(request("POST", "/items", keys, write)),
         "4 million empty items, with the token": at_once(request("POST", "/items", items, write)),
-        "4 million empty items, no token, 4 at once": at_once(*[request("POST", "/items", items)] * 4),
+        "4 million empty items, no token, 4 at once": at_once(
+            *[request("POST", "/items", items)] * 4
+        ),
         "64 of the largest searches at once": at_once(*[request("POST", post, large)] * 64),
-        "a write of 1000 long texts, 4 at once": at_once(*[request("POST", "/items", texts, write)] * 4),
-        "picture: 1 x 40,000,000, 4 at once": at_once(*[request("POST", picture, *upload(png("1", 1, 40 * MB)))] * 4),
+        "a write of 1000 long texts, 4 at once": at_once(
+            *[request("POST", "/items", texts, write)] * 4
+        ),
+        "picture: 1 x 40,000,000, 4 at once": at_once(
+            *[request("POST", picture, *upload(png("1", 1, 40 * MB)))] * 4
+        ),
         "picture: 6,300 x 6,300 in colour, 32 at once": at_once(*[colour] * 32),
-        "form: breaks that are none": at_once(request("POST", picture, *upload(b"\r\n--xxx" * (15 * MB // 7)))),
-        "form: a header of 15 MB": at_once(request("POST", picture, *form([("X: " + "y" * 15 * MB, b"")]))),
+        "form: breaks that are none": at_once(
+            request("POST", picture, *upload(b"\r\n--xxx" * (15 * MB // 7)))
+        ),
+        "form: a header of 15 MB": at_once(
+            request("POST", picture, *form([("X: " + "y" * 15 * MB, b"")]))
+        ),
         "80 half-sent bodies": partial(hold, n=80, start=half, seconds=25),
         "80 half-sent pictures of 14 MB": partial(hold, n=80, start=half_picture, seconds=25),
-        "300 half-sent headers": partial(hold, n=300, start=b"GET /info HTTP/1.1\r\nHost: loc", seconds=25),
+        "300 half-sent headers": partial(
+            hold, n=300, start=b"GET /info HTTP/1.1\r\nHost: loc", seconds=25
+        ),
         "1500 connections that say nothing": partial(hold, n=1500, start=b"", seconds=25),
-        "100 clients that ask for 200 answers and read none": partial(hold, n=100, start=search * 200, seconds=45),
+        "100 clients that ask for 200 answers and read none": partial(
+            hold, n=100, start=search * 200, seconds=45
+        ),
         "chunks of one byte, 8 at once": at_once(*[chunked + b"1\r\n \r\n" * 200_000] * 8),
     }
     bodies = json_bodies(15 * MB).items()
@@ -174,7 +216,10 @@ def attacks() -> dict[str, Attack]:
 def served_of_2000_items(folder: Path) -> tuple[object, ...]:
     """What `channelhash serve` takes: a store of 2000 items, its model and a token."""
     model = small_model(folder)
-    ids, texts = [f"item{i:03d}" for i in range(30, 2000)], ["a red picture", "a blue picture"] * 985
+    ids, texts = (
+        [f"item{i:03d}" for i in range(30, 2000)],
+        ["a red picture", "a blue picture"] * 985,
+    )
     codes = model.encode_texts(texts)
     with small_store(folder, model) as store:
         store.add(ids, {"text": codes, "image": codes}, metadata=[{"text": text} for text in texts])
@@ -182,7 +227,9 @@ def served_of_2000_items(folder: Path) -> tuple[object, ...]:
 
 
 def measure(server: Server, attack: Attack) -> dict[str, object]:
-    """Attack a server; return its answers and what they cost it, and the longest wait of others for ``/health``."""
+    """Attack a server; return its answers and what they cost it, and the longest wait of others for
+    ``/health``.
+    """
     ended, healthy, longest = threading.Event(), Counter(), [0.0]
 
     def watch() -> None:
@@ -201,14 +248,23 @@ def measure(server: Server, attack: Attack) -> dict[str, object]:
     watcher.join()
     peak = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{server.process.pid}/status").read_text())
     cost = {"peak_mb": int(peak[1]) / 1000, "cpu": sum(server.process.cpu_times()[:2]) - used}
-    return {"statuses": statuses, "health": healthy, "longest": longest[0], "alive": server.process.is_running()} | cost
+    return {
+        "statuses": statuses,
+        "health": healthy,
+        "longest": longest[0],
+        "alive": server.process.is_running(),
+    } | cost
 
 
 @pytest.mark.parametrize("name", json_bodies(10))
 def test_json_of_any_shape_is_refused_and_a_large_one_unread(client, name):
     for path in ("/search", "/explain"):
         refused(client.post(path, content=json_bodies(60_000)[name], headers=JSON), 400, 422)
-    refused(client.post("/search", content=json_bodies(80_000)[name], headers=JSON), 413, says="0.064 MB")
+    refused(
+        client.post("/search", content=json_bodies(80_000)[name], headers=JSON),
+        413,
+        says="0.064 MB",
+    )
 
 
 @pytest.mark.parametrize("name", ODD_BODIES)
@@ -236,7 +292,10 @@ def test_a_server_answers_others_during_every_attack(tmp_path):
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
     arguments = served_of_2000_items(tmp_path)
     for name, attack in attacks().items():
-        with open(tmp_path / "log.txt", "a") as log, started(*arguments, log=log) as (process, address):
+        with (
+            open(tmp_path / "log.txt", "a") as log,
+            started(*arguments, log=log) as (process, address),
+        ):
             server = Server(psutil.Process(process.pid), int(address.strip("/").rpartition(":")[2]))
             server.ask(request("POST", "/search", b'{"text":"a red picture"}'))
             result = measure(server, attack)

@@ -9,11 +9,17 @@ from schemathesis.specs.openapi import checks
 from serve.served import WRITER
 
 CHECKS = [not_a_server_error, checks.status_code_conformance, checks.content_type_conformance]
-CHECKS += [checks.response_schema_conformance, checks.negative_data_rejection, checks.unsupported_method]
+CHECKS += [
+    checks.response_schema_conformance,
+    checks.negative_data_rejection,
+    checks.unsupported_method,
+]
 
 
 def kept_alive(app):
-    """The application for schemathesis, which would begin and end it with every call; an ended one has no store."""
+    """The application for schemathesis, which would begin and end it with every call; an ended one
+    has no store.
+    """
 
     async def asked(scope, receive, send):
         if scope["type"] == "http":
@@ -42,12 +48,16 @@ def test_the_server_does_what_its_description_says(description, mode):
 
 
 def ask_at_random(operation, mode):
-    @settings(max_examples=12, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=12, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    )
     @given(operation.as_strategy(generation_mode=mode))
     def ask(case):
         answer = case.call(headers=WRITER)
         in_form = case.media_type == "multipart/form-data" and isinstance(case.body, dict)
-        is_text = in_form and any(isinstance(value, int | float) for value in case.body.values())  # when it arrives
+        is_text = in_form and any(
+            isinstance(value, int | float) for value in case.body.values()
+        )  # when it arrives
         if answer.status_code != 413:  # a rejection, too, of what is longer than any body may be
             wrong_is_right = [checks.negative_data_rejection] if is_text else []
             case.validate_response(answer, checks=CHECKS, excluded_checks=wrong_is_right)

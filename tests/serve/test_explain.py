@@ -1,4 +1,6 @@
-"""Explaining over HTTP gives what explaining in the process gives; what cannot be explained is refused."""
+"""Explaining over HTTP gives what explaining in the process gives; what cannot be explained is
+refused.
+"""
 
 import json
 from functools import partial
@@ -31,9 +33,13 @@ def test_words_and_a_picture_are_explained_as_in_the_process(client, model):
     (item,) = client.app_store.get(["item007"])
     text = Side.encode("text", "a dark red picture", encoders["text"])
     sides = text, Side.load(item, "image", N_BITS, encoders)
-    expected = explain_pair(sides, BitLabels.load(client.app_store), encoders, MapSettings(**SMALL)).as_dict()
+    expected = explain_pair(
+        sides, BitLabels.load(client.app_store), encoders, MapSettings(**SMALL)
+    ).as_dict()
     rounded = partial(pytest.approx, abs=1e-4)  # batches are of another size
-    assert found == json.loads(json.dumps(expected), parse_float=lambda digits: rounded(float(digits)))
+    assert found == json.loads(
+        json.dumps(expected), parse_float=lambda digits: rounded(float(digits))
+    )
     assert found["sides"][1]["map"]["rows"] == 3
     assert [word["word"] for word in found["sides"][0]["words"]] == ["a", "dark", "red", "picture"]
 
@@ -55,21 +61,42 @@ def test_a_code_and_an_item_without_picture_have_bits_alone_and_maps_can_be_left
     assert [bit["values"][0] for bit in found["bits"]] == bits.astype(int).tolist()
     assert found["sides"][1]["modality"] == "text"
     assert found["remarks"][0] == "no map of a code: only its bits are known"
-    assert "differs in" in found["remarks"][1]  # its words in the store are others than those encoded
+    assert (
+        "differs in" in found["remarks"][1]
+    )  # its words in the store are others than those encoded
     found = asked(client, {"text": "red"}, {"id": "item007"}, maps=False)
     assert ([side["map"] for side in found["sides"]], found["remarks"]) == ([None, None], [])
 
 
-@pytest.mark.parametrize(("body", "status", "says"), [
-    ({"first": {"text": "red"}, "second": {}}, 422, "second: give exactly one of text, id and code"),
-    ({"first": {"text": "red", "id": "a"}, "second": {"text": "a"}}, 422, "first: give exactly one"),
-    ({"first": {"text": " "}, "second": {"text": "a"}}, 422, "first.text: is empty"),
-    ({"first": {"text": "red", "modality": "image"}, "second": {"text": "a"}}, 422, "first: a text has"),
-    ({"first": {"text": "red"}, "second": {"id": "nobody"}}, 404, "no item 'nobody'"),
-    ({"first": {"text": "red"}, "second": {"id": ODD_ID, "modality": "image"}}, 422, "no image code"),
-    ({"first": {"text": "red"}, "second": {"code": "ab"}}, 422, "code: 2 hexadecimal digits"),
-    ({"first": {"text": "red"}, "second": {"text": "a"}, "patch": 9}, 422, "patch"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        (
+            {"first": {"text": "red"}, "second": {}},
+            422,
+            "second: give exactly one of text, id and code",
+        ),
+        (
+            {"first": {"text": "red", "id": "a"}, "second": {"text": "a"}},
+            422,
+            "first: give exactly one",
+        ),
+        ({"first": {"text": " "}, "second": {"text": "a"}}, 422, "first.text: is empty"),
+        (
+            {"first": {"text": "red", "modality": "image"}, "second": {"text": "a"}},
+            422,
+            "first: a text has",
+        ),
+        ({"first": {"text": "red"}, "second": {"id": "nobody"}}, 404, "no item 'nobody'"),
+        (
+            {"first": {"text": "red"}, "second": {"id": ODD_ID, "modality": "image"}},
+            422,
+            "no image code",
+        ),
+        ({"first": {"text": "red"}, "second": {"code": "ab"}}, 422, "code: 2 hexadecimal digits"),
+        ({"first": {"text": "red"}, "second": {"text": "a"}, "patch": 9}, 422, "patch"),
+    ],
+)
 def test_what_cannot_be_explained_is_refused(client, body, status, says):
     refused(client.post("/explain", json=body), status, says=says)
 

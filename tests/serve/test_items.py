@@ -1,4 +1,6 @@
-"""Adding, reading and deleting over HTTP: what is written is found, and only who has the token writes."""
+"""Adding, reading and deleting over HTTP: what is written is found, and only who has the token
+writes.
+"""
 
 import http.client
 import io
@@ -18,24 +20,42 @@ from serve.test_search import picture
 
 
 def test_a_text_that_is_added_is_encoded_and_found(client, model):
-    new = {"id": "new/1", "text": "a bright blue picture", "metadata": {"year": 1999, "labels": ["sea"]}}
+    new = {
+        "id": "new/1",
+        "text": "a bright blue picture",
+        "metadata": {"year": 1999, "labels": ["sea"]},
+    }
     answer = client.post("/items", json={"items": [new]}, headers=WRITER)
     assert (answer.status_code, answer.json()) == (201, {"items": 1})
     stored = client.get("/items/new%2F1").json()
     assert stored["codes"] == {"text": model.encode_texts([new["text"]])[0].tobytes().hex()}
-    assert (stored["text"], stored["labels"], stored["metadata"]) == (new["text"], ["sea"], {"year": 1999})
-    found = client.post("/search", json={"text": new["text"], "modality": "text", "where": "label = 'sea'"}).json()
+    assert (stored["text"], stored["labels"], stored["metadata"]) == (
+        new["text"],
+        ["sea"],
+        {"year": 1999},
+    )
+    found = client.post(
+        "/search", json={"text": new["text"], "modality": "text", "where": "label = 'sea'"}
+    ).json()
     assert [(result["id"], result["distance"]) for result in found["results"]] == [("new/1", 0)]
     assert client.get("/labels").json()["labels"]["sea"] == 1
 
 
-def test_a_picture_that_is_added_is_encoded_kept_small_and_goes_with_its_item(client, model, folder):
+def test_a_picture_that_is_added_is_encoded_kept_small_and_goes_with_its_item(
+    client, model, folder
+):
     form = {"id": ODD_ID + "2", "text": "red", "metadata": '{"labels": ["red"], "year": 1}'}
     content = picture(size=(1500, 900))
-    assert client.post("/items/image", data=form, files={"image": content}, headers=WRITER).status_code == 201
+    assert (
+        client.post("/items/image", data=form, files={"image": content}, headers=WRITER).status_code
+        == 201
+    )
     address = quote(form["id"], safe="")
     stored = client.get(f"/items/{address}").json()
-    codes = {"image": model.encode_images([Image.open(io.BytesIO(content))]), "text": model.encode_texts(["red"])}
+    codes = {
+        "image": model.encode_images([Image.open(io.BytesIO(content))]),
+        "text": model.encode_texts(["red"]),
+    }
     assert stored["codes"] == {name: code[0].tobytes().hex() for name, code in codes.items()}
     assert stored["image"] == f"images/{address}"
     kept = _image_copy(folder / "store" / "pictures", form["id"])
@@ -45,12 +65,19 @@ def test_a_picture_that_is_added_is_encoded_kept_small_and_goes_with_its_item(cl
     assert Image.open(io.BytesIO(thumbnail.content)).size == (100, 60)
     assert client.delete(f"/items/{address}", headers=WRITER).json() == {"items": 1}
     assert not kept.exists()
-    assert [client.get(path).status_code for path in (f"/items/{address}", f"/{stored['image']}")] == [404, 404]
+    assert [
+        client.get(path).status_code for path in (f"/items/{address}", f"/{stored['image']}")
+    ] == [404, 404]
 
 
 def test_codes_are_taken_as_they_are_and_replaced_only_where_that_is_asked_for(client):
-    answer = client.post("/items", json={"items": [{"id": "coded", "codes": {"image": "abc0"}}]}, headers=WRITER)
-    assert (answer.status_code, client.get("/items/coded").json()["codes"]) == (201, {"image": "abc0"})
+    answer = client.post(
+        "/items", json={"items": [{"id": "coded", "codes": {"image": "abc0"}}]}, headers=WRITER
+    )
+    assert (answer.status_code, client.get("/items/coded").json()["codes"]) == (
+        201,
+        {"image": "abc0"},
+    )
     item = {"id": "twice", "text": "a red picture"}
     for replace, status in ((False, 201), (False, 422), (True, 201)):
         answer = client.post("/items", json={"items": [item], "replace": replace}, headers=WRITER)
@@ -59,14 +86,26 @@ def test_codes_are_taken_as_they_are_and_replaced_only_where_that_is_asked_for(c
 
 BAD_ITEMS = {
     "none": ([], "items"),
-    "more than the limit": ([{"id": str(i), "text": "a"} for i in range(1001)], "at most 1000 items"),
+    "more than the limit": (
+        [{"id": str(i), "text": "a"} for i in range(1001)],
+        "at most 1000 items",
+    ),
     "no content": ([{"id": "x"}], "neither a text nor codes"),
     "an empty text": ([{"id": "x", "text": " "}], "text: is empty"),
     "an id twice": ([{"id": "x", "text": "a"}, {"id": "x", "text": "b"}], "twice"),
-    "codes of other modalities": ([{"id": "x", "text": "a"}, {"id": "y", "codes": {"image": "0000"}}], "requests of"),
+    "codes of other modalities": (
+        [{"id": "x", "text": "a"}, {"id": "y", "codes": {"image": "0000"}}],
+        "requests of",
+    ),
     "a code of the wrong length": ([{"id": "x", "codes": {"image": "000000"}}], "12 bits"),
-    "codes of two lengths": ([{"id": f"{n}", "codes": {"image": "00" * n}} for n in (1, 2)], "length"),
-    "a picture's path": ([{"id": "x", "text": "a", "metadata": {"image": "/etc/passwd"}}], "set by the server"),
+    "codes of two lengths": (
+        [{"id": f"{n}", "codes": {"image": "00" * n}} for n in (1, 2)],
+        "length",
+    ),
+    "a picture's path": (
+        [{"id": "x", "text": "a", "metadata": {"image": "/etc/passwd"}}],
+        "set by the server",
+    ),
     "a reserved key": ([{"id": "x", "text": "a", "metadata": {"label": "dog"}}], "label"),
     "a number beyond 64 bits": ([{"id": "x", "text": "a", "metadata": {"n": 2**63}}], "metadata"),
     "a nested value": ([{"id": "x", "text": "a", "metadata": {"n": {"m": 1}}}], "metadata"),
@@ -78,12 +117,16 @@ def test_items_that_cannot_be_stored_are_refused_all_together(client, case):
     items, says = BAD_ITEMS[case]
     before = client.get("/health").json()["items"]
     content = json.dumps({"items": items})  # also what has no UTF-8 form
-    answer = client.post("/items", content=content, headers=WRITER | {"Content-Type": "application/json"})
+    answer = client.post(
+        "/items", content=content, headers=WRITER | {"Content-Type": "application/json"}
+    )
     refused(answer, 422, says=says)
     assert client.get("/health").json() == {"status": "ok", "items": before}
 
 
-@pytest.mark.parametrize("metadata", ["{", "[]", '{"a": NaN}', '{"image": "/etc/passwd"}', '{"a": {"b": 1}}'])
+@pytest.mark.parametrize(
+    "metadata", ["{", "[]", '{"a": NaN}', '{"image": "/etc/passwd"}', '{"a": {"b": 1}}']
+)
 def test_metadata_of_a_picture_that_cannot_be_stored_is_refused(client, metadata):
     form = {"id": "x", "metadata": metadata}
     answer = client.post("/items/image", data=form, files={"image": picture()}, headers=WRITER)
@@ -104,12 +147,25 @@ def test_a_token_that_is_none_is_refused_at_the_start(tmp_path, content):
 
 
 @pytest.mark.parametrize(
-    "name", ["../../../../etc/passwd", "/etc/passwd", "images/0.png", "item001/../item002", "item001\x00", "%2e%2e/x"]
+    "name",
+    [
+        "../../../../etc/passwd",
+        "/etc/passwd",
+        "images/0.png",
+        "item001/../item002",
+        "item001\x00",
+        "%2e%2e/x",
+    ],
 )
 def test_no_path_from_a_request_is_ever_opened(client, name):
     for place in ("images", "originals", "items"):
         refused(client.get(f"/{place}/{quote(name, safe='')}"), 404)
-    for address in ("/../../etc/passwd", "/page/index.html", "/style.css/../../app.py", "/%2e%2e/app.py"):
+    for address in (
+        "/../../etc/passwd",
+        "/page/index.html",
+        "/style.css/../../app.py",
+        "/%2e%2e/app.py",
+    ):
         assert client.get(address).status_code == 404
 
 
@@ -123,7 +179,10 @@ def test_a_picture_that_is_gone_or_never_was_is_a_404(client, folder):
 
 def test_an_original_is_the_file_as_it_is_stored_if_it_is_a_picture(client, folder):
     answer = client.get("/originals/item008")
-    assert (answer.headers["content-type"], answer.content) == ("image/png", (folder / "images/8.png").read_bytes())
+    assert (answer.headers["content-type"], answer.content) == (
+        "image/png",
+        (folder / "images/8.png").read_bytes(),
+    )
     (folder / "images" / "8.png").write_text("<script>")
     for item_id in ("item008", ODD_ID):
         refused(client.get(f"/originals/{quote(item_id, safe='')}"), 404, says="no picture")
@@ -138,7 +197,9 @@ def test_pictures_follow_the_file_and_thumbnails_are_opaque(tmp_path, model):
         assert np.asarray(Image.open(io.BytesIO(after))).min() > 250
         # Several JPEG pictures in one file are shown as JPEG.
         images = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
-        images[0].save(tmp_path / "images" / "0.png", "MPO", save_all=True, append_images=images[1:])
+        images[0].save(
+            tmp_path / "images" / "0.png", "MPO", save_all=True, append_images=images[1:]
+        )
         assert client.get("/originals/item000").headers["content-type"] == "image/jpeg"
 
 
@@ -156,11 +217,30 @@ def test_stored_pictures_of_more_pixels_than_uploads_have_thumbnails(tmp_path, m
 
 # HEAD wherever GET is answered, and no body for a client that has it already
 
-FILES = ["/images/item001", "/images/item001?size=900", "/originals/item001", "/", "/style.css", "/icon.svg"]
-EVERY = [*FILES, "/health", "/info", "/items", "/items/item001", "/items/nobody", "/labels", "/metrics", "/docs"]
+FILES = [
+    "/images/item001",
+    "/images/item001?size=900",
+    "/originals/item001",
+    "/",
+    "/style.css",
+    "/icon.svg",
+]
+EVERY = [
+    *FILES,
+    "/health",
+    "/info",
+    "/items",
+    "/items/item001",
+    "/items/nobody",
+    "/labels",
+    "/metrics",
+    "/docs",
+]
 
 
-@pytest.mark.parametrize("path", [*EVERY, f"/items/{quote(ODD_ID, safe='')}", "/nothing", "/images/nobody"])
+@pytest.mark.parametrize(
+    "path", [*EVERY, f"/items/{quote(ODD_ID, safe='')}", "/nothing", "/images/nobody"]
+)
 def test_head_is_get_without_its_body(client, path):
     got, asked = client.get(path), client.head(path)
     assert (asked.status_code, asked.content) == (got.status_code, b"")
@@ -196,9 +276,16 @@ def test_a_client_is_not_sent_what_it_has(client, path):
 def test_a_real_connection_goes_on_after_answers_without_body(tmp_path, model):
     with on_loopback(app_of(small_store(tmp_path, model, n=3), None)) as address:
         connection = http.client.HTTPConnection(address.split("/")[2], timeout=30)
-        for method, headers, status in (("HEAD", {}, 200), ("GET", {"If-None-Match": "*"}, 304), ("GET", {}, 200)) * 2:
+        for method, headers, status in (
+            ("HEAD", {}, 200),
+            ("GET", {"If-None-Match": "*"}, 304),
+            ("GET", {}, 200),
+        ) * 2:
             connection.request(method, "/images/item000", headers=headers)
             answer = connection.getresponse()
             content = answer.read()
-            assert (answer.status, content[:2]) == (status, b"\xff\xd8" if (method, status) == ("GET", 200) else b"")
+            assert (answer.status, content[:2]) == (
+                status,
+                b"\xff\xd8" if (method, status) == ("GET", 200) else b"",
+            )
         connection.close()

@@ -12,7 +12,15 @@ from playwright.sync_api import Page, Route, expect, sync_playwright
 
 from channelhash.serve import items
 from channelhash.serve.service import Limits
-from serve.served import ODD_ID, TOKEN, app_of, on_loopback, small_model, small_store, store_of_copies
+from serve.served import (
+    ODD_ID,
+    TOKEN,
+    app_of,
+    on_loopback,
+    small_model,
+    small_store,
+    store_of_copies,
+)
 
 pytestmark = pytest.mark.browser
 OURS = re.compile(r"blob:|data:|http://127\.0\.0\.1[:/]")
@@ -20,14 +28,20 @@ OURS = re.compile(r"blob:|data:|http://127\.0\.0\.1[:/]")
 
 def chromium() -> str:
     """The browser. Fails, and does not skip, where there is none."""
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    return path or pytest.fail("needs Chromium: install it (Debian: apt-get install chromium), or -m 'not browser'")
+    path = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
+    return path or pytest.fail(
+        "needs Chromium: install it (Debian: apt-get install chromium), or -m 'not browser'"
+    )
 
 
 @pytest.fixture(scope="module")
 def browser():
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"]
+        )
         yield browser
         browser.close()
 
@@ -47,8 +61,13 @@ def page(browser):
     expect.set_options(timeout=60_000)
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda line: wrong.append(line.text) if "Content Security Policy" in line.text else None)
-    page.on("request", lambda request: None if OURS.match(request.url) else wrong.append(request.url))
+    page.on(
+        "console",
+        lambda line: wrong.append(line.text) if "Content Security Policy" in line.text else None,
+    )
+    page.on(
+        "request", lambda request: None if OURS.match(request.url) else wrong.append(request.url)
+    )
     yield page
     page.unroute_all(behavior="ignoreErrors")
     page.close()
@@ -101,7 +120,10 @@ def test_rows_are_justified_and_endless(page, tmp_path):
         ids(page)
         places = "all => all.map(one => [one.offsetTop, one.offsetLeft + one.offsetWidth])"
         tops = page.eval_on_selector_all("#results .tile", places)
-        ends = [max(right for top, right in tops if top == row) for row in sorted({top for top, _ in tops})[:3]]
+        ends = [
+            max(right for top, right in tops if top == row)
+            for row in sorted({top for top, _ in tops})[:3]
+        ]
         assert max(ends) - min(ends) <= 1
         seen: set[str] = set()
         for _ in range(40):
@@ -150,15 +172,28 @@ def test_what_was_understood_stands_in_chips_that_can_be_taken_away(page, addres
 
 def test_what_the_camera_wrote_is_shown_and_a_camera_narrows_in_place_of_another(page, address):
     def tagged(route):
-        answer = route.fetch(url=route.request.url.partition("&where")[0]).json()  # no item has such keys
-        tags = {"camera": "D2", "rating": 4, "lens": "50 mm", "place": "Porto", "lat": 41.1496, "lon": -8.611}
+        answer = route.fetch(
+            url=route.request.url.partition("&where")[0]
+        ).json()  # no item has such keys
+        tags = {
+            "camera": "D2",
+            "rating": 4,
+            "lens": "50 mm",
+            "place": "Porto",
+            "lat": 41.1496,
+            "lon": -8.611,
+        }
         names = [{"name": name, "count": 1} for name in ("X'1", "D2")]
         items = [item | {"metadata": item["metadata"] | tags} for item in answer.get("items", [])]
         route.fulfill(json=answer | ({"items": items} if items else {"cameras": names}))
 
     page.route(re.compile(r"/facets$|/items\?"), tagged)
     page.goto(address)
-    assert shown(page).locator(".tags").inner_text().split("\n\n") == ["50 mm", "★★★★☆", "Porto · 41.14960, -8.61100"]
+    assert shown(page).locator(".tags").inner_text().split("\n\n") == [
+        "50 mm",
+        "★★★★☆",
+        "Porto · 41.14960, -8.61100",
+    ]
     page.keyboard.press("Escape")
     page.select_option("#camera", "X'1")
     expect(page).to_have_url(re.compile("where=camera"))
@@ -267,20 +302,30 @@ def test_answers_are_taken_away_as_a_file(page, address, kind):
 
 
 def test_a_question_that_another_takes_the_place_of_ends_without_an_error(page, address):
-    """Both of its requests are under way; the fixture sees the error that one of them would leave behind."""
+    """Both of its requests are under way; the fixture sees the error that one of them would leave
+    behind.
+    """
     held: list[Route] = []
     page.route(re.compile("/items/|/search$"), lambda route: held.append(route))
     with page.expect_request("**/items/*"), page.expect_request("**/search"):
         page.goto(f"{address}?id=item001")
-    page.evaluate("history.pushState(null, '', '?where=year+%3E+0'); dispatchEvent(new PopStateEvent('popstate'))")
+    page.evaluate(
+        "history.pushState(null, '', '?where=year+%3E+0'); dispatchEvent(new "
+        "PopStateEvent('popstate'))"
+    )
     expect(page.get_by_role("heading", level=1)).to_have_text("30 photographs")
     assert len(held) == 2
 
 
 def test_an_answer_that_breaks_off_is_an_error_of_one_line(page, address):
-    page.route("**/search", lambda route: route.fulfill(body='{"results": [', content_type="application/json"))
+    page.route(
+        "**/search",
+        lambda route: route.fulfill(body='{"results": [', content_type="application/json"),
+    )
     page.goto(f"{address}?q=red")
-    expect(page.locator("#error")).to_have_text("The server's answer broke off. Is it still running?")
+    expect(page.locator("#error")).to_have_text(
+        "The server's answer broke off. Is it still running?"
+    )
     expect(page.get_by_role("heading", level=1)).to_have_text("That did not work")
 
 
@@ -295,9 +340,15 @@ def test_what_is_loading_is_shown_and_the_store_answers_meanwhile(page, address)
 
 
 STATES = {
-    "first": "", "found": "?q=picture+-green&label=red", "codes": "?q=picture&codes=1", "texts": "?q=picture&in=text",
-    "error": "?q=picture&where=%28", "nothing": "?where=year%3C1900", "duplicates": "duplicates.html", "docs": "docs",
-}  # fmt: skip
+    "first": "",
+    "found": "?q=picture+-green&label=red",
+    "codes": "?q=picture&codes=1",
+    "texts": "?q=picture&in=text",
+    "error": "?q=picture&where=%28",
+    "nothing": "?where=year%3C1900",
+    "duplicates": "duplicates.html",
+    "docs": "docs",
+}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -324,7 +375,9 @@ def test_axe_finds_nothing_to_mend_in_any_state(page, address, scheme, size):
     expect(page.get_by_role("heading", level=1)).to_have_text("Nothing fits")
     _check_with_axe(page, "nothing fits")
     page.unroute("**/search")
-    page.route("**/search", lambda route: route.fulfill(json={**route.fetch().json(), "close": False}))
+    page.route(
+        "**/search", lambda route: route.fulfill(json={**route.fetch().json(), "close": False})
+    )
     page.goto(f"{address}?id=item001")
     expect(page.get_by_role("heading", level=1)).to_have_text("Nothing close")
     _check_with_axe(page, "nothing close")
@@ -345,7 +398,9 @@ def _check_with_axe(page: Page, state: str) -> None:
 
 
 def test_what_is_less_likely_and_what_was_meant_are_offered(page, address):
-    """Of the answers to a question with a slip, the server holds back what is less likely to fit; they come by date."""
+    """Of the answers to a question with a slip, the server holds back what is less likely to fit;
+    they come by date.
+    """
     asked = []
 
     def respond(route):
@@ -369,8 +424,11 @@ def test_what_is_less_likely_and_what_was_meant_are_offered(page, address):
     expect(page.locator("#results .tile")).to_have_count(3)
     slip, meant = "a rde picture", "a red picture"
     assert list(dict.fromkeys(asked)) == [
-        (slip, True, None), (slip, True, "oldest"), (slip, False, "oldest"), (meant, True, "oldest"),
-    ]  # fmt: skip
+        (slip, True, None),
+        (slip, True, "oldest"),
+        (slip, False, "oldest"),
+        (meant, True, "oldest"),
+    ]
 
 
 def test_texts_are_text_and_odd_ids_are_found(page, address):
@@ -453,7 +511,9 @@ def test_why_this_one_is_said_in_a_persons_words_and_bits_are_under_details(page
     expect(photo.locator(".heat")).to_be_hidden()
 
 
-def test_a_question_before_the_server_has_said_what_it_searches_waits_for_that(page, address, folder):
+def test_a_question_before_the_server_has_said_what_it_searches_waits_for_that(
+    page, address, folder
+):
     held: list[Route] = []
     page.route("**/info", lambda route: held.append(route))  # the page asks once
     for question in ("words", "picture"):
@@ -471,7 +531,9 @@ def test_a_question_before_the_server_has_said_what_it_searches_waits_for_that(p
         assert ids(page), question
 
 
-def test_new_photographs_appear_and_people_at_the_machine_see_where(page, address, model, tmp_path, monkeypatch):
+def test_new_photographs_appear_and_people_at_the_machine_see_where(
+    page, address, model, tmp_path, monkeypatch
+):
     monkeypatch.setattr(items, "_runs", lambda _: False)  # no window opens
     app = app_of(small_store(tmp_path, model), model, hosts={"127.0.0.1"})
     report = app.state.service.report

@@ -1,4 +1,6 @@
-"""Searching over HTTP gives what searching in the process gives; what cannot be searched with is refused."""
+"""Searching over HTTP gives what searching in the process gives; what cannot be searched with is
+refused.
+"""
 
 import io
 import json
@@ -33,8 +35,13 @@ def found(answer) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("modality", ["image", "text"])
 def test_words_find_what_their_code_is_near_to(client, model, modality):
-    answer = client.post("/search", json={"text": "a dark red picture", "modality": modality, "k": 7})
-    code, outputs = model.encode_texts(["a dark red picture"])[0], model.outputs("text", ["a dark red picture"])
+    answer = client.post(
+        "/search", json={"text": "a dark red picture", "modality": modality, "k": 7}
+    )
+    code, outputs = (
+        model.encode_texts(["a dark red picture"])[0],
+        model.outputs("text", ["a dark red picture"]),
+    )
     assert found(answer) == by_sorting(client.app_store, code, modality, outputs[0].numpy())[:7]
     assert answer.json()["query_code"] == code.tobytes().hex()
     assert (answer.json()["query_modality"], answer.json()["modality"]) == ("text", modality)
@@ -45,12 +52,17 @@ def test_words_are_answered_by_all_there_is_and_parts_are_added_up(client, model
     for body, asked in (
         ({"text": "a dark red picture"}, {"text": "a dark red picture"}),
         ({"text": "red", "by": "words"}, {"text": "red", "by": "words"}),
-        ({"text": 'dark "red"^2 -blue', "id": "item003"}, {"text": 'dark "red"^2 -blue', "like": "item003"}),
+        (
+            {"text": 'dark "red"^2 -blue', "id": "item003"},
+            {"text": 'dark "red"^2 -blue', "like": "item003"},
+        ),
         (words | {"minus_ids": ["item004"]}, words | {"minus_like": ["item004"]}),
     ):
         expected = [hit.id for hit in search_store(store, **asked, model=model)]
         assert [name for _, name in found(client.post("/search", json=body))] == expected, body
-    hits = search_store(store, SearchOptions(k=5, rerank=31), text="a bright red picture", by="image", model=model)
+    hits = search_store(
+        store, SearchOptions(k=5, rerank=31), text="a bright red picture", by="image", model=model
+    )
     answer = client.post("/search", json={"text": "a bright red picture", "k": 5, "rerank": 31})
     assert found(answer) == [(hit.distance, hit.id) for hit in hits]
     path = folder / "images" / "4.png"
@@ -60,7 +72,9 @@ def test_words_are_answered_by_all_there_is_and_parts_are_added_up(client, model
     assert [name for _, name in found(answer)] == [hit.id for hit in hits]
 
 
-@pytest.mark.parametrize("text", ["a dark red picture", ' "red"^2 -blue ', "red \u0301", "-blue", "red -", '"red'])
+@pytest.mark.parametrize(
+    "text", ["a dark red picture", ' "red"^2 -blue ', "red \u0301", "-blue", "red -", '"red']
+)
 def test_plain_words_are_answered_like_all_others(client, monkeypatch, text):
     answers = []
     for is_plain in (True, False):
@@ -71,7 +85,9 @@ def test_plain_words_are_answered_like_all_others(client, monkeypatch, text):
     assert {**quick.json(), "seconds": 0} == {**other.json(), "seconds": 0}
 
 
-def test_an_uploaded_picture_finds_itself_first_by_the_code_that_its_file_has(client, model, folder):
+def test_an_uploaded_picture_finds_itself_first_by_the_code_that_its_file_has(
+    client, model, folder
+):
     path = folder / "images" / "4.png"
     answer = client.post("/search/image", files={"image": path.read_bytes()}, data={"k": "5"})
     code, outputs = model.encode_images([path])[0], model.outputs("image", [path])
@@ -84,7 +100,10 @@ def test_an_uploaded_picture_finds_itself_first_by_the_code_that_its_file_has(cl
 def test_an_item_asks_with_either_of_its_codes(client, by, modality):
     (item,) = client.app_store.get(["item007"])
     body = {"id": "item007", "query_modality": by, "modality": modality, "k": 6}
-    assert found(client.post("/search", json=body)) == by_sorting(client.app_store, item.codes[by], modality)[:6]
+    assert (
+        found(client.post("/search", json=body))
+        == by_sorting(client.app_store, item.codes[by], modality)[:6]
+    )
 
 
 def test_a_code_asks_and_answers_carry_codes_texts_labels_and_addresses_of_pictures(client):
@@ -93,30 +112,51 @@ def test_a_code_asks_and_answers_carry_codes_texts_labels_and_addresses_of_pictu
     result = next(result for result in answer.json()["results"] if result["id"] == "item003")
     assert 0 < result["match"] <= 1
     assert result == {
-        "id": "item003", "distance": 0, "match": result["match"], "fit": None, "duplicates": None, "labels": ["red"],
+        "id": "item003",
+        "distance": 0,
+        "match": result["match"],
+        "fit": None,
+        "duplicates": None,
+        "labels": ["red"],
         "date": "",
-        "code": item.codes["image"].tobytes().hex(), "text": item.metadata["text"], "metadata": {"year": 2003},
-        "image": "images/item003", "modalities": ["image", "text"], "width": 52, "height": 40, "quote": "",
-    }  # fmt: skip
+        "code": item.codes["image"].tobytes().hex(),
+        "text": item.metadata["text"],
+        "metadata": {"year": 2003},
+        "image": "images/item003",
+        "modalities": ["image", "text"],
+        "width": 52,
+        "height": 40,
+        "quote": "",
+    }
     assert answer.json()["n_bits"] == N_BITS
     assert answer.json()["close"] is None  # 30 items are too few to say
-    odd = client.post("/search", json={"id": ODD_ID, "modality": "image", "k": 3})  # it has no code of an image
+    odd = client.post(
+        "/search", json={"id": ODD_ID, "modality": "image", "k": 3}
+    )  # it has no code of an image
     assert (odd.json()["query_modality"], len(found(odd))) == ("text", 3)
 
 
 def test_near_duplicates_are_folded_where_that_is_asked_for(client, request):
     plain = found(client.post("/search", json={"id": "item003", "k": 30}))
     apart = client.post("/search", json={"id": "item003", "k": 30, "collapse": 2}).json()["results"]
-    assert [result["duplicates"] for result in apart] == [[]] * 30, "no picture is a copy of another"
+    assert [result["duplicates"] for result in apart] == [[]] * 30, (
+        "no picture is a copy of another"
+    )
     paths = [item.metadata.get("image") for item in client.app_store.get(client.app_store.ids())]
     contents = {path: Path(path).read_bytes() for path in paths if path}
     one = next(content for path, content in contents.items() if path.endswith("/3.png"))
     for path in contents:
         Path(path).write_bytes(one)
-    request.addfinalizer(lambda: [Path(path).write_bytes(content) for path, content in contents.items()])
-    results = client.post("/search", json={"id": "item003", "k": 30, "collapse": 2}).json()["results"]
+    request.addfinalizer(
+        lambda: [Path(path).write_bytes(content) for path, content in contents.items()]
+    )
+    results = client.post("/search", json={"id": "item003", "k": 30, "collapse": 2}).json()[
+        "results"
+    ]
     assert 1 < len(results) < 30
-    names = [result["id"] for result in results] + [name for result in results for name in result["duplicates"]]
+    names = [result["id"] for result in results] + [
+        name for result in results for name in result["duplicates"]
+    ]
     assert sorted(names) == sorted(name for _, name in plain)
     by_image = client.post("/search/image", files={"image": one}, data={"k": "30", "collapse": "2"})
     assert sorted(by_image.json()["results"][0]["duplicates"]) == sorted(results[0]["duplicates"])
@@ -124,12 +164,21 @@ def test_near_duplicates_are_folded_where_that_is_asked_for(client, request):
 
 
 def test_a_radius_is_inclusive_k_cuts_what_is_within_and_filters_come_before_ranking(client, model):
-    code, outputs = model.encode_texts(["a green picture"])[0], model.outputs("text", ["a green picture"])[0]
-    expected = [pair for pair in by_sorting(client.app_store, code, "image", outputs.numpy())[:30] if pair[0] <= 5]
+    code, outputs = (
+        model.encode_texts(["a green picture"])[0],
+        model.outputs("text", ["a green picture"])[0],
+    )
+    expected = [
+        pair
+        for pair in by_sorting(client.app_store, code, "image", outputs.numpy())[:30]
+        if pair[0] <= 5
+    ]
     body = {"text": "a green picture", "radius": 5, "k": 1000}
     assert found(client.post("/search", json=body)) == expected
     assert found(client.post("/search", json=body | {"k": 2})) == expected[:2]
-    answer = client.post("/search", json={"text": "dark", "where": "label = 'blue' AND year < 2010", "k": 30})
+    answer = client.post(
+        "/search", json={"text": "dark", "where": "label = 'blue' AND year < 2010", "k": 30}
+    )
     assert sorted(name for _, name in found(answer)) == ["item002", "item005", "item008"]
 
 
@@ -157,11 +206,23 @@ BAD_BODIES = {
     "a filter that would write": ({"text": "a", "where": "1; DROP TABLE items"}, 422, "where"),
     "a filter on an unknown key": ({"text": "a", "where": "yaer > 3"}, 422, "year"),
     "a deep filter": ({"text": "a", "where": "NOT " * 400 + "year = 1"}, 422, "where"),
-    "the code of a question that has none": ({"text": "a", "query_modality": "text"}, 422, "query_modality"),
-    "a code that the item has not": ({"id": ODD_ID, "query_modality": "image"}, 422, "no image code"),
+    "the code of a question that has none": (
+        {"text": "a", "query_modality": "text"},
+        422,
+        "query_modality",
+    ),
+    "a code that the item has not": (
+        {"id": ODD_ID, "query_modality": "image"},
+        422,
+        "no image code",
+    ),
     "a page beyond the last": ({"text": "x", "k": 10, "offset": 991}, 422, "offset"),
     "leaving out what does not ask": ({"text": "x", "exclude_self": True}, 422, "exclude_self"),
-    "a month where nothing has a date": ({"text": "x", "month": "2019-07"}, 422, "no item of this store has a date"),
+    "a month where nothing has a date": (
+        {"text": "x", "month": "2019-07"},
+        422,
+        "no item of this store has a date",
+    ),
     "re-ranking to an item": ({"id": "item001", "rerank": 5}, 422, "rerank"),
 }
 
@@ -175,20 +236,30 @@ def refused(client, answer, status: int, says: str) -> None:
 @pytest.mark.parametrize("case", BAD_BODIES)
 def test_what_cannot_be_searched_with_is_refused_in_one_line(client, case):
     body, status, says = BAD_BODIES[case]
-    answer = client.post("/search", content=json.dumps(body), headers={"Content-Type": "application/json"})
+    answer = client.post(
+        "/search", content=json.dumps(body), headers={"Content-Type": "application/json"}
+    )
     refused(client, answer, status, says)
 
 
 BMP, SIDE = picture("BMP", (1, 1)), (60_000).to_bytes(4, "little")
 BAD_PICTURES = {
-    "a decompression bomb": (BMP[:18] + SIDE + SIDE + BMP[26:], 413, "pixels"),  # a header and no more is needed
+    "a decompression bomb": (
+        BMP[:18] + SIDE + SIDE + BMP[26:],
+        413,
+        "pixels",
+    ),  # a header and no more is needed
     "too many pixels": (picture("JPEG", (700, 600)), 413, "700 x 600 pixels"),
     "too long a side": (picture(size=(1200, 10)), 413, "a side may have 1000"),
     "a truncated JPEG": (picture("JPEG", (300, 200))[:-3000], 422, "damaged"),
     "a truncated PNG": (picture("PNG", (300, 200))[:2000], 422, "damaged"),
     "a truncated GIF": (picture("GIF", (300, 200))[:2000], 422, "damaged"),
     "no picture": (b"GIF? No, a text.", 422, "not a picture"),
-    "a program in a picture's clothes": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 422, "not a picture"),
+    "a program in a picture's clothes": (
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
+        422,
+        "not a picture",
+    ),
     "nothing": (b"", 422, "empty"),
 }
 
@@ -204,7 +275,9 @@ def cautious(tmp_path_factory):
 def test_an_upload_that_is_no_sound_picture_is_refused(cautious, case):
     content, status, says = BAD_PICTURES[case]
     refused(cautious, cautious.post("/search/image", files={"image": content}), status, says)
-    written = cautious.post("/items/image", files={"image": content}, data={"id": "x"}, headers=WRITER)
+    written = cautious.post(
+        "/items/image", files={"image": content}, data={"id": "x"}, headers=WRITER
+    )
     refused(cautious, written, status, says)
     assert cautious.get("/items/x").status_code == 404
 
@@ -222,11 +295,26 @@ def test_damage_anywhere_in_a_picture_never_fails_the_server(cautious):
 
 
 def test_a_body_above_the_limit_is_refused_whether_or_not_it_says_so(cautious):
-    refused(cautious, cautious.post("/search", json={"text": "a" * 260_000}), 413, "larger than 0.064 MB")
-    refused(cautious, cautious.post("/search/image", files={"image": bytes(1_100_000)}), 413, "larger than 1 MB")
+    refused(
+        cautious,
+        cautious.post("/search", json={"text": "a" * 260_000}),
+        413,
+        "larger than 0.064 MB",
+    )
+    refused(
+        cautious,
+        cautious.post("/search/image", files={"image": bytes(1_100_000)}),
+        413,
+        "larger than 1 MB",
+    )
 
     headers, chunks = {"Content-Type": "application/json"}, (bytes(100_000) for _ in range(12))
-    refused(cautious, cautious.post("/search", content=chunks, headers=headers), 413, "larger than 0.064 MB")
+    refused(
+        cautious,
+        cautious.post("/search", content=chunks, headers=headers),
+        413,
+        "larger than 0.064 MB",
+    )
 
 
 def test_a_server_without_a_model_searches_by_id_and_says_why_words_do_not(tmp_path, model):
@@ -239,44 +327,71 @@ def test_a_server_without_a_model_searches_by_id_and_says_why_words_do_not(tmp_p
 def test_without_a_model_of_texts_words_answer_and_a_note_says_why(tmp_path, client):
     model = small_model(tmp_path, of_texts=False)
     with closing(small_store(tmp_path, model)) as store, TestClient(app_of(store, model)) as alone:
-        assert (alone.get("/info").json()["words_alone"], client.get("/info").json()["words_alone"]) == (True, False)
-        expected = [(None, name) for name in store.search_words("red picture", without=["dark"]).ids]
+        assert (
+            alone.get("/info").json()["words_alone"],
+            client.get("/info").json()["words_alone"],
+        ) == (True, False)
+        expected = [
+            (None, name) for name in store.search_words("red picture", without=["dark"]).ids
+        ]
         for body in ({"text": "red picture -dark"}, {"text": "red picture -dark", "by": "words"}):
             answer = alone.post("/search", json=body)
-            assert (found(answer), answer.json()["query_code"], answer.json()["close"]) == (expected, "", None)
+            assert (found(answer), answer.json()["query_code"], answer.json()["close"]) == (
+                expected,
+                "",
+                None,
+            )
             assert ("codes are of images alone" in answer.json()["note"]) == ("by" not in body)
         assert alone.post("/search", json={"text": "unheard"}).json()["close"] is False
         near = alone.post("/search", json={"text": "red", "id": "item003"}).json()
         assert (near["query_modality"], near["results"][0]["distance"] is None) == ("", False)
         for body in ({"by": "image"}, {"radius": 3}):
-            served.refused(alone.post("/search", json={"text": "red", **body}), 422, says="images alone")
+            served.refused(
+                alone.post("/search", json={"text": "red", **body}), 422, says="images alone"
+            )
     assert client.post("/search", json={"text": "red"}).json()["note"] == ""
 
 
 def test_an_item_asks_with_its_projection_where_the_store_keeps_them(tmp_path, model):
     names = [f"{n:02}" for n in range(30)]
     outputs = np.random.default_rng(0).standard_normal((30, N_BITS)).astype(np.float32)
-    outputs = np.where(np.arange(30)[:, None] < 15, np.abs(outputs), outputs)  # half of them have one code
-    with closing(open_store(tmp_path / "s", N_BITS, model.fingerprint(), projections=True)) as store:
+    outputs = np.where(
+        np.arange(30)[:, None] < 15, np.abs(outputs), outputs
+    )  # half of them have one code
+    with closing(
+        open_store(tmp_path / "s", N_BITS, model.fingerprint(), projections=True)
+    ) as store:
         store.add(names, pack(binarize(outputs)), "image", projections=outputs)
         with TestClient(app_of(store, model)) as client:
             for minus in ([], ["20"]):
-                expected = [(hit.distance, hit.id) for hit in search_store(store, like="03", minus_like=minus)]
-                assert found(client.post("/search", json={"id": "03", "minus_ids": minus})) == expected
+                expected = [
+                    (hit.distance, hit.id)
+                    for hit in search_store(store, like="03", minus_like=minus)
+                ]
+                assert (
+                    found(client.post("/search", json={"id": "03", "minus_ids": minus})) == expected
+                )
     assert expected != sorted(expected)
 
 
 def test_an_empty_store_answers_with_nothing(tmp_path, model):
     with TestClient(app_of(open_store(tmp_path / "store", model.n_bits), model)) as client:
         assert client.post("/search", json={"text": "a red picture"}).json()["results"] == []
-        assert (client.get("/labels").json(), client.get("/info").json()["items"]) == ({"labels": {}}, 0)
+        assert (client.get("/labels").json(), client.get("/info").json()["items"]) == (
+            {"labels": {}},
+            0,
+        )
         assert client.post("/search", json={"id": "x"}).status_code == 404
         assert client.post("/search", json={"code": "00"}).status_code == 422
 
 
 def page_of(client, image: bytes = b"", **request):
     files = {"image": image}
-    answer = client.post("/search/image", data=request, files=files) if image else client.post("/search", json=request)
+    answer = (
+        client.post("/search/image", data=request, files=files)
+        if image
+        else client.post("/search", json=request)
+    )
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -296,13 +411,28 @@ def test_pages_go_on_where_the_last_one_ended(client, query):
 
 
 def test_all_that_was_asked_is_told_part_by_part(client):
-    asked = {"text": 'a beach "two dogs"^2 -people', "id": "item001", "minus": ["night"], "minus_ids": [ODD_ID]}
+    asked = {
+        "text": 'a beach "two dogs"^2 -people',
+        "id": "item001",
+        "minus": ["night"],
+        "minus_ids": [ODD_ID],
+    }
     asked |= {"label": ["red", "blue"], "folder": "2019", "where": "year > 3"}
-    assert [(part["kind"], part["value"], part["weight"]) for part in page_of(client, **asked)["understood"]] == [
-        ("item", "item001", 1), ("words", "a beach", 1), ("words", "two dogs", 2), ("without", "people", 1),
-        ("without", "night", 1), ("without_item", ODD_ID, 1), ("label", "red", 1), ("label", "blue", 1),
-        ("folder", "2019", 1), ("where", "year > 3", 1),
-    ]  # fmt: skip
+    assert [
+        (part["kind"], part["value"], part["weight"])
+        for part in page_of(client, **asked)["understood"]
+    ] == [
+        ("item", "item001", 1),
+        ("words", "a beach", 1),
+        ("words", "two dogs", 2),
+        ("without", "people", 1),
+        ("without", "night", 1),
+        ("without_item", ODD_ID, 1),
+        ("label", "red", 1),
+        ("label", "blue", 1),
+        ("folder", "2019", 1),
+        ("where", "year > 3", 1),
+    ]
     of_image = page_of(client, image=picture(), text="red -blue")["understood"]
     assert [(part["kind"], part["value"]) for part in of_image] == [
         ("image", ""),
@@ -317,7 +447,9 @@ def test_groups_of_duplicates_are_those_of_the_store(client):
     answer = client.get("/duplicates", params={"radius": 2, "k": 1, "pictures": False}).json()
     assert (answer["found"], answer["sizes"]) == (len(groups), [len(groups[0].ids)])
     assert (answer["groups"], answer["distances"]) == ([groups[0].ids], [groups[0].distances])
-    everything = client.get("/duplicates", params={"where": "year < 2010", "modality": "text"}).json()
+    everything = client.get(
+        "/duplicates", params={"where": "year < 2010", "modality": "text"}
+    ).json()
     expected = find_duplicates(client.app_store, modality="text", where="year < 2010")
     assert (everything["groups"], everything["radius"]) == ([group.ids for group in expected], None)
     wide = client.get("/duplicates", params={"radius": N_BITS, "pictures": False}).json()
@@ -340,12 +472,17 @@ def test_copies_are_decided_about_and_moved_and_moved_back(tmp_path):
         found = client.get("/duplicates").json()
         facts = found["groups"], found["keepers"], found["reasons"]
         assert facts == ([["a.png", "small.png"]], ["a.png"], ["most pixels"])
-        assert [(photo["width"], photo["height"]) for photo in found["photos"][0]] == [(180, 150), (90, 75)]
+        assert [(photo["width"], photo["height"]) for photo in found["photos"][0]] == [
+            (180, 150),
+            (90, 75),
+        ]
         assert str(tmp_path) not in json.dumps(found)
         asked = {"keeper": "a.png", "ids": ["small.png", "b.png"]}
         dry = post("move", **asked).json()
         assert (dry["ids"], dry["folder"]) == (["small.png"], "photos duplicates")
-        assert dry["problems"] == ["b.png: stays, is no copy of a.png now, or one of them cannot be read"]
+        assert dry["problems"] == [
+            "b.png: stays, is no copy of a.png now, or one of them cannot be read"
+        ]
         assert (tmp_path / "photos" / "small.png").exists()
         assert post("move", **asked, dry_run=False).json() == dry
         assert (tmp_path / "photos duplicates" / "small.png").exists()
@@ -366,12 +503,20 @@ N, MOST = 300, 250
 @pytest.fixture(scope="module")
 def ranked(tmp_path_factory):
     drawn = generator(0, "pages")
-    outputs = {modality: drawn.standard_normal((N, 16)).astype(np.float32) for modality in ("image", "text")}
+    outputs = {
+        modality: drawn.standard_normal((N, 16)).astype(np.float32)
+        for modality in ("image", "text")
+    }
     outputs["image"][1:40:3] = outputs["image"][0:39:3]  # exact duplicates
     texts = [" ".join(drawn.choice(["red", "green", "blue", "sea", "dog"], 3)) for _ in range(N)]
     store = open_store(tmp_path_factory.mktemp("pages") / "store", n_bits=16, projections=True)
     codes = {modality: pack(binarize(rows)) for modality, rows in outputs.items()}
-    store.add([f"{n:03}" for n in range(N)], codes, metadata=[{"text": text} for text in texts], projections=outputs)
+    store.add(
+        [f"{n:03}" for n in range(N)],
+        codes,
+        metadata=[{"text": text} for text in texts],
+        projections=outputs,
+    )
     return store
 
 
@@ -397,7 +542,9 @@ QUESTIONS = {
 @pytest.mark.parametrize("k", [60, DEPTH])
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("leave_out", [None, "000"])
-def test_pages_are_cut_out_of_one_ranking_with_every_answer_once(ranked, question, k, leave_out, monkeypatch):
+def test_pages_are_cut_out_of_one_ranking_with_every_answer_once(
+    ranked, question, k, leave_out, monkeypatch
+):
     monkeypatch.setitem(search.schemas.MOST, "k", MOST)
     words, bits_alone, options = QUESTIONS[question]
     query, found = ask(ranked, words, bits_alone), []
@@ -410,7 +557,11 @@ def test_pages_are_cut_out_of_one_ranking_with_every_answer_once(ranked, questio
     whole = search.answer_page(ranked, query, replace(options, k=MOST), 0, leave_out)
     assert [hit.id for hit in whole.hits] == found
     if options.collapse is None:
-        best = [hit.id for hit in answer(ranked, query, replace(options, k=DEPTH, limit=DEPTH)) if hit.id != leave_out]
+        best = [
+            hit.id
+            for hit in answer(ranked, query, replace(options, k=DEPTH, limit=DEPTH))
+            if hit.id != leave_out
+        ]
         assert found[: len(best)] == best
         everything = answer(ranked, query, replace(options, k=MOST, limit=MOST))
         assert set(found) >= {hit.id for hit in everything} - {leave_out}
@@ -418,7 +569,9 @@ def test_pages_are_cut_out_of_one_ranking_with_every_answer_once(ranked, questio
 
 def test_an_item_that_is_left_out_takes_its_near_duplicates_along(ranked):
     client = TestClient(app_of(ranked))  # not begun, so that it leaves the store open
-    folded, plain = (page_of(client, id="001", exclude_self=True, collapse=collapse) for collapse in (0, None))
+    folded, plain = (
+        page_of(client, id="001", exclude_self=True, collapse=collapse) for collapse in (0, None)
+    )
     assert (folded["duplicates"], len(folded["results"])) == (["000"], 10)
     assert not {"000", "001"} & {result["id"] for result in folded["results"]}
     assert (plain["duplicates"], plain["results"][0]["id"]) == (None, "000")
@@ -428,5 +581,7 @@ def test_behind_more_duplicates_than_are_looked_at_first_come_the_others():
     codes = np.array([[0]] * DEPTH + [[15], [240], [255]], np.uint8)
     ids = [f"{n:03}" for n in range(len(codes))]
     with open_codes(CodeSet(ids, {"image": codes, "text": codes}, None, n_bits=8)) as store:
-        page = search.answer_page(store, Query(codes[0], words="sea"), SearchOptions(collapse=0, k=10))
+        page = search.answer_page(
+            store, Query(codes[0], words="sea"), SearchOptions(collapse=0, k=10)
+        )
         assert [hit.id for hit in page.hits] == ["000", *ids[DEPTH:]]

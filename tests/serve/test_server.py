@@ -76,7 +76,9 @@ def test_items_that_come_while_the_model_is_busy_are_encoded_together_and_fail_a
 def test_more_requests_than_allowed_at_one_time_are_refused_but_health_is_not(tmp_path, model):
     with serving(tmp_path, model, limits=Limits(concurrency=2)) as client:
         counted, answers = client.app_store.label_counts, []
-        within = iter([["/labels"], ["/info", "/health", "/metrics"]])  # the first request, and the second
+        within = iter(
+            [["/labels"], ["/info", "/health", "/metrics"]]
+        )  # the first request, and the second
 
         def ask_within():
             answers.append([client.get(path) for path in next(within)])
@@ -98,7 +100,9 @@ def test_every_answer_forbids_other_hosts_and_guessing(client):
         assert "access-control-allow-origin" not in headers
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "[::2]", "10.0.3.7:8080"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "", "[::2]", "10.0.3.7:8080"]
+)
 def test_another_host_name_is_refused_but_to_probes(client, host):
     headers = {"Host": host}
     for path in ("/", "/info", "/health/", "/ready/", "/items"):
@@ -110,7 +114,12 @@ def test_another_host_name_is_refused_but_to_probes(client, host):
 
 
 def test_on_loopback_only_names_of_loopback_are_answered_to():
-    assert allowed_hosts("127.0.0.1", ["Search.example"]) == {"localhost", "127.0.0.1", "::1", "search.example"}
+    assert allowed_hosts("127.0.0.1", ["Search.example"]) == {
+        "localhost",
+        "127.0.0.1",
+        "::1",
+        "search.example",
+    }
     assert allowed_hosts("0.0.0.0", []) is None
     assert allowed_hosts("0.0.0.0", ["search.example"]) == {"0.0.0.0", "search.example"}
 
@@ -143,7 +152,10 @@ def test_the_log_has_a_line_for_each_request_where_it_is_asked_for(client, caplo
     with caplog.at_level("INFO", "channelhash.serve"):
         client.head("/items/a%20b%0Ac?where=secret")
         client.get("/info", headers={"Host": "elsewhere"})
-    lines = [r"method=HEAD path=/items/a%20b%0Ac status=404 ms=\d+\.\d", r"method=GET path=/info status=400 ms=\d+\.\d"]
+    lines = [
+        r"method=HEAD path=/items/a%20b%0Ac status=404 ms=\d+\.\d",
+        r"method=GET path=/info status=400 ms=\d+\.\d",
+    ]
     assert all(map(re.fullmatch, lines, caplog.messages)), caplog.messages
     assert len(caplog.messages) == 2
 
@@ -170,7 +182,11 @@ def first_answer(address, content: bytes) -> bytes:
 
 def test_half_sent_headers_and_bodies_and_silent_connections_end(client, address, monkeypatch):
     monkeypatch.setattr(server, "_HEADER_SECONDS", 0.1)
-    assert first_answer(address, b"GET /info HTTP/1.1\r\nHost: loc") == first_answer(address, b"") == b""
+    assert (
+        first_answer(address, b"GET /info HTTP/1.1\r\nHost: loc")
+        == first_answer(address, b"")
+        == b""
+    )
     service = client.app.state.service
     monkeypatch.setattr(service, "limits", replace(service.limits, question_seconds=0.1))
     assert b" 408 " in first_answer(address, HALF)
@@ -190,7 +206,10 @@ def test_a_client_that_reads_nothing_is_left(client, monkeypatch, reads):
     monkeypatch.setattr(server, "_READING_SECONDS", 0.05)
 
     async def write():
-        config, transport = server._server_config(client.app), MagicMock(get_extra_info=lambda *_: None)
+        config, transport = (
+            server._server_config(client.app),
+            MagicMock(get_extra_info=lambda *_: None),
+        )
         config.load()
         connection = server._Connection(config, ServerState(), {}, asyncio.get_running_loop())
         connection.connection_made(transport)
@@ -206,7 +225,10 @@ def test_a_client_that_reads_nothing_is_left(client, monkeypatch, reads):
 
 
 def test_half_sent_bodies_take_no_place(tmp_path, model):
-    with serving(tmp_path, model, limits=Limits(concurrency=1)) as client, on_loopback(client.app, "off") as address:
+    with (
+        serving(tmp_path, model, limits=Limits(concurrency=1)) as client,
+        on_loopback(client.app, "off") as address,
+    ):
         connections = [socket.create_connection(place_of(address)) for _ in range(80)]
         for connection in connections:
             connection.sendall(HALF)
@@ -236,29 +258,45 @@ def test_a_process_answers_writes_and_stops_in_good_order(tmp_path, model):
     small_store(tmp_path, model).close()
     options = model_and_token(tmp_path, model)
     with started(tmp_path / "store", *options, "--log-level", "info") as (process, address):
-        assert ask(address, "items", {"items": [{"id": "late", "text": "a red picture"}]}) == {"items": 1}
+        assert ask(address, "items", {"items": [{"id": "late", "text": "a red picture"}]}) == {
+            "items": 1
+        }
         question = b'{"id": "item001"}'
-        with socket.create_connection(place_of(address), timeout=60) as connection:  # a request under way is answered
+        with socket.create_connection(
+            place_of(address), timeout=60
+        ) as connection:  # a request under way is answered
             length = f"Content-Length: {len(question)}"
-            connection.sendall(head("POST", "/search", "Content-Type: application/json", length) + question[:5])
+            connection.sendall(
+                head("POST", "/search", "Content-Type: application/json", length) + question[:5]
+            )
             time.sleep(0.5)
             process.send_signal(signal.SIGTERM)
             time.sleep(0.5)
             connection.sendall(question[5:])
             assert connection.recv(12) == b"HTTP/1.1 200"
         written = check_order(process)
-    lines = re.findall(r"^\d{4}-\S+ \S+ INFO method=(\w+) path=(\S+) status=20\d ms=", written, re.MULTILINE)
+    lines = re.findall(
+        r"^\d{4}-\S+ \S+ INFO method=(\w+) path=(\S+) status=20\d ms=", written, re.MULTILINE
+    )
     assert lines == [("POST", "/items"), ("POST", "/search")]
     assert "late" in open_store(tmp_path / "store")
 
 
 def test_a_file_of_codes_is_served_with_its_model_and_takes_no_token(tmp_path, model):
-    codes = CodeSet(["a", "b"], {"text": model.encode_texts(["red", "blue"])}, None, 12, model=model.fingerprint())
+    codes = CodeSet(
+        ["a", "b"],
+        {"text": model.encode_texts(["red", "blue"])},
+        None,
+        12,
+        model=model.fingerprint(),
+    )
     codes.save(path := tmp_path / "codes.parquet")
     *_, token = model_and_token(tmp_path, model)
     with TestClient(open_app(str(path), tmp_path / "model", Limits(), None, None)) as client:
         assert client.get("/info").json()["codes"] == {"text": 2}
-        assert client.post("/search", json={"text": "red", "k": 1}).json()["results"][0]["id"] == "a"
+        assert (
+            client.post("/search", json={"text": "red", "k": 1}).json()["results"][0]["id"] == "a"
+        )
     with TestClient(app_of(open_store(path), model, token=token.read_text())) as client:
         refused(client.delete("/items/a", headers=WRITER), 403, says="this store can only be read")
     check_refusal("can only be read", open_app, str(path), None, Limits(), token, None)
@@ -269,12 +307,25 @@ def test_what_cannot_be_served_is_refused_in_one_line(tmp_path, model, capsys):
     small_store(tmp_path, model).close()
     small_model(tmp_path, seed=1).save_pretrained(tmp_path / "other")
     words = ["serve", tmp_path / "store", "--port", 0]
-    assert_refused(capsys, *words, "--model", tmp_path / "other", says="codes of two models cannot be compared")
+    assert_refused(
+        capsys, *words, "--model", tmp_path / "other", says="codes of two models cannot be compared"
+    )
     assert_refused(capsys, *words, "--token-file", tmp_path / "no", says="no such file")
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
-        assert_refused(capsys, "serve", tmp_path / "store", "--port", port, says="Address already in use")
-    assert_refused(capsys, "serve", tmp_path / "store", "--host", "192.0.2.1", "--port", 0, says="cannot listen")
+        assert_refused(
+            capsys, "serve", tmp_path / "store", "--port", port, says="Address already in use"
+        )
+    assert_refused(
+        capsys,
+        "serve",
+        tmp_path / "store",
+        "--host",
+        "192.0.2.1",
+        "--port",
+        0,
+        says="cannot listen",
+    )
 
 
 def test_what_first_requests_would_wait_for_is_made_ready_in_the_background(tmp_path, model):
@@ -298,7 +349,9 @@ def test_what_first_requests_would_wait_for_is_made_ready_in_the_background(tmp_
 
 def ask(address: str, path: str, body: object = None) -> dict:
     """Answer of a server over a connection of its own."""
-    answer = httpx.request("POST" if body else "GET", address + path, json=body, headers=WRITER, timeout=60)
+    answer = httpx.request(
+        "POST" if body else "GET", address + path, json=body, headers=WRITER, timeout=60
+    )
     return answer.raise_for_status().json()
 
 
@@ -306,13 +359,17 @@ def children(pid: int) -> list[int]:
     """Processes that a process has started to work for it, Python's own helper left out."""
     with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
         found = [int(child) for child in file.read().split()]
-    return [child for child in found if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return [
+        child for child in found if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
 
 
 def searches_counted(address: str) -> float:
     """Number of searches that were answered, by the server's counters."""
     metrics = httpx.get(f"{address}metrics", timeout=60).text
-    return float(re.search(r'requests_total\{method="POST",route="/search",status="200"\} (\S+)', metrics)[1])
+    return float(
+        re.search(r'requests_total\{method="POST",route="/search",status="200"\} (\S+)', metrics)[1]
+    )
 
 
 @pytest.mark.slow
@@ -330,11 +387,15 @@ def test_workers_answer_alike_see_all_writes_and_are_replaced(tmp_path, model):
         assert before[1:] == before[:1] * 3
         n_items = len(before[0])
         maps = [Path(f"/proc/{pid}/maps") for pid in workers]
-        until(lambda: all("snapshot-" in each.read_text(encoding="utf-8") for each in maps))  # codes are in the files
+        until(
+            lambda: all("snapshot-" in each.read_text(encoding="utf-8") for each in maps)
+        )  # codes are in the files
         ask(address, "items", {"items": [{"id": "late", "text": "a red picture"}]})
         more = [n_items + 1] * 4  # the workers are asked in turn
         until(lambda: [len(ask(address, "search", question)["results"]) for _ in range(4)] == more)
-        until(lambda: searches_counted(address) >= 8)  # each is counted a moment after its answer was sent
+        until(
+            lambda: searches_counted(address) >= 8
+        )  # each is counted a moment after its answer was sent
         os.kill(workers[0], signal.SIGKILL)
         until(lambda: len(new := children(process.pid)) == 2 and workers[0] not in new)
         for _ in range(20):  # the one that is there, then both
@@ -365,8 +426,20 @@ def test_what_workers_cannot_serve_is_refused_in_one_line(tmp_path, model):
     small_store(tmp_path, model).close()
     small_model(tmp_path, seed=1).save_pretrained(tmp_path / "other")
     other = ("--model", tmp_path / "other")
-    for store, options, line in (("nothing", (), "no such folder"), ("store", other, "two models cannot")):
-        command = ["channelhash.cli.main", "serve", tmp_path / store, "--port", 0, "--workers", 2, *options]
+    for store, options, line in (
+        ("nothing", (), "no such folder"),
+        ("store", other, "two models cannot"),
+    ):
+        command = [
+            "channelhash.cli.main",
+            "serve",
+            tmp_path / store,
+            "--port",
+            0,
+            "--workers",
+            2,
+            *options,
+        ]
         words = [sys.executable, "-m", *map(str, command)]
         done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 2, done.stderr

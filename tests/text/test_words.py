@@ -1,4 +1,6 @@
-"""Words as token ids; word2vec files, byte for byte, and their cache; texts as rows of vectors; mended spelling."""
+"""Words as token ids; word2vec files, byte for byte, and their cache; texts as rows of vectors;
+mended spelling.
+"""
 
 import json
 import struct
@@ -31,7 +33,10 @@ def write_binary(path, words=WORDS, vectors=VECTORS, newline=b"\n"):
 
 def write_text(path, words=WORDS, vectors=VECTORS):
     lines = [f"{len(words)} {vectors.shape[1]}"]
-    lines += [" ".join([word, *map(repr, map(float, vector))]) for word, vector in zip(words, vectors, strict=True)]
+    lines += [
+        " ".join([word, *map(repr, map(float, vector))])
+        for word, vector in zip(words, vectors, strict=True)
+    ]
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -42,20 +47,31 @@ def test_binary_and_text_files_give_the_same_vectors(tmp_path, newline):
         vectors = WordVectors.open(path, tmp_path / "cache")
         assert (len(vectors), vectors.vectors.dtype) == (4, np.float16)
         assert [vectors.word(row) for row in range(4)] == ["sea", "café", "##", "sunset"]
-        np.testing.assert_array_equal(vectors.vectors, VECTORS[[0, 2, 3, 4]])  # the earlier casing of sea wins
+        np.testing.assert_array_equal(
+            vectors.vectors, VECTORS[[0, 2, 3, 4]]
+        )  # the earlier casing of sea wins
         assert [vectors.row(word) for word in ("sea", "café", "##", "sunset")] == [0, 1, 2, 3]
         assert vectors.row("Sea") is vectors.row("moon") is vectors.row("") is None
 
 
 @settings(max_examples=25)
-@given(st.lists(st.text(st.characters(exclude_characters=" \n\r", exclude_categories=("Cs", "Cc", "Z")), min_size=1)))
+@given(
+    st.lists(
+        st.text(
+            st.characters(exclude_characters=" \n\r", exclude_categories=("Cs", "Cc", "Z")),
+            min_size=1,
+        )
+    )
+)
 def test_every_word_is_found_in_its_row(tmp_path_factory, words):
     words = list(dict.fromkeys(word.lower().lower() for word in words)) or ["x"]
     root = tmp_path_factory.mktemp("vectors")
     vectors = np.random.default_rng(0).normal(size=(len(words), 2)).astype(np.float32)
     opened = WordVectors.open(write_binary(root / "v.bin", words, vectors), root / "cache")
     for i, word in enumerate(words):
-        np.testing.assert_array_equal(opened.vectors[opened.row(word)], vectors[i].astype(np.float16))
+        np.testing.assert_array_equal(
+            opened.vectors[opened.row(word)], vectors[i].astype(np.float16)
+        )
 
 
 def test_opening_a_cache_reads_samples_of_it_and_builds_no_dictionary(tmp_path, monkeypatch):
@@ -78,16 +94,24 @@ def test_opening_a_cache_reads_samples_of_it_and_builds_no_dictionary(tmp_path, 
 
 def test_another_file_of_the_same_name_gets_a_cache_of_its_own(tmp_path):
     first = WordVectors.open(write_binary(tmp_path / "v.bin"), tmp_path / "cache")
-    second = WordVectors.open(write_binary(tmp_path / "v.bin", vectors=VECTORS + 1), tmp_path / "cache")
+    second = WordVectors.open(
+        write_binary(tmp_path / "v.bin", vectors=VECTORS + 1), tmp_path / "cache"
+    )
     assert first.hash != second.hash
     np.testing.assert_array_equal(second.vectors[0], VECTORS[0] + 1)
 
 
 def test_an_interrupted_build_is_never_read(tmp_path):
     path = write_binary(tmp_path / "v.bin")
-    with patch.object(word_vectors, "sync", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with (
+        patch.object(word_vectors, "sync", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
         WordVectors.open(path, tmp_path / "cache")
-    assert not any(entry.is_dir() and not entry.name.startswith(".") for entry in (tmp_path / "cache").iterdir())
+    assert not any(
+        entry.is_dir() and not entry.name.startswith(".")
+        for entry in (tmp_path / "cache").iterdir()
+    )
     assert len(WordVectors.open(path, tmp_path / "cache")) == 4
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
@@ -108,7 +132,9 @@ def test_two_builds_at_the_same_time_do_not_disturb_each_other(tmp_path, monkeyp
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-@pytest.mark.parametrize("name", ["hashes.npy", "rows.npy", "offsets.npy", "vectors.bin", "words.bin", "meta.json"])
+@pytest.mark.parametrize(
+    "name", ["hashes.npy", "rows.npy", "offsets.npy", "vectors.bin", "words.bin", "meta.json"]
+)
 def test_a_cache_whose_pages_were_lost_or_of_another_source_is_not_read(tmp_path, name):
     path = write_binary(tmp_path / "v.bin")
     WordVectors.open(path, tmp_path / "cache")
@@ -118,25 +144,58 @@ def test_a_cache_whose_pages_were_lost_or_of_another_source_is_not_read(tmp_path
     else:
         keep = 0 if name.endswith(".bin") else 128  # the header of a .npy file
         lost.write_bytes(lost.read_bytes()[:keep] + bytes(lost.stat().st_size - keep))
-    check_refusal("damaged cache of word vectors .* remove it", WordVectors.open, path, tmp_path / "cache")
+    check_refusal(
+        "damaged cache of word vectors .* remove it", WordVectors.open, path, tmp_path / "cache"
+    )
 
 
-@pytest.mark.parametrize(("name", "content", "says"), [
-    ("v.bin", b"", "no such file of word vectors"),
-    ("v.bin", b"not a header\n", "does not begin with the number of words and of dimensions"),
-    ("v.bin", b"2 3\nsea " + struct.pack("<3f", 1, 2, 3) + b"\nsky " + b"\0" * 5, "ends in word 2 of 2"),
-    ("v.bin", b"9999999 300\nsea " + struct.pack("<3f", 1, 2, 3), "ends in word 1 of 9999999"),
-    ("v.bin", b"1 2\nsea " + struct.pack("<2f", 1, 2) + b"\nsky " + struct.pack("<2f", 1, 2), "goes on after 1"),
-    ("v.bin", b"2 2\n" + b"sea " + struct.pack("<3f", 1, 2, 3) + b"sky " + struct.pack("<3f", 1, 2, 3), "goes on"),
-    ("v.bin", b"2 2\nsea " + struct.pack("<2f", 1, 2) + b"x" * 20_000, "word 2 has no end"),
-    ("v.bin", b"1 2\nsea " + struct.pack("<2f", 1, float("nan")), "word 1 ('sea') has a number that is not finite"),
-    ("v.bin.gz", b"\x1f\x8b\x08\x00", "is compressed; unpack it first"),
-    ("v.txt", b"1 2\nsea 70000 2\n", "word 1 ('sea') has a number that is not finite as float16"),
-    ("v.txt", b"1 2\nsea 1 2\nsky 1 2\n", "line 3: the header says 1 words, here is another"),
-    ("v.txt", b"2 2\nsea 1 2\nsky 1\n", "line 3: 1 numbers, the header says 2"),
-    ("v.txt", b"2 2\nsea 1 2\nsky 1 x\n", "line 3: not 2 numbers after the word"),
-    ("v.txt", b"3 2\nsea 1 2\nsky 1 2\n", "has 2 words, the header says 3; the file is truncated"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("v.bin", b"", "no such file of word vectors"),
+        ("v.bin", b"not a header\n", "does not begin with the number of words and of dimensions"),
+        (
+            "v.bin",
+            b"2 3\nsea " + struct.pack("<3f", 1, 2, 3) + b"\nsky " + b"\0" * 5,
+            "ends in word 2 of 2",
+        ),
+        ("v.bin", b"9999999 300\nsea " + struct.pack("<3f", 1, 2, 3), "ends in word 1 of 9999999"),
+        (
+            "v.bin",
+            b"1 2\nsea " + struct.pack("<2f", 1, 2) + b"\nsky " + struct.pack("<2f", 1, 2),
+            "goes on after 1",
+        ),
+        (
+            "v.bin",
+            b"2 2\n"
+            + b"sea "
+            + struct.pack("<3f", 1, 2, 3)
+            + b"sky "
+            + struct.pack("<3f", 1, 2, 3),
+            "goes on",
+        ),
+        ("v.bin", b"2 2\nsea " + struct.pack("<2f", 1, 2) + b"x" * 20_000, "word 2 has no end"),
+        (
+            "v.bin",
+            b"1 2\nsea " + struct.pack("<2f", 1, float("nan")),
+            "word 1 ('sea') has a number that is not finite",
+        ),
+        ("v.bin.gz", b"\x1f\x8b\x08\x00", "is compressed; unpack it first"),
+        (
+            "v.txt",
+            b"1 2\nsea 70000 2\n",
+            "word 1 ('sea') has a number that is not finite as float16",
+        ),
+        ("v.txt", b"1 2\nsea 1 2\nsky 1 2\n", "line 3: the header says 1 words, here is another"),
+        ("v.txt", b"2 2\nsea 1 2\nsky 1\n", "line 3: 1 numbers, the header says 2"),
+        ("v.txt", b"2 2\nsea 1 2\nsky 1 x\n", "line 3: not 2 numbers after the word"),
+        (
+            "v.txt",
+            b"3 2\nsea 1 2\nsky 1 2\n",
+            "has 2 words, the header says 3; the file is truncated",
+        ),
+    ],
+)
 def test_files_that_do_not_fit_are_named(tmp_path, name, content, says):
     if content:
         (tmp_path / name).write_bytes(content)
@@ -149,7 +208,9 @@ def test_files_that_do_not_fit_are_named(tmp_path, name, content, says):
 @pytest.fixture(scope="module")
 def vectors(tmp_path_factory):
     root, words = tmp_path_factory.mktemp("vectors"), ["Sunset", "####", "golden", "gate", "zyxwv"]
-    file = write_binary(root / "v.bin", words, np.repeat(np.arange(5, dtype=np.float32)[:, None], 2, axis=1))
+    file = write_binary(
+        root / "v.bin", words, np.repeat(np.arange(5, dtype=np.float32)[:, None], 2, axis=1)
+    )
     return WordVectors.open(file, root / "cache")
 
 
@@ -175,7 +236,9 @@ def test_ids_are_cached_by_vocabulary_and_reading(vectors, tmp_path, monkeypatch
     assert vectors.encode_cached(texts, tmp_path, max_tokens=3).shape == (15, 3)
     vectors.encode_cached(texts, tmp_path, segmentation_words=0, max_tokens=4)
     assert len(list(tmp_path.glob("*.npy"))) == 3
-    np.testing.assert_array_equal(vectors.encode_cached(texts[::-1], tmp_path, max_tokens=4), first[::-1])
+    np.testing.assert_array_equal(
+        vectors.encode_cached(texts[::-1], tmp_path, max_tokens=4), first[::-1]
+    )
     monkeypatch.setattr(word_vectors, "_speller", None)  # a cache that is there needs no speller
     assert isinstance(vectors.encode_cached(texts, tmp_path, max_tokens=4), np.memmap)
     assert vectors.encode_cached([], tmp_path, max_tokens=4).shape == (0, 4)
@@ -203,17 +266,33 @@ def test_texts_are_cut_after_the_longest_length(reader):
     assert reader.tokens("") == []
 
 
-@pytest.mark.parametrize(("word", "outcome", "tokens", "unknown"), [
-    ("Sunset", "kept", ("sunset",), ()), ("2007", "kept", ("####",), ()), ("#D80", "kept", ("d##",), ()),
-    ("skyblue", "split", ("sky", "blue"), ()), ("brigde", "corrected", ("bridge",), ()),
-    ("Sunset2007", "split", ("sunset", "####"), ()),  # digits are masked before
-    ("bluesky", "dropped", (), ("blues", "y")),  # as SymSpell splits it: the protocol's procedure, with its losses
-    *((word, "dropped", (), (word,)) for word in ("house", "☀☀", "ایران", "日本東京", "санфранциско", "রিসেট")),
-    ("99", "dropped", (), ("##",)), ("bluehouse", "split", ("blue",), ("house",)),
-    ("sunset日本", "split", ("sunset",), ("日本",)), ("日本2007", "split", ("####",), ("日本",)),
-    ("sky☀blue", "split", ("sky", "blue"), ("☀",)),
-    *((word, "corrected", ("bridge",), ()) for word in ("brïdge", "bri\u0308dge")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("word", "outcome", "tokens", "unknown"),
+    [
+        ("Sunset", "kept", ("sunset",), ()),
+        ("2007", "kept", ("####",), ()),
+        ("#D80", "kept", ("d##",), ()),
+        ("skyblue", "split", ("sky", "blue"), ()),
+        ("brigde", "corrected", ("bridge",), ()),
+        ("Sunset2007", "split", ("sunset", "####"), ()),  # digits are masked before
+        (
+            "bluesky",
+            "dropped",
+            (),
+            ("blues", "y"),
+        ),  # as SymSpell splits it: the protocol's procedure, with its losses
+        *(
+            (word, "dropped", (), (word,))
+            for word in ("house", "☀☀", "ایران", "日本東京", "санфранциско", "রিসেট")
+        ),
+        ("99", "dropped", (), ("##",)),
+        ("bluehouse", "split", ("blue",), ("house",)),
+        ("sunset日本", "split", ("sunset",), ("日本",)),
+        ("日本2007", "split", ("####",), ("日本",)),
+        ("sky☀blue", "split", ("sky", "blue"), ("☀",)),
+        *((word, "corrected", ("bridge",), ()) for word in ("brïdge", "bri\u0308dge")),
+    ],
+)
 def test_words_are_kept_corrected_split_or_dropped(reader, word, outcome, tokens, unknown):
     (reading,) = reader.read(word)
     assert [reading.word] == split_words(word)
@@ -221,13 +300,28 @@ def test_words_are_kept_corrected_split_or_dropped(reader, word, outcome, tokens
 
 
 def test_a_vocabulary_of_another_script_is_used(few_english_words):
-    russian = _TextReader({"москва", "река", "sea"}.__contains__, more_words=["москва", "река", "sea"])
-    readings = [(reading.outcome, reading.tokens) for reading in russian.read("москва масква sea цц")]
-    assert readings == [("kept", ("москва",)), ("corrected", ("москва",)), ("kept", ("sea",)), ("dropped", ())]
+    russian = _TextReader(
+        {"москва", "река", "sea"}.__contains__, more_words=["москва", "река", "sea"]
+    )
+    readings = [
+        (reading.outcome, reading.tokens) for reading in russian.read("москва масква sea цц")
+    ]
+    assert readings == [
+        ("kept", ("москва",)),
+        ("corrected", ("москва",)),
+        ("kept", ("sea",)),
+        ("dropped", ()),
+    ]
 
 
 def test_words_are_lower_case_and_stripped():
-    assert split_words('  #BlueSky, "Two  dogs".\tCafé\'s (late) … #') == ["bluesky", "two", "dogs", "café's", "late"]
+    assert split_words('  #BlueSky, "Two  dogs".\tCafé\'s (late) … #') == [
+        "bluesky",
+        "two",
+        "dogs",
+        "café's",
+        "late",
+    ]
 
 
 def test_a_vocabulary_keeps_frequent_words_in_a_stated_order():
@@ -243,7 +337,11 @@ def test_edits_are_the_fewest(first, second):
     def least(i, j):  # of the first letters, by the definition of optimal string alignment
         if not i or not j:
             return i + j
-        ways = [least(i - 1, j) + 1, least(i, j - 1) + 1, least(i - 1, j - 1) + (first[i - 1] != second[j - 1])]
+        ways = [
+            least(i - 1, j) + 1,
+            least(i, j - 1) + 1,
+            least(i - 1, j - 1) + (first[i - 1] != second[j - 1]),
+        ]
         if i > 1 and j > 1 and first[i - 2 : i] == second[j - 2 : j][::-1]:
             ways.append(least(i - 2, j - 2) + 1)
         return min(ways)
@@ -251,7 +349,10 @@ def test_edits_are_the_fewest(first, second):
     assert _edits(first, second) == least(len(first), len(second))
 
 
-@given(st.lists(st.text("abcdé", min_size=4, max_size=9), min_size=1), st.text("abcdé", min_size=4, max_size=9))
+@given(
+    st.lists(st.text("abcdé", min_size=4, max_size=9), min_size=1),
+    st.text("abcdé", min_size=4, max_size=9),
+)
 def test_the_nearest_word_is_found_among_all(words, asked):
     scores = {word: -float(len(word)) for word in words}
     near = sorted((_edits(asked, word), -scores[word], word) for word in words)
@@ -259,19 +360,41 @@ def test_the_nearest_word_is_found_among_all(words, asked):
     assert Spelling(scores, lambda word: False).correct(asked) == expected
 
 
-@pytest.mark.parametrize(("typed", "meant"), [
-    ("a bycicle", "a bicycle"), ("zum Geburstag", "zum geburtstag"), ("peple dancing", "people dancing"),
-    ("motorcylce -car", "motorcycle -car"), ("un perro en la playa", None), ("snowboarder", None), ("IMG_2031", None),
-    ("собака на пляже", None), ("海滩上的狗", None), ("", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("a bycicle", "a bicycle"),
+        ("zum Geburstag", "zum geburtstag"),
+        ("peple dancing", "people dancing"),
+        ("motorcylce -car", "motorcycle -car"),
+        ("un perro en la playa", None),
+        ("snowboarder", None),
+        ("IMG_2031", None),
+        ("собака на пляже", None),
+        ("海滩上的狗", None),
+        ("", None),
+    ],
+)
 def test_words_of_the_encoders_languages(typed, meant):
     assert spelling().correct(typed) == meant
     assert spelling().knows_all(typed) == (meant is None)
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("σκύλος στην παραλία", True), ("कुत्ता", True), ("כלב", True), ("a σκύλος with a cat", False),
-    ("собака", False), ("สุนัข", False), ("犬", False), ("ビーチ", False), ("개", False), ("كلب", False), ("2019", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("σκύλος στην παραλία", True),
+        ("कुत्ता", True),
+        ("כלב", True),
+        ("a σκύλος with a cat", False),
+        ("собака", False),
+        ("สุนัข", False),
+        ("犬", False),
+        ("ビーチ", False),
+        ("개", False),
+        ("كلب", False),
+        ("2019", False),
+    ],
+)
 def test_scripts_that_nobody_reads(text, expected):
     assert is_unread(text) is expected

@@ -11,8 +11,12 @@ import pytest
 
 @pytest.fixture
 def install(monkeypatch, tmp_path):
-    """The tool on a Linux machine without a GPU and without PyTorch; what it runs is listed in ``install.ran``."""
-    spec = importlib.util.spec_from_file_location("install", Path(__file__).parents[2] / "tools" / "install.py")
+    """The tool on a Linux machine without a GPU and without PyTorch; what it runs is listed in
+    ``install.ran``.
+    """
+    spec = importlib.util.spec_from_file_location(
+        "install", Path(__file__).parents[2] / "tools" / "install.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     (tmp_path / "constraints.txt").write_text("torch==2.13.0\ntorchvision==0.28.0\n")
@@ -23,7 +27,13 @@ def install(monkeypatch, tmp_path):
     def run(command, **_):
         command = list(map(str, command))
         module.ran.append(command)
-        status = 1 if "import torch" in command else module.answers["uv"] if "--torch-backend" in command else 0
+        status = (
+            1
+            if "import torch" in command
+            else module.answers["uv"]
+            if "--torch-backend" in command
+            else 0
+        )
         return subprocess.CompletedProcess(command, status, module.answers["index"], "")
 
     monkeypatch.setattr(module.subprocess, "run", run)
@@ -45,7 +55,12 @@ def installed(install):
 
 def test_uv_brings_the_build_for_cpus(install, capsys):
     first, second = installed(install)
-    assert [line[:3] for line in capsys.readouterr().out.splitlines()] == ["1/4", "2/4", "3/4", "4/4"]
+    assert [line[:3] for line in capsys.readouterr().out.splitlines()] == [
+        "1/4",
+        "2/4",
+        "3/4",
+        "4/4",
+    ]
     assert install.ran[-1][-1] == "check"
     assert first[:3] == ["/bin/uv", "pip", "install"]
     assert first[-3:] == ["constraints.txt", "torch", "torchvision"]
@@ -61,7 +76,12 @@ def test_pips_own_sources_and_an_index_come_before_uv(install, monkeypatch, caps
     assert "pip's own sources" in capsys.readouterr().out
     monkeypatch.setenv("TORCH_INDEX", "file:///wheels")
     install.ran.clear()
-    assert installed(install)[0][-4:] == ["--extra-index-url", "file:///wheels", "torch", "torchvision"]
+    assert installed(install)[0][-4:] == [
+        "--extra-index-url",
+        "file:///wheels",
+        "torch",
+        "torchvision",
+    ]
 
 
 @pytest.mark.parametrize("where", ["gpu", "darwin"])
@@ -73,6 +93,9 @@ def test_other_machines_take_the_default_build(where, install, monkeypatch):
 
 def test_without_a_terminal_a_line_says_how_far_a_silent_step_is(install, monkeypatch, capfd):
     monkeypatch.setattr(install, "_SECONDS", 0.2)
-    program = "import time; print('Collecting numba', flush=True); time.sleep(1); print('Installing'); exit(3)"
+    program = (
+        "import time; print('Collecting numba', flush=True); time.sleep(1); print('Installing'); "
+        "exit(3)"
+    )
     assert install.real_status([sys.executable, "-c", program]) == 3
     assert re.search(r"^    \d+ s: Collecting numba$", capfd.readouterr().out, re.M)

@@ -19,7 +19,14 @@ from small_runs import feature_config, run_command, write_features
 
 
 def run_two(config, run, *more):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
     command += ["-m", "channelhash", "train", str(config), "--out", str(run), *more]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -42,9 +49,14 @@ def assert_same(one, two):
     ("dsch", {"contrastive": 0.1, "pairs": 0.1, "average_precision": 0.2}, {}),
 ], ids=["dsch", "contrastive", "tdsrdh", "terms beside dsch"])  # fmt: skip
 def test_two_ranks_of_half_a_batch_are_one_of_a_whole(tmp_path, loss, terms, more):
-    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), loss, epochs=3, **more)
+    config = feature_config(
+        tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), loss, epochs=3, **more
+    )
     # Masks of a dropout are drawn by each process for its own rows.
-    settings = ["--set=model.dropout=0", *(f"--set=loss.{term}={weight}" for term, weight in terms.items())]
+    settings = [
+        "--set=model.dropout=0",
+        *(f"--set=loss.{term}={weight}" for term, weight in terms.items()),
+    ]
     assert run_command("train", config, "--out", tmp_path / "one", *settings) == 0
     result = run_two(config, tmp_path / "two", *settings)
     assert result.returncode == 0, result.stderr
@@ -67,12 +79,18 @@ def test_two_ranks_share_a_bank_and_one_writes(tmp_path):
 def test_a_batch_that_cannot_be_shared_evenly_is_refused(monkeypatch):
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
     assert _rows_of_rank(torch.arange(4)).tolist() == [0, 1]
-    check_refusal(r"^train.batch_size is 33: 2 processes cannot share it evenly", _rows_of_rank, torch.arange(33))
+    check_refusal(
+        r"^train.batch_size is 33: 2 processes cannot share it evenly",
+        _rows_of_rank,
+        torch.arange(33),
+    )
 
 
 def test_each_process_of_a_machine_takes_a_gpu_of_its_own(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "3")
-    monkeypatch.setattr(distributed, "pick_device", torch.device)  # which asks whether they are there
+    monkeypatch.setattr(
+        distributed, "pick_device", torch.device
+    )  # which asks whether they are there
     chosen = [str(distributed.local_device(name)) for name in ("cuda", "cuda:1", "cpu")]
     assert chosen == ["cuda:3", "cuda:1", "cpu"]
 
@@ -93,10 +111,22 @@ def test_a_process_that_lost_another_says_so_in_one_line_and_the_run_goes_on(tmp
     config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), epochs=400)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "channelhash", "train", str(config), "--out", str(tmp_path / "run"), "--resume"]
+    command = [
+        sys.executable,
+        "-m",
+        "channelhash",
+        "train",
+        str(config),
+        "--out",
+        str(tmp_path / "run"),
+        "--resume",
+    ]
     shared = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
     environments = [shared | {"RANK": str(rank)} for rank in range(2)]
-    ranks = [subprocess.Popen(command, env=each, stderr=subprocess.PIPE, text=True) for each in environments]
+    ranks = [
+        subprocess.Popen(command, env=each, stderr=subprocess.PIPE, text=True)
+        for each in environments
+    ]
     log = tmp_path / "run" / "log.jsonl"
     while not log.exists():
         assert ranks[0].poll() is None
@@ -113,7 +143,8 @@ def test_a_process_that_lost_another_says_so_in_one_line_and_the_run_goes_on(tmp
     assert len(losses(tmp_path / "run")) == 400
 
 
-#: Proxies and outputs on two ranks, the proxies' gradient as `Steps.run` makes it. Contrastive has outputs alone.
+#: Proxies and outputs on two ranks, the proxies' gradient as `Steps.run` makes it. Contrastive has
+#: outputs alone.
 RANK = """
 import sys, torch, torch.distributed as dist
 from channelhash.losses import make_loss
@@ -146,10 +177,16 @@ def test_parameters_of_a_loss_have_the_same_gradient_on_two_ranks_as_on_one(tmp_
     processes = [start(), start("0"), start("1")]
     assert [process.wait(120) for process in processes] == [0, 0, 0]
     for name in ("dnph", "dcgh", "greedyhash"):
-        one, first, second = (torch.load(tmp_path / f"shared.{name}.{rank}") for rank in ("0-1", "0-2", "1-2"))
+        one, first, second = (
+            torch.load(tmp_path / f"shared.{name}.{rank}") for rank in ("0-1", "0-2", "1-2")
+        )
         assert len(one) == 1
         assert one[0].abs().sum() > 0
         torch.testing.assert_close(first, one)
         torch.testing.assert_close(second, one)
-    one, first, second = (torch.load(tmp_path / f"shared.contrastive.{rank}")[0] for rank in ("0-1", "0-2", "1-2"))
-    torch.testing.assert_close(torch.cat([first, second], dim=1) / 2, one)  # DDP takes the mean over ranks
+    one, first, second = (
+        torch.load(tmp_path / f"shared.contrastive.{rank}")[0] for rank in ("0-1", "0-2", "1-2")
+    )
+    torch.testing.assert_close(
+        torch.cat([first, second], dim=1) / 2, one
+    )  # DDP takes the mean over ranks

@@ -1,4 +1,6 @@
-"""The training loop: its schedule and options, order, resuming, and stopping where the loss or the machine breaks."""
+"""The training loop: its schedule and options, order, resuming, and stopping where the loss or the
+machine breaks.
+"""
 
 import copy
 import json
@@ -34,7 +36,15 @@ from channelhash.utils.progress import no_progress
 from channelhash.utils.typed_settings import read_settings
 from picture_runs import clip_model, picture_config, write_pictures
 from refusals import check_refusal
-from small_runs import assert_refused, feature_config, interrupt_at, run_command, run_json, train_run, write_features
+from small_runs import (
+    assert_refused,
+    feature_config,
+    interrupt_at,
+    run_command,
+    run_json,
+    train_run,
+    write_features,
+)
 
 
 @pytest.fixture
@@ -63,7 +73,10 @@ def test_anchored_losses_get_a_pass_of_each_stream_in_turn_or_each_batch(how, an
 
 @pytest.mark.parametrize("name", sorted(set(LOSSES) - {"contrastive"}))
 def test_every_loss_of_labels_learns_from_texts_alone(name):
-    features, labels = torch.randn(8, 6, generator=torch.manual_seed(0)), torch.eye(4).repeat(2, 1).bool()
+    features, labels = (
+        torch.randn(8, 6, generator=torch.manual_seed(0)),
+        torch.eye(4).repeat(2, 1).bool(),
+    )
     records = Records(tuple("abcdefgh"), {"text": features.numpy()}, labels.numpy(), tuple("wxyz"))
     model = MODELS["features"].create(records, 8, hidden=[5]).eval()
     settings = TrainSettings(batch_size=8, learning_rate=1e-2)
@@ -79,7 +92,9 @@ def test_every_loss_of_labels_learns_from_texts_alone(name):
 def test_the_cosine_schedule_rises_for_a_twentieth_and_falls_to_0():
     rates = [_learning_rate(e / 10, 40, 0.5, "cosine") for e in range(401)]
     assert rates[:21] == pytest.approx([0.5 * i / 20 for i in range(21)])
-    assert rates[21:] == pytest.approx([0.25 * (1 + math.cos(math.pi * i / 380)) for i in range(1, 381)])
+    assert rates[21:] == pytest.approx(
+        [0.25 * (1 + math.cos(math.pi * i / 380)) for i in range(1, 381)]
+    )
 
 
 def test_an_epoch_takes_rows_once_without_the_partial_batch_and_images_with_a_text_that_changes():
@@ -115,7 +130,15 @@ def test_a_killed_training_resumes_to_the_same_weights(tmp_path, loss):
     config = feature_config(tmp_path / "c.yaml", features, loss, epochs=40, checkpoint_every=3)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert run_command("train", config, "--out", whole) == 0
-    command = [sys.executable, "-m", "channelhash.cli.main", "train", str(config), "--out", str(killed)]
+    command = [
+        sys.executable,
+        "-m",
+        "channelhash.cli.main",
+        "train",
+        str(config),
+        "--out",
+        str(killed),
+    ]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     log = killed / "log.jsonl"
     while process.poll() is None and not (log.exists() and len(log.read_text().splitlines()) >= 5):
@@ -128,7 +151,10 @@ def test_a_killed_training_resumes_to_the_same_weights(tmp_path, loss):
 
 
 def training_set(model, records, settings):
-    sources = {m: partial(memory_batches, prepare_inputs(model, records, m), settings) for m in model.modalities}
+    sources = {
+        m: partial(memory_batches, prepare_inputs(model, records, m), settings)
+        for m in model.modalities
+    }
     return TrainingSet(sources, torch.from_numpy(records.labels))
 
 
@@ -160,7 +186,9 @@ def test_an_averaged_training_resumes_to_the_same_weights_and_keeps_the_average(
     last = torch.load(tmp_path / "whole" / "checkpoints" / "last.pt", weights_only=True)
     weights.append(last["model"]["branches.text.head.0.weight"])
     shares = [0.7 ** (len(weights) - 1 - step) for step in range(len(weights))]
-    expected = sum(share * values for share, values in zip(shares, weights, strict=True)) / sum(shares)
+    expected = sum(share * values for share, values in zip(shares, weights, strict=True)) / sum(
+        shares
+    )
     final = whole.branch("text").head[0].weight
     torch.testing.assert_close(final, expected)
     assert not torch.allclose(final, weights[-1])
@@ -168,7 +196,9 @@ def test_an_averaged_training_resumes_to_the_same_weights_and_keeps_the_average(
     best = load_file(tmp_path / "whole" / "checkpoints" / "best" / "model.safetensors")
     assert torch.equal(best["branches.text.head.0.weight"], final)
     resumed = interrupted(run, tmp_path / "cut")
-    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True)
+    )
 
 
 def interrupted(run, folder):
@@ -192,7 +222,9 @@ class Watched(DSCHLoss):
 
 def test_the_best_epoch_is_kept_where_it_is_asked_for(tmp_path, capsys):
     features = write_features(tmp_path / "f.npz")
-    config = feature_config(tmp_path / "c.yaml", features, epochs=4, learning_rate=1.0, validate_every=1, keep="best")
+    config = feature_config(
+        tmp_path / "c.yaml", features, epochs=4, learning_rate=1.0, validate_every=1, keep="best"
+    )
     result = run_json(capsys, "train", config, "--out", tmp_path / "run")
     log = [entry["validation"] for entry in read_log(tmp_path / "run" / "log.jsonl")]
     assert result["validation"] == max(log, key=selection_score) != log[-1]
@@ -207,7 +239,9 @@ def test_the_best_epoch_is_kept_where_it_is_asked_for(tmp_path, capsys):
     ("greedyhash", {}, {}), ("hyp2", {"proxies": 0.02}, {}), ("dnph", {}, {"contrastive": 0.1}),
 ])  # fmt: skip
 def test_what_a_loss_trains_is_kept_and_resumed(tmp_path, records, name, rates, terms):
-    """Proxies and classifiers move with the model, and an interrupted training goes on with them bit by bit."""
+    """Proxies and classifiers move with the model, and an interrupted training goes on with them
+    bit by bit.
+    """
     often = {"checkpoint_every": 2, "validate_every": 0}
     settings = TrainSettings(epochs=4, batch_size=120, learning_rate=1e-3, rates=rates, **often)
 
@@ -216,7 +250,9 @@ def test_what_a_loss_trains_is_kept_and_resumed(tmp_path, records, name, rates, 
         loss = make_loss(name, 12, records.labels.shape[1], **terms)
         start = [p.detach().clone() for p in loss.parameters()]
         train(model, loss, data, settings, folder, progress=progress)
-        assert not any(torch.equal(p, before) for p, before in zip(loss.parameters(), start, strict=True))
+        assert not any(
+            torch.equal(p, before) for p, before in zip(loss.parameters(), start, strict=True)
+        )
         return [*model.parameters(), *loss.parameters()]
 
     whole, resumed = run(tmp_path / "whole"), interrupted(run, tmp_path / "cut")
@@ -229,7 +265,11 @@ def test_a_run_folder_has_what_the_design_names(tmp_path):
     names = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
     assert {"config.yaml", "log.jsonl", "splits.json", "metrics.json", "environment.json"} <= names
     assert "checkpoints/last.pt" in names
-    assert {"codes/test-query.parquet", "codes/test-retrieval.parquet", "model/model.safetensors"} <= names
+    assert {
+        "codes/test-query.parquet",
+        "codes/test-retrieval.parquet",
+        "model/model.safetensors",
+    } <= names
     assert any(name.startswith("tensorboard/events") for name in names)
     assert not [name for name in names if name.endswith(".tmp")]
     log = read_log(run / "log.jsonl")
@@ -250,12 +290,16 @@ class BreaksAt(DSCHLoss):
 
 
 def test_a_loss_that_breaks_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path, records):
-    settings = TrainSettings(epochs=9, batch_size=60, learning_rate=1e-3, checkpoint_every=1)  # 4 steps an epoch
+    settings = TrainSettings(
+        epochs=9, batch_size=60, learning_rate=1e-3, checkpoint_every=1
+    )  # 4 steps an epoch
     model, data = small_training(records, settings)
     with pytest.raises(JobError) as caught:
         train(model, BreaksAt(10), data, settings, tmp_path)
     checkpoint = tmp_path / "checkpoints" / "last.pt"
-    assert str(caught.value).startswith("epoch 2, step 2: the loss is nan; lower train.learning_rate (now 0.001)")
+    assert str(caught.value).startswith(
+        "epoch 2, step 2: the loss is nan; lower train.learning_rate (now 0.001)"
+    )
     assert str(checkpoint) in str(caught.value)
     state = torch.load(checkpoint, weights_only=True)
     assert state["epochs_done"] == 2
@@ -268,11 +312,21 @@ def test_a_damaged_checkpoint_is_named(tmp_path, capsys):
     checkpoint = run / "checkpoints" / "last.pt"
     checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
     shutil.rmtree(run / "model")
-    assert_refused(capsys, "train", config, "--out", run, "--resume", says=f"{checkpoint}: damaged or of another model")
+    assert_refused(
+        capsys,
+        "train",
+        config,
+        "--out",
+        run,
+        "--resume",
+        says=f"{checkpoint}: damaged or of another model",
+    )
 
 
 def test_a_run_killed_before_its_configuration_was_written_starts_again(tmp_path):
-    """The process dies inside the very first write: the folder holds the lock file and a temporary file."""
+    """The process dies inside the very first write: the folder holds the lock file and a temporary
+    file.
+    """
     config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), epochs=1)
     run = tmp_path / "run"
     run.mkdir()
@@ -283,11 +337,15 @@ def test_a_run_killed_before_its_configuration_was_written_starts_again(tmp_path
 
 
 def test_a_run_that_failed_before_any_work_leaves_its_folder_to_the_next(tmp_path, capsys):
-    """The mended command is the same with another --set: it may not be told of a run that never was."""
+    """The mended command is the same with another --set: it may not be told of a run that never
+    was.
+    """
     features, run = write_features(tmp_path / "f.npz"), tmp_path / "run"
     wrong = feature_config(tmp_path / "wrong.yaml", tmp_path / "missing.npz", epochs=1)
     assert_refused(capsys, "train", wrong, "--out", run, says="missing.npz")
-    (run / "splits.json").write_text("of other rows")  # as far as a run comes before its model is made
+    (run / "splits.json").write_text(
+        "of other rows"
+    )  # as far as a run comes before its model is made
     assert_refused(capsys, "train", wrong, "--out", run, says="missing.npz")
     config = feature_config(tmp_path / "c.yaml", features, epochs=1)
     assert run_command("train", config, "--out", run) == 0
@@ -297,7 +355,9 @@ def test_a_run_that_failed_before_any_work_leaves_its_folder_to_the_next(tmp_pat
         begun = tmp_path / work
         (begun / work).mkdir(parents=True)
         shutil.copy(run / "config.yaml", begun)
-        assert_refused(capsys, "train", config, "--out", begun, says="already holds a run; add --resume")
+        assert_refused(
+            capsys, "train", config, "--out", begun, says="already holds a run; add --resume"
+        )
 
 
 def test_a_folder_in_use_or_of_another_run_is_refused(tmp_path, capsys):
@@ -307,13 +367,24 @@ def test_a_folder_in_use_or_of_another_run_is_refused(tmp_path, capsys):
     config = feature_config(tmp_path / "c.yaml", features, epochs=2)
     run = train_run(config)
     other = feature_config(tmp_path / "d.yaml", features, epochs=3)
-    assert_refused(capsys, "train", other, "--out", run, "--resume", says="another configuration (epochs: 3)")
+    assert_refused(
+        capsys, "train", other, "--out", run, "--resume", says="another configuration (epochs: 3)"
+    )
     with open(run / ".lock", "w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        assert_refused(capsys, "train", config, "--out", run, "--resume", says="another process is working")
+        assert_refused(
+            capsys, "train", config, "--out", run, "--resume", says="another process is working"
+        )
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("keep me")
-    assert_refused(capsys, "train", config, "--out", tmp_path / "mine", says="is not empty and not a run's folder")
+    assert_refused(
+        capsys,
+        "train",
+        config,
+        "--out",
+        tmp_path / "mine",
+        says="is not empty and not a run's folder",
+    )
     assert (tmp_path / "mine" / "letter.txt").read_text() == "keep me"
 
 
@@ -340,14 +411,24 @@ def test_accumulated_gradients_are_the_mean_of_their_batches(records):
 def test_rates_are_of_known_parts_and_losses_without_proxies_have_none(records):
     _, steps = make_steps(records, rates={"proxies": 0.05})
     assert len(steps.optimizer.param_groups) == 1
-    for rates, says in (({"proxy": 0.1}, r"train.rates.proxy.*'proxies'"), ({"proxies": -0.1}, "train.rates.proxies")):
+    for rates, says in (
+        ({"proxy": 0.1}, r"train.rates.proxy.*'proxies'"),
+        ({"proxies": -0.1}, "train.rates.proxies"),
+    ):
         check_refusal(says, read_settings, TrainSettings, {"rates": rates}, "train")
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-@pytest.mark.parametrize("rates", [
-    {"backbone": 1e-5}, {"backbone": 1e-5, "head": 0.01, "proxies": 0.05}, {"head": 0.0}, {"proxies": 0.0}, {},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "rates",
+    [
+        {"backbone": 1e-5},
+        {"backbone": 1e-5, "head": 0.01, "proxies": 0.05},
+        {"head": 0.0},
+        {"proxies": 0.0},
+        {},
+    ],
+)
 def test_backbone_head_and_proxies_have_rates_of_their_own(records, rates, weight_decay):
     """Against an optimiser for each part, at its rate of a falling schedule."""
     torch.manual_seed(1)
@@ -356,19 +437,35 @@ def test_backbone_head_and_proxies_have_rates_of_their_own(records, rates, weigh
     branches = {}
     for name, width in widths.items():
         prepare = partial(feature_rows, modality=name, width=width)
-        branches[name] = Branch(prepare, nn.Linear(width, 8), nn.Linear(8, 12), pretrained=not branches)
-    model, settings = HashModel("mine", 12, {}, branches), {"learning_rate": 1e-3, "schedule": "cosine", "epochs": 2}
-    checked = TrainSettings(rates=rates, batch_size=40, weight_decay=weight_decay, device="cpu", **settings)
+        branches[name] = Branch(
+            prepare, nn.Linear(width, 8), nn.Linear(8, 12), pretrained=not branches
+        )
+    model, settings = (
+        HashModel("mine", 12, {}, branches),
+        {"learning_rate": 1e-3, "schedule": "cosine", "epochs": 2},
+    )
+    checked = TrainSettings(
+        rates=rates, batch_size=40, weight_decay=weight_decay, device="cpu", **settings
+    )
     steps = Steps(model, loss, training_set(model, records, checked), checked)
     other, literal_loss = copy.deepcopy(model), copy.deepcopy(loss)
     first, second = (other.branch(name) for name in widths)
     heads = [*first.head.parameters(), *second.parameters()]
-    parts = {"backbone": list(first.encoder.parameters()), "head": heads, "proxies": list(literal_loss.parameters())}
-    optimizers = {part: torch.optim.AdamW(trained, weight_decay=weight_decay) for part, trained in parts.items()}
+    parts = {
+        "backbone": list(first.encoder.parameters()),
+        "head": heads,
+        "proxies": list(literal_loss.parameters()),
+    }
+    optimizers = {
+        part: torch.optim.AdamW(trained, weight_decay=weight_decay)
+        for part, trained in parts.items()
+    }
     for batch in steps.batches(0):
         literal_loss(other(batch.inputs), batch.labels).backward()
         for part, optimizer in optimizers.items():
-            optimizer.param_groups[0]["lr"] = _learning_rate(batch.time, 2, rates.get(part, 1e-3), "cosine")
+            optimizer.param_groups[0]["lr"] = _learning_rate(
+                batch.time, 2, rates.get(part, 1e-3), "cosine"
+            )
             optimizer.step()
             optimizer.zero_grad()
     steps.run(steps.batches(0))
@@ -396,12 +493,16 @@ def test_a_gradient_that_is_too_long_is_shortened(records, longest):
 
 def test_a_training_stops_when_validation_no_longer_improves(tmp_path, records):
     scores = iter([0.1, 0.3, 0.2, 0.3, 0.25, 0.9])
-    settings = TrainSettings(epochs=20, batch_size=60, validate_every=2, checkpoint_every=50, patience=3, device="cpu")
+    settings = TrainSettings(
+        epochs=20, batch_size=60, validate_every=2, checkpoint_every=50, patience=3, device="cpu"
+    )
     model, data = small_training(records, settings)
 
     def validate():
         value = next(scores)
-        return {"validation": {"image->text": value, "text->image": value, "image->image": 1 - value}}
+        return {
+            "validation": {"image->text": value, "text->image": value, "image->image": 1 - value}
+        }
 
     entries = train(model, DSCHLoss(12), data, settings, tmp_path, validate)
     assert len(entries) == 10  # the second validation is not improved by the next three
@@ -448,7 +549,9 @@ def test_exhausted_memory_says_what_to_lower(tmp_path, records, monkeypatch, err
 def test_a_dry_run_measures_and_writes_nothing(tmp_path, train_settings, monkeypatch):
     monkeypatch.setenv("CHANNELHASH_CACHE", str(tmp_path / "cache"))
     items = write_pictures(tmp_path)
-    config = picture_config(tmp_path / "c.yaml", items, clip_model(tmp_path), "tdsrdh", **train_settings)
+    config = picture_config(
+        tmp_path / "c.yaml", items, clip_model(tmp_path), "tdsrdh", **train_settings
+    )
     began = time.perf_counter()
     plan = plan_run(read_config(config))
     elapsed = time.perf_counter() - began
@@ -459,7 +562,9 @@ def test_a_dry_run_measures_and_writes_nothing(tmp_path, train_settings, monkeyp
     assert mode == train_settings.get("features", "bank" if train_settings else "cached")
     seconds = plan["seconds"]
     assert 0 < seconds["step"] < elapsed
-    assert seconds["total"] == pytest.approx(seconds["features"] + seconds["step"] * plan["steps"], rel=0.05, abs=0.01)
+    assert seconds["total"] == pytest.approx(
+        seconds["features"] + seconds["step"] * plan["steps"], rel=0.05, abs=0.01
+    )
     assert (seconds["features"] > 0) == (mode != "online")
     assert seconds["total"] == pytest.approx(seconds["features"] + seconds["training"], abs=2e-4)
     assert plan["peak_mb"] > 100

@@ -27,7 +27,10 @@ def double():
 
 def test_machine_code_is_kept_in_the_users_cache(cache, double):
     assert compiled.njit(cache=True)(double)(21) == 42
-    assert {path.suffix for path in (cache / "compiled").rglob("*") if path.is_file()} == {".nbi", ".nbc"}
+    assert {path.suffix for path in (cache / "compiled").rglob("*") if path.is_file()} == {
+        ".nbi",
+        ".nbc",
+    }
     again = compiled.njit(cache=True)(double)
     assert again(21) == 42
     assert again.stats.cache_hits == {again.signatures[0]: 1}
@@ -44,10 +47,16 @@ def test_the_place_goes_by_the_content(tmp_path):
 
 @pytest.mark.parametrize("home", ["cannot be written", "missing"])
 def test_loops_are_compiled_where_nothing_can_be_kept(monkeypatch, double, home):
-    error = PermissionError("no cache here") if home == "cannot be written" else RuntimeError("no home")
+    error = (
+        PermissionError("no cache here") if home == "cannot be written" else RuntimeError("no home")
+    )
     monkeypatch.delenv("CHANNELHASH_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    target = (caching._CacheLocator, "ensure_cache_path") if home == "cannot be written" else (Path, "home")
+    target = (
+        (caching._CacheLocator, "ensure_cache_path")
+        if home == "cannot be written"
+        else (Path, "home")
+    )
     monkeypatch.setattr(*target, Mock(side_effect=error))
     function = compiled.njit("int64(int64)", cache=True)(double)
     assert function(21) == 42

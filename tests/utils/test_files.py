@@ -1,4 +1,6 @@
-"""Files in one step: what killed writers leave goes, what living ones write stays, a full disk is named."""
+"""Files in one step: what killed writers leave goes, what living ones write stays, a full disk is
+named.
+"""
 
 import errno
 import os
@@ -64,7 +66,13 @@ def test_the_files_of_a_killed_writer_go_and_those_of_a_living_one_stay(tmp_path
 
 
 def test_a_sweep_leaves_files_that_only_look_like_leftovers(tmp_path):
-    for name in (".tmp", "a.tmp", f"codes.{uuid.uuid4().hex}.tmp", f".codes.{uuid.uuid4().hex}", ".codes.0123.tmp"):
+    for name in (
+        ".tmp",
+        "a.tmp",
+        f"codes.{uuid.uuid4().hex}.tmp",
+        f".codes.{uuid.uuid4().hex}",
+        ".codes.0123.tmp",
+    ):
         (tmp_path / name).touch()
     before = set(tmp_path.iterdir())
     (tmp_path / f".a.{uuid.uuid4().hex}.tmp").symlink_to(tmp_path / "a.tmp")
@@ -75,7 +83,9 @@ def test_a_sweep_leaves_files_that_only_look_like_leftovers(tmp_path):
 
 @contextmanager
 def largest_file(n_bytes: int):
-    """No file of this process may grow beyond a size: the system refuses as it does where the disk is full."""
+    """No file of this process may grow beyond a size: the system refuses as it does where the disk
+    is full.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
     try:
@@ -117,7 +127,10 @@ def test_whoever_writes_a_full_disk_is_named_and_nothing_half_is_left(tmp_path, 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_a_full_disk_a_quota_and_a_limit_are_alike(number):
-    with pytest.raises(NoSpaceError, match=f"codes: {os.strerror(number)}; make room"), space_for(Path("codes")):
+    with (
+        pytest.raises(NoSpaceError, match=f"codes: {os.strerror(number)}; make room"),
+        space_for(Path("codes")),
+    ):
         raise OSError(number, os.strerror(number))
 
 

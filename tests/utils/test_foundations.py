@@ -1,4 +1,6 @@
-"""Seeds, the torchvision import, the public names, no telemetry; and right values on other systems than Linux."""
+"""Seeds, the torchvision import, the public names, no telemetry; and right values on other systems
+than Linux.
+"""
 
 import os
 import subprocess
@@ -41,7 +43,10 @@ def test_torchvision_can_be_imported_beside_this_torch():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("setup", "environment"),
-    [("", {"OMP_NUM_THREADS": "1"}), ("from channelhash.lab.experiments.runner import _start_job; _start_job(1)", {})],
+    [
+        ("", {"OMP_NUM_THREADS": "1"}),
+        ("from channelhash.lab.experiments.runner import _start_job; _start_job(1)", {}),
+    ],
     ids=["OMP_NUM_THREADS", "a job of a grid"],
 )
 def test_counting_leaves_the_number_of_threads_of_torch_as_it_was(setup, environment):
@@ -53,24 +58,43 @@ def test_counting_leaves_the_number_of_threads_of_torch_as_it_was(setup, environ
         "ch.metrics.hamming_histogram(codes, codes, labels, labels, n_bits=8)\n"
         "assert torch.get_num_threads() == 1, torch.get_num_threads()\n"
     )
-    asked = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")} | environment
+    asked = {
+        key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")
+    } | environment
     subprocess.run([sys.executable, "-c", code], env=asked, check=True)
 
 
 def test_no_telemetry_begins(tmp_path):
-    program = "from channelhash.utils.optional_imports import onnx_runtime; onnx_runtime().get_available_providers()"
+    program = (
+        "from channelhash.utils.optional_imports import onnx_runtime; "
+        "onnx_runtime().get_available_providers()"
+    )
     # In CI, and among unit tests, it would not begin anyway.
     outside = ("CI", "GITHUB", "TF_BUILD", "ORT_", "XDG_", "PYTEST")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(outside)}
-    subprocess.run([sys.executable, "-c", program], env=environment | {"HOME": str(tmp_path)}, check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment | {"HOME": str(tmp_path)},
+        check=True,
+        timeout=60,
+    )
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("variables", "expected"), [
-    ({"CHANNELHASH_CACHE": "/c", "XDG_CACHE_HOME": "/x"}, "/c"),
-    ({"XDG_CACHE_HOME": "/x"}, "/x/channelhash"),
-    ({}, {"win32": "/home/me/AppData/Local/channelhash/Cache", "darwin": "/home/me/Library/Caches/channelhash"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"CHANNELHASH_CACHE": "/c", "XDG_CACHE_HOME": "/x"}, "/c"),
+        ({"XDG_CACHE_HOME": "/x"}, "/x/channelhash"),
+        (
+            {},
+            {
+                "win32": "/home/me/AppData/Local/channelhash/Cache",
+                "darwin": "/home/me/Library/Caches/channelhash",
+            },
+        ),
+    ],
+)
 def test_the_cache_lies_where_the_system_keeps_caches(variables, expected, monkeypatch):
     for name in ("CHANNELHASH_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)
@@ -82,10 +106,14 @@ def test_the_cache_lies_where_the_system_keeps_caches(variables, expected, monke
     assert cache_folder() == Path(expected)
 
 
-@pytest.mark.parametrize("settings", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}])
+@pytest.mark.parametrize(
+    "settings", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}]
+)
 def test_signs_that_a_terminal_lacks_are_written_as_numbers(settings, tmp_path):
     words = [sys.executable, "-m", "channelhash", "list", "losses"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUTF8": "0"} | settings
+    environment = (
+        os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUTF8": "0"} | settings
+    )
     done = subprocess.run(words, env=environment, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii()

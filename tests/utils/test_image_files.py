@@ -1,4 +1,6 @@
-"""Images are decoded to what people see, and resized as the models' own transforms do it; contact sheets of them."""
+"""Images are decoded to what people see, and resized as the models' own transforms do it; contact
+sheets of them.
+"""
 
 import io
 import struct
@@ -13,7 +15,14 @@ from channelhash.data.images import Resize, image_problem, square
 from channelhash.explanation.occlusion import reduce_image
 from channelhash.photos.metadata import read_header
 from channelhash.utils import image_files
-from channelhash.utils.image_files import Cell, ImageError, decode, heif_problem, open_image, write_contact_sheet
+from channelhash.utils.image_files import (
+    Cell,
+    ImageError,
+    decode,
+    heif_problem,
+    open_image,
+    write_contact_sheet,
+)
 from channelhash.utils.seeds import generator
 from channelhash.utils.torchvision_compat import torchvision
 from refusals import check_refusal
@@ -58,14 +67,25 @@ def profile(space, gamma, primaries=()):
     for name, value in tags.items():
         table += name + struct.pack(">II", start + len(data), len(value))
         data += value
-    head = struct.pack(">I", start + len(data)) + bytes(4) + bytes([2, 0x40, 0, 0]) + b"mntr" + space + b"XYZ "
+    head = (
+        struct.pack(">I", start + len(data))
+        + bytes(4)
+        + bytes([2, 0x40, 0, 0])
+        + b"mntr"
+        + space
+        + b"XYZ "
+    )
     head += struct.pack(">6H", 2020, 1, 1, 0, 0, 0) + b"acsp" + bytes(28) + white
     return head + bytes(128 - len(head)) + table + data
 
 
 PROFILES = {
-    "Display P3": profile(b"RGB ", 2.2, ((0.5151, 0.2412, -0.0011), (0.292, 0.6922, 0.0419), (0.1571, 0.0666, 0.7841))),
-    "Adobe RGB": profile(b"RGB ", 2.2, ((0.6097, 0.3111, 0.0195), (0.2053, 0.6257, 0.0609), (0.1492, 0.0632, 0.7446))),
+    "Display P3": profile(
+        b"RGB ", 2.2, ((0.5151, 0.2412, -0.0011), (0.292, 0.6922, 0.0419), (0.1571, 0.0666, 0.7841))
+    ),
+    "Adobe RGB": profile(
+        b"RGB ", 2.2, ((0.6097, 0.3111, 0.0195), (0.2053, 0.6257, 0.0609), (0.1492, 0.0632, 0.7446))
+    ),
 }
 
 
@@ -74,7 +94,9 @@ PROFILES = {
 def test_colours_are_those_of_the_profile(name, file_format):
     there = ImageCms.ImageCmsProfile(io.BytesIO(PROFILES[name]))
     wide = ImageCms.profileToProfile(stripes(), ImageCms.createProfile("sRGB"), there)
-    options = {"WEBP": {"lossless": True}, "JPEG": {"quality": 100, "subsampling": 0}}.get(file_format, {})
+    options = {"WEBP": {"lossless": True}, "JPEG": {"quality": 100, "subsampling": 0}}.get(
+        file_format, {}
+    )
     seen = decode(reopened(wide, file_format, icc_profile=PROFILES[name], **options))
     assert difference(wide, stripes()) > 15
     assert difference(seen, stripes()) <= 6
@@ -88,7 +110,9 @@ def test_a_grey_gamma_is_that_of_the_profile():
     assert difference(seen.getchannel(1), 255 * expected) <= 2
 
 
-@pytest.mark.parametrize("junk", [b"junk", PROFILES["Adobe RGB"][:200], profile(b"GRAY", 1.0), b"\0" * (5 << 20)])
+@pytest.mark.parametrize(
+    "junk", [b"junk", PROFILES["Adobe RGB"][:200], profile(b"GRAY", 1.0), b"\0" * (5 << 20)]
+)
 def test_a_profile_that_does_not_fit_counts_as_none(junk):
     image = stripes()
     image.info["icc_profile"] = junk
@@ -107,21 +131,33 @@ def test_srgb_photographs_stay_bit_for_bit():
 def test_every_mode_of_colours_has_its_colours(mode):
     if mode == "LAB":
         lab = ImageCms.createProfile("LAB")
-        image = ImageCms.profileToProfile(stripes(), ImageCms.createProfile("sRGB"), lab, outputMode="LAB")
+        image = ImageCms.profileToProfile(
+            stripes(), ImageCms.createProfile("sRGB"), lab, outputMode="LAB"
+        )
     else:
-        image = stripes().convert("RGBA" if mode == "RGBa" else "RGB").convert(mode, palette=Image.Palette.ADAPTIVE)
+        image = (
+            stripes()
+            .convert("RGBA" if mode == "RGBa" else "RGB")
+            .convert(mode, palette=Image.Palette.ADAPTIVE)
+        )
     seen = decode(image)
     assert seen.mode == "RGB"
     assert difference(seen, stripes()) <= 10
     if mode in ("CMYK", "LAB"):
         assert difference(decode(reopened(image, "TIFF")), stripes()) <= 10
     if mode == "CMYK":
-        assert difference(decode(reopened(image, "JPEG", quality=100, subsampling=0)), stripes()) <= 12
+        assert (
+            difference(decode(reopened(image, "JPEG", quality=100, subsampling=0)), stripes()) <= 12
+        )
 
 
 @pytest.mark.parametrize(
     ("dtype", "largest"),
-    [(dtype, largest) for dtype in ("uint16", ">u2", "int32", "float32") for largest in (255, 4095, 65535)]
+    [
+        (dtype, largest)
+        for dtype in ("uint16", ">u2", "int32", "float32")
+        for largest in (255, 4095, 65535)
+    ]
     + [("float32", 1)],
 )
 def test_values_of_more_than_8_bits_are_scaled_to_them(dtype, largest):
@@ -152,7 +188,9 @@ def test_transparent_pixels_are_white(mode):
     if mode == "P":
         image = drawing.quantize()
     elif mode == "L":  # a grey value that is transparent
-        image = reopened(expected.convert("L").point(lambda value: value // 2), "PNG", transparency=127)
+        image = reopened(
+            expected.convert("L").point(lambda value: value // 2), "PNG", transparency=127
+        )
     elif mode == "PA":
         image = drawing.quantize().convert("PA")
     else:
@@ -169,7 +207,9 @@ def test_one_bit_is_black_or_white():
 def test_an_animation_shows_its_first_frame_of_several_colours(file_format):
     black = Image.new("RGB", (100, 20))
     frames = [black, Image.new("RGB", (100, 20), (9, 9, 9)), stripes(), stripes().rotate(180)]
-    options = {"save_all": True, "append_images": frames[1:]} | ({"lossless": True} if file_format == "WEBP" else {})
+    options = {"save_all": True, "append_images": frames[1:]} | (
+        {"lossless": True} if file_format == "WEBP" else {}
+    )
     image = reopened(black, file_format, **options)
     assert difference(decode(image), stripes()) <= 6
     assert image.tell() == 0
@@ -189,7 +229,14 @@ def test_only_listed_formats_are_opened(tmp_path):
 
 @pytest.mark.parametrize(
     "error",
-    [EOFError(), RuntimeError("plane\n lost"), struct.error("short"), MemoryError(), IndexError("3"), OSError(2)],
+    [
+        EOFError(),
+        RuntimeError("plane\n lost"),
+        struct.error("short"),
+        MemoryError(),
+        IndexError("3"),
+        OSError(2),
+    ],
 )
 def test_whatever_a_decoder_raises_is_one_line(error):
     broken = Image.new("RGB", (9, 9))
@@ -199,7 +246,12 @@ def test_whatever_a_decoder_raises_is_one_line(error):
 
 @pytest.mark.parametrize(
     "file_format",
-    ["AVIF", pytest.param("HEIF", marks=pytest.mark.skipif(bool(heif_problem()), reason="needs the extra heif"))],
+    [
+        "AVIF",
+        pytest.param(
+            "HEIF", marks=pytest.mark.skipif(bool(heif_problem()), reason="needs the extra heif")
+        ),
+    ],
 )
 def test_a_file_that_broke_off_is_named(file_format, tmp_path):
     file = io.BytesIO()
@@ -224,7 +276,9 @@ def test_large_pictures_are_bounded_by_their_decoded_size(monkeypatch, tmp_path)
     assert decode(open_image(png)).size == (80, 60)
     monkeypatch.setenv(image_files._LIMIT_VARIABLE, "0.004")
     assert image_problem(jpeg) is None
-    says = "80 x 60 pixels are more than 0.004 million; CHANNELHASH_MAX_PIXELS=500 allows 500 million"
+    says = (
+        "80 x 60 pixels are more than 0.004 million; CHANNELHASH_MAX_PIXELS=500 allows 500 million"
+    )
     assert image_problem(png) == f"unreadable picture {png} ({says})"
     monkeypatch.setenv(image_files._LIMIT_VARIABLE, "many")
     check_refusal("CHANNELHASH_MAX_PIXELS=many: expected a number", square(8), [png])
@@ -241,7 +295,12 @@ def as_written(image, orientation, file_format="JPEG"):
     exif[ExifTags.Base.Orientation] = orientation
     exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.DateTimeOriginal] = "2019:07:14 10:20:30"
     file = io.BytesIO()
-    image.save(file, file_format, exif=exif, **{"lossless": True} if file_format == "WEBP" else {"quality": 95})
+    image.save(
+        file,
+        file_format,
+        exif=exif,
+        **{"lossless": True} if file_format == "WEBP" else {"quality": 95},
+    )
     file.seek(0)
     return file
 
@@ -251,12 +310,16 @@ def as_written(image, orientation, file_format="JPEG"):
 def test_an_image_is_turned_as_pillow_turns_it(orientation, file_format):
     file = as_written(photograph(), orientation, file_format)
     turned = decode(open_image(file))
-    np.testing.assert_array_equal(np.asarray(turned), np.asarray(ImageOps.exif_transpose(Image.open(file))))
+    np.testing.assert_array_equal(
+        np.asarray(turned), np.asarray(ImageOps.exif_transpose(Image.open(file)))
+    )
     assert turned.size == ((90, 60) if orientation < 5 else (60, 90))
     np.testing.assert_array_equal(np.asarray(decode(turned)), np.asarray(turned))
 
 
-@pytest.mark.parametrize("prepare", [square(32), Resize(32), Resize(32, mode="squash"), Resize(32, mode="longest")])
+@pytest.mark.parametrize(
+    "prepare", [square(32), Resize(32), Resize(32, mode="squash"), Resize(32, mode="longest")]
+)
 def test_models_see_a_photograph_of_a_telephone_upright(prepare, tmp_path):
     seen = photograph(360, 240)
     lying = tmp_path / "lying.jpg"
@@ -274,7 +337,11 @@ def test_models_see_a_photograph_of_a_telephone_upright(prepare, tmp_path):
 def test_a_corrupt_exif_block_is_none(tmp_path):
     content = as_written(photograph(), 6).getvalue()
     start = content.index(b"Exif\0\0") + 6
-    for junk in (b"\xff" * 40, b"MM\0*\xff\xff\xff\xff" + b"\0" * 32, b"II*\0\x08\0\0\0\xff\xff" + b"\x12\x01" * 15):
+    for junk in (
+        b"\xff" * 40,
+        b"MM\0*\xff\xff\xff\xff" + b"\0" * 32,
+        b"II*\0\x08\0\0\0\xff\xff" + b"\x12\x01" * 15,
+    ):
         path = tmp_path / "corrupt.jpg"
         path.write_bytes(content[:start] + junk + content[start + len(junk) :])
         assert image_problem(path) is None
@@ -290,7 +357,9 @@ def test_heic_is_read_upright(tmp_path):
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6
     seen = photograph()
-    pillow_heif.from_pillow(seen.transpose(Image.Transpose.ROTATE_90)).save(path, exif=exif.tobytes(), quality=95)
+    pillow_heif.from_pillow(seen.transpose(Image.Transpose.ROTATE_90)).save(
+        path, exif=exif.tobytes(), quality=95
+    )
     assert (square(32)([path]).float() - square(32)([seen]).float()).abs().mean() < 4
     assert sorted(open_image(io.BytesIO(path.read_bytes()), ("JPEG", "HEIF")).size) == [60, 90]
 
@@ -329,7 +398,9 @@ def test_clip_pictures_are_those_of_open_clip(size, filter_, mode):
 def test_a_large_photograph_is_decoded_smaller_and_looks_the_same(tmp_path):
     path = tmp_path / "large.jpg"
     photograph(1600, 1200).save(path, quality=90)
-    whole, reduced = (Resize(64, filter="bicubic", reduced=reduced)([path]).float() for reduced in (False, True))
+    whole, reduced = (
+        Resize(64, filter="bicubic", reduced=reduced)([path]).float() for reduced in (False, True)
+    )
     assert 0 < (whole - reduced).abs().mean() < 1
     assert "picture.draft" in " ".join(Resize(64, reduced=True).recipe()["steps"])
     assert "reduced" not in Resize(64).recipe()
@@ -344,7 +415,11 @@ def test_a_picture_that_cannot_be_read_any_more_is_drawn_as_its_caption(tmp_path
 
 
 def test_wide_letters_keep_to_their_column():
-    assert image_files._wrap("浜辺の犬" * 6) == ["浜辺の犬浜辺の犬浜辺の", "犬浜辺の犬浜辺の犬浜辺", "の犬"]
+    assert image_files._wrap("浜辺の犬" * 6) == [
+        "浜辺の犬浜辺の犬浜辺の",
+        "犬浜辺の犬浜辺の犬浜辺",
+        "の犬",
+    ]
 
 
 def drawn(text: str) -> np.ndarray:

@@ -26,7 +26,13 @@ def test_a_file_that_kills_its_reader_is_refused(tmp_path):
 def test_arrays_texts_and_structures_come_back_from_the_other_process(tmp_path):
     path = tmp_path / "f é.mat"
     cells = np.array(["ab", "c", ""], dtype=object)
-    content = {"X": np.eye(2), "S": csc_matrix(np.eye(3)), "names": cells, "struct": {"a": 1}, "text": "dog"}
+    content = {
+        "X": np.eye(2),
+        "S": csc_matrix(np.eye(3)),
+        "names": cells,
+        "struct": {"a": 1},
+        "text": "dog",
+    }
     savemat(path, content, do_compression=True)
     matrices = {"X": np.eye(2).tolist(), "S": np.eye(3).tolist()}
     arrays = {name: values.tolist() for name, values in read_arrays(path).items()}
@@ -35,7 +41,9 @@ def test_arrays_texts_and_structures_come_back_from_the_other_process(tmp_path):
 
 
 def write_matlab(file, name, values, matlab_class, **attributes):
-    """A dataset as MATLAB writes it into a v7.3 file: columns before rows, with the class as an attribute."""
+    """A dataset as MATLAB writes it into a v7.3 file: columns before rows, with the class as an
+    attribute.
+    """
     dataset = file.create_dataset(name, data=np.asarray(values).T)
     dataset.attrs.update({"MATLAB_class": np.bytes_(matlab_class), **attributes})
     return dataset.ref
@@ -49,37 +57,69 @@ def test_texts_of_a_file_of_version_7_3_are_read(tmp_path):
     with h5py.File(tmp_path / "f.mat", "w", userblock_size=512) as file:
         write_matlab(file, "names", letters("dog ", "seal"), "char")
         write_matlab(file, "none", np.zeros(2, np.uint64), "double", MATLAB_empty=1)
-        write_matlab(file, "strings", np.array([[0xDD000000, 2, 1]], np.uint32), "string", MATLAB_object_decode=3)
-        cells = [write_matlab(file, f"#refs#/{text}", letters(text), "char") for text in ("a dog", "Äpfel")]
-        cells.append(write_matlab(file, "#refs#/empty", np.zeros(2, np.uint64), "char", MATLAB_empty=1))
+        write_matlab(
+            file,
+            "strings",
+            np.array([[0xDD000000, 2, 1]], np.uint32),
+            "string",
+            MATLAB_object_decode=3,
+        )
+        cells = [
+            write_matlab(file, f"#refs#/{text}", letters(text), "char")
+            for text in ("a dog", "Äpfel")
+        ]
+        cells.append(
+            write_matlab(file, "#refs#/empty", np.zeros(2, np.uint64), "char", MATLAB_empty=1)
+        )
         for name, shape in (("captions", (3, 1)), ("row", (1, 3))):
             write_matlab(file, name, np.array(cells, h5py.ref_dtype).reshape(shape), "cell")
         numbers = write_matlab(file, "#refs#/number", np.eye(2), "double")
         write_matlab(file, "mixed", np.array([[cells[0], numbers]], h5py.ref_dtype), "cell")
     arrays = {name: values.tolist() for name, values in read_arrays(tmp_path / "f.mat").items()}
     texts = ["a dog", "Äpfel", ""]
-    expected = {"captions": texts, "row": texts, "names": ["dog", "seal"], "none": [], "strings": "", "mixed": ""}
+    expected = {
+        "captions": texts,
+        "row": texts,
+        "names": ["dog", "seal"],
+        "none": [],
+        "strings": "",
+        "mixed": "",
+    }
     assert arrays == expected
 
 
 def test_of_hdf5_only_numbers_and_texts_are_decoded(tmp_path, monkeypatch):
     path = tmp_path / "f.h5"
-    others = {"references": h5py.ref_dtype, "lists": h5py.vlen_dtype(np.int32), "records": np.dtype([("a", "i4")])}
+    others = {
+        "references": h5py.ref_dtype,
+        "lists": h5py.vlen_dtype(np.int32),
+        "records": np.dtype([("a", "i4")]),
+    }
     with h5py.File(path, "w") as file:
         for name, dtype in others.items():
             file.create_dataset(name, (2,), dtype)
         file["numbers"], file["flags"], file["texts"] = [1.5, 2.5], [True, False], ["a", "é"]
     decoded, decode = [], h5py.Dataset.__getitem__
-    monkeypatch.setattr(h5py.Dataset, "__getitem__", lambda self, key: decoded.append(self.name) or decode(self, key))
+    monkeypatch.setattr(
+        h5py.Dataset,
+        "__getitem__",
+        lambda self, key: decoded.append(self.name) or decode(self, key),
+    )
     arrays = {name: values.tolist() for name, values in read_arrays(path).items()}
-    assert arrays == dict.fromkeys(others, "") | {"numbers": [1.5, 2.5], "flags": [True, False], "texts": ["a", "é"]}
+    assert arrays == dict.fromkeys(others, "") | {
+        "numbers": [1.5, 2.5],
+        "flags": [True, False],
+        "texts": ["a", "é"],
+    }
     assert not {f"/{name}" for name in others} & {*decoded}
 
 
 @given(st.data())
 def test_rows_of_a_sparse_matrix_are_those_of_the_dense_one(data):
     n_rows, n_columns = data.draw(st.integers(0, 6)), data.draw(st.integers(0, 6))
-    entries = data.draw(st.lists(st.integers(0, 3), min_size=n_rows * n_columns, max_size=n_rows * n_columns))
+    entries = data.draw(
+        st.lists(st.integers(0, 3), min_size=n_rows * n_columns, max_size=n_rows * n_columns)
+    )
     matrix = np.array(entries, np.float32).reshape(n_rows, n_columns)
     sparse, room = csr_array(matrix), data.draw(st.integers(0, 2))
     values, columns = np.pad(sparse.data, (0, room)), np.pad(sparse.indices, (0, room))

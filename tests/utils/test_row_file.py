@@ -45,7 +45,9 @@ def test_rows_are_those_computed_and_computed_once(tmp_path):
     np.testing.assert_array_equal(file.block(2), ROWS[6:9])
     np.testing.assert_array_equal(build(tmp_path, compute).rows, ROWS)
     assert compute.blocks == [0, 1, 2, 3]
-    np.testing.assert_array_equal(build(tmp_path, Compute(), "float16").rows, ROWS.astype(np.float16))
+    np.testing.assert_array_equal(
+        build(tmp_path, Compute(), "float16").rows, ROWS.astype(np.float16)
+    )
     assert len(list(tmp_path.glob("*.npy"))) == 2
 
 
@@ -76,7 +78,9 @@ def test_a_torn_journal_or_block_is_computed_again(tmp_path):
 def test_two_builders_compute_once(tmp_path):
     compute = Compute()
     with ThreadPoolExecutor(3) as threads:
-        list(threads.map(lambda _: build(tmp_path, compute), range(3)))  # each gets its rows, or this raises
+        list(
+            threads.map(lambda _: build(tmp_path, compute), range(3))
+        )  # each gets its rows, or this raises
     assert compute.blocks == [0, 1, 2, 3]
 
 
@@ -101,11 +105,15 @@ def test_a_file_of_another_backbone_is_refused(tmp_path):
 
 
 def test_what_float16_cannot_hold_is_refused(tmp_path):
-    check_refusal("not finite in float16", build, tmp_path, lambda first: iter([1e6 * ROWS[:3]]), "float16")
+    check_refusal(
+        "not finite in float16", build, tmp_path, lambda first: iter([1e6 * ROWS[:3]]), "float16"
+    )
 
 
 def test_a_full_disk_is_said_before_anything_is_computed(tmp_path, monkeypatch):
-    monkeypatch.setattr(module.os, "posix_fallocate", Mock(side_effect=OSError(28, "No space left on device")))
+    monkeypatch.setattr(
+        module.os, "posix_fallocate", Mock(side_effect=OSError(28, "No space left on device"))
+    )
     compute = Compute()
     check_refusal("No space left on device; make room", build, tmp_path, compute, error=JobError)
     assert not compute.blocks

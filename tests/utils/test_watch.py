@@ -1,4 +1,6 @@
-"""A folder that is watched: when its job runs, and what becomes of one that fails, is killed or takes long."""
+"""A folder that is watched: when its job runs, and what becomes of one that fails, is killed or
+takes long.
+"""
 
 import os
 import time
@@ -35,11 +37,18 @@ def until(fact, seconds: float = 60) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("polls", [False, True], ids=["noticed", "polled"])
-def test_a_job_runs_at_first_and_after_each_change_and_its_end_is_reported(tmp_path, monkeypatch, polls):
+def test_a_job_runs_at_first_and_after_each_change_and_its_end_is_reported(
+    tmp_path, monkeypatch, polls
+):
     monkeypatch.setattr(watch, "_PACE", {"step": 50, "rust_timeout": 150, "poll_delay_ms": 100})
     monkeypatch.setattr(watch, "_AGAIN", 0.1)
     monkeypatch.setenv("WATCHFILES_FORCE_POLLING", "1" if polls else "disabled")
-    folder, away, said, report = tmp_path / "photos", tmp_path / "unplugged", list[str](), Report.new()
+    folder, away, said, report = (
+        tmp_path / "photos",
+        tmp_path / "unplugged",
+        list[str](),
+        Report.new(),
+    )
     (folder / "store").mkdir(parents=True)
     (folder / "1").touch()
     runs = lambda: (folder / "store" / "runs").read_text().split()  # noqa: E731

@@ -1,4 +1,6 @@
-"""The page "Commands", made from the commands themselves: what `--help` says, one section a command."""
+"""The page "Commands", made from the commands themselves: what `--help` says, one section a
+command.
+"""
 
 import re
 from typing import Any
@@ -25,7 +27,9 @@ def commands_page() -> str:
 
 
 def leaves(group: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
-    """All commands below a group as (words after ``channelhash``, command), in the order of its help."""
+    """All commands below a group as (words after ``channelhash``, command), in the order of its
+    help.
+    """
     found = []
     for name, command in group.commands.items():
         here = (*path, name)
@@ -36,23 +40,39 @@ def leaves(group: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...]
 def _section(path: tuple[str, ...], command: Any) -> str:
     context = command.make_context(" ".join(("channelhash", *path)), [], resilient_parsing=True)
     paragraphs = (command.help or "").split("\n\n")
-    text = [_one_line(paragraph) for paragraph in paragraphs if not paragraph.startswith("Example: ")]
+    text = [
+        _one_line(paragraph) for paragraph in paragraphs if not paragraph.startswith("Example: ")
+    ]
     examples = [
-        _one_line(paragraph)[len("Example: ") :] for paragraph in paragraphs if paragraph.startswith("Example: ")
+        _one_line(paragraph)[len("Example: ") :]
+        for paragraph in paragraphs
+        if paragraph.startswith("Example: ")
     ]
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-    lines = [f"## {' '.join(path)}", "", *(f"{paragraph}\n" for paragraph in text), f"```\n{usage}\n```", ""]
+    lines = [
+        f"## {' '.join(path)}",
+        "",
+        *(f"{paragraph}\n" for paragraph in text),
+        f"```\n{usage}\n```",
+        "",
+    ]
     if examples:
         lines += ["```sh", *examples, "```", ""]
     records = [parameter.get_help_record(context) for parameter in command.get_params(context)]
-    rows = [f"| {_code(_plain(name))} | {_cell(said)} |" for name, said in filter(None, records) if name != "--help"]
+    rows = [
+        f"| {_code(_plain(name))} | {_cell(said)} |"
+        for name, said in filter(None, records)
+        if name != "--help"
+    ]
     if rows:
         lines += ["| argument or option | |", "|---|---|", *rows, ""]
     return "\n".join(lines)
 
 
 def _plain(name: str) -> str:
-    """Return an option with the type of one value, ``<str> …`` for ``<list[str]>``, and its range after its words."""
+    """Return an option with the type of one value, ``<str> …`` for ``<list[str]>``, and its range
+    after its words.
+    """
     return re.sub(r"<list\[(.*)\]>", r"<\1> …", name).replace(" range>", ">")
 
 
@@ -65,4 +85,10 @@ def _code(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    return _one_line(text).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("[", "\\[")
+    return (
+        _one_line(text)
+        .replace("|", "\\|")
+        .replace("<", "&lt;")
+        .replace("*", "\\*")
+        .replace("[", "\\[")
+    )

@@ -39,25 +39,39 @@ _YAML = {"None": "null", "True": "true", "False": "false"}
 
 def configuration_page() -> str:
     """Return the page as Markdown."""
-    parts = [_INTRODUCTION, "## data\n\n`kind` selects the data set. Every kind takes these keys:\n"]
+    parts = [
+        _INTRODUCTION,
+        "## data\n\n`kind` selects the data set. Every kind takes these keys:\n",
+    ]
     parts.append(_table(SplitSettings, SplitSettings.__doc__))
     for kind, entry in DATA_KINDS.items():
         parts.append(f"### data.kind: {kind}\n\n{_summary(entry.load)}\n")
         parts.append(_table(settings_of(entry.load, frozenset({"progress"})), entry.load.__doc__))
-    parts.append("## model\n\n`name` selects the model; `n_bits` is the code length k (32 by default).\n")
+    parts.append(
+        "## model\n\n`name` selects the model; `n_bits` is the code length k (32 by default).\n"
+    )
     for name, model in MODELS.items():
         parts.append(f"### model.name: {name}\n\n{_summary(model.create)}\n")
-        parts.append(_table(settings_of(model.create, frozenset({"train", "n_bits"})), model.create.__doc__))
+        parts.append(
+            _table(settings_of(model.create, frozenset({"train", "n_bits"})), model.create.__doc__)
+        )
     parts.append(
-        "## loss\n\n`name` selects the loss; its keys are its paper's symbols. Equations: [losses](api/losses.md).\n\n"
-        "`published: true` sets what the authors set differently from the defaults ([the baselines](baselines.md)).\n"
-        "`recommended: true` sets the weights that we recommend for `dsch`, `sch` and `bsch` ([Which\n"
+        "## loss\n\n`name` selects the loss; its keys are its paper's symbols. Equations: "
+        "[losses](api/losses.md).\n\n"
+        "`published: true` sets what the authors set differently from the defaults ([the "
+        "baselines](baselines.md)).\n"
+        "`recommended: true` sets the weights that we recommend for `dsch`, `sch` and `bsch` "
+        "([Which\n"
         "loss?](../explanation/which-loss.md)). Keys given in addition override both.\n"
     )
     for name, loss in LOSSES.items():
         parts.append(f"### loss.name: {name}\n\n{_summary(loss)}\n")
         parts.append(_table(loss_settings(loss), loss.__doc__))
-    for name, section in {"train": TrainSettings, "evaluate": _EvaluateSettings, "extend": ExtendSettings}.items():
+    for name, section in {
+        "train": TrainSettings,
+        "evaluate": _EvaluateSettings,
+        "extend": ExtendSettings,
+    }.items():
         parts += [f"## {name}\n", _table(section, section.__doc__)]
     return "\n".join(parts)
 
@@ -66,8 +80,17 @@ def _table(settings: type[Settings], docstring: str | None) -> str:
     said = _descriptions(docstring or "")
     rows = []
     for name, field in settings.model_fields.items():
-        default = "required" if field.is_required() else f"`{_default(field.get_default(call_default_factory=True))}`"
-        cells = [f"`{name}`", f"`{_type(field.annotation)}`{_range(field.metadata)}", default, said.get(name, "")]
+        default = (
+            "required"
+            if field.is_required()
+            else f"`{_default(field.get_default(call_default_factory=True))}`"
+        )
+        cells = [
+            f"`{name}`",
+            f"`{_type(field.annotation)}`{_range(field.metadata)}",
+            default,
+            said.get(name, ""),
+        ]
         rows.append("| " + " | ".join(map(_cell, cells)) + " |")
     if not rows:
         return "No further keys.\n"
@@ -77,14 +100,19 @@ def _table(settings: type[Settings], docstring: str | None) -> str:
 def _cell(text: str) -> str:
     """Escape each | in a table's cell, which it would end, but not within code."""
     parts = text.split("`")
-    return "`".join(part if number % 2 else part.replace("|", "\\|") for number, part in enumerate(parts))
+    return "`".join(
+        part if number % 2 else part.replace("|", "\\|") for number, part in enumerate(parts)
+    )
 
 
 def _descriptions(docstring: str) -> dict[str, str]:
     """Return what a docstring's ``Args`` or ``Attributes`` says of each name, in one line."""
     said = {}
     for section in griffe.Docstring(docstring).parse("google", warnings=False):
-        if section.kind in (griffe.DocstringSectionKind.parameters, griffe.DocstringSectionKind.attributes):
+        if section.kind in (
+            griffe.DocstringSectionKind.parameters,
+            griffe.DocstringSectionKind.attributes,
+        ):
             for entry in section.value:
                 words = " ".join(entry.description.split())
                 words = re.sub(r"\b(None|True|False)\b", lambda word: f"`{_YAML[word[0]]}`", words)
@@ -102,7 +130,10 @@ def _range(metadata: list[Any]) -> str:
     """Return the bounds of a value, such as " ≥ 1"."""
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     return "".join(
-        f" {signs[key]} {value}" for bound in metadata for key, value in _fields_of(bound).items() if key in signs
+        f" {signs[key]} {value}"
+        for bound in metadata
+        for key, value in _fields_of(bound).items()
+        if key in signs
     )
 
 
@@ -119,7 +150,9 @@ def _default(value: object) -> str:
 
 
 def _type(annotation: Any) -> str:
-    """Return a type in the words of YAML: ``str | null``, ``file or folder``, the words of a literal."""
+    """Return a type in the words of YAML: ``str | null``, ``file or folder``, the words of a
+    literal.
+    """
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return _type(arguments[0])

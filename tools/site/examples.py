@@ -1,4 +1,6 @@
-"""Show the examples of docstrings as code. Unfenced, Markdown takes ``>>>`` for quotations and ``[a][b]`` for links."""
+"""Show the examples of docstrings as code. Unfenced, Markdown takes ``>>>`` for quotations and
+``[a][b]`` for links.
+"""
 
 import re
 from typing import Any

@@ -1,8 +1,11 @@
-"""What `mkdocs build` does beside building: pages and a picture made from the code, and a look at the result.
+"""What `mkdocs build` does beside building: pages and a picture made from the code, and a look at
+the result.
 
-* `reference/commands.md`, `reference/configuration.md` and `images/architecture.svg` are made anew by each build.
+* `reference/commands.md`, `reference/configuration.md` and `images/architecture.svg` are made anew
+  by each build.
 * A built page that would load anything from another host fails the build.
-* Links to folders, and to files of the repository outside docs/, become plain text: the site stands alone.
+* Links to folders, and to files of the repository outside docs/, become plain text: the site stands
+  alone.
 """
 
 import re
@@ -40,18 +43,26 @@ def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, **_: Any) -
         target = ((root / page.file.src_uri).parent / link["target"]).resolve()
         return link[0] if root in target.parents and not target.is_dir() else link["text"]
 
-    return re.sub(r"(?<!!)\[(?P<text>[^]]+)\]\((?P<target>(?!\w+:)[^)#\s]+)\)", unless_inside, markdown)
+    return re.sub(
+        r"(?<!!)\[(?P<text>[^]]+)\]\((?P<target>(?!\w+:)[^)#\s]+)\)", unless_inside, markdown
+    )
 
 
 def on_post_build(config: MkDocsConfig, **_: Any) -> None:
     """Refuse a site that loads something from elsewhere."""
-    found = [line for path in sorted(Path(config.site_dir).rglob("*")) for line in foreign_resources(path)]
+    found = [
+        line
+        for path in sorted(Path(config.site_dir).rglob("*"))
+        for line in foreign_resources(path)
+    ]
     if found:
         raise PluginError("the site would load from other hosts:\n" + "\n".join(found))
 
 
 def foreign_resources(path: Path) -> list[str]:
-    """Return what a built HTML or CSS file loads from another host, a line each; links to click on do not count."""
+    """Return what a built HTML or CSS file loads from another host, a line each; links to click on
+    do not count.
+    """
     if path.suffix == ".css":
         text = path.read_text(encoding="utf-8")
         found = re.findall(r"""(?:url\(|@import\s+)['"]?((?:https?:)?//[^'")\s]+)""", text)
@@ -78,4 +89,8 @@ class _Loaded(HTMLParser):
         names = ["src", "srcset", "data", "poster"] if tag != "a" else []
         if tag == "link" and values.get("rel") not in self._LINKS:
             names.append("href")
-        self.foreign += [value for name in names if (value := values.get(name)) and re.match(r"(https?:)?//", value)]
+        self.foreign += [
+            value
+            for name in names
+            if (value := values.get(name)) and re.match(r"(https?:)?//", value)
+        ]

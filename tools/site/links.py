@@ -2,8 +2,8 @@
 
     python tools/site/links.py [FILE.md …]
 
-A relative link has to name a file or folder of the repository, and its anchor a heading of that page. Addresses of
-other hosts are not requested: builds stay on the machine.
+A relative link has to name a file or folder of the repository, and its anchor a heading of that
+page. Addresses of other hosts are not requested: builds stay on the machine.
 """
 
 import re
@@ -18,9 +18,11 @@ from prose import ROOT, markdown_files
 _CODE = re.compile(r"^( *)```.*?^\1```|`[^`\n]+`", re.M | re.S)
 _LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 _OTHER_HOST = re.compile(r"\w+:")
-#: Pages and a picture that the build makes from the code (tools/site/hooks.py), whose anchors it checks itself.
+#: Pages and a picture that the build makes from the code (tools/site/hooks.py), whose anchors it
+#: checks itself.
 _MADE = {
-    ROOT / "docs" / name for name in ("reference/commands.md", "reference/configuration.md", "images/architecture.svg")
+    ROOT / "docs" / name
+    for name in ("reference/commands.md", "reference/configuration.md", "images/architecture.svg")
 }
 
 
@@ -40,7 +42,9 @@ def dead_links(page: Path) -> list[tuple[int, str]]:
             continue
         name, _, anchor = link["target"].partition("#")
         target = (page.parent / name).resolve() if name else page
-        if target not in _MADE and not (target.exists() and (not anchor or anchor in anchors(target))):
+        if target not in _MADE and not (
+            target.exists() and (not anchor or anchor in anchors(target))
+        ):
             found.append((text.count("\n", 0, link.start()) + 1, link["target"]))
     return found
 

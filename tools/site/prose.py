@@ -1,9 +1,10 @@
-"""Look for prose that a native reader would not write, in the Markdown files of the repository: ``make docs``.
+"""Look for prose that a native reader would not write, in the Markdown files of the repository:
+``make docs``.
 
     python tools/site/prose.py [FILE.md …]
 
-proselint's checks, and the phrases of ``vocabulary.yaml``. Code, links' targets and tables' rules are not prose. Prints
-``file:line: what is wrong`` and ends with 1 where something is.
+proselint's checks, and the phrases of ``vocabulary.yaml``. Code, links' targets and tables' rules
+are not prose. Prints ``file:line: what is wrong`` and ends with 1 where something is.
 """
 
 import re
@@ -22,15 +23,19 @@ from proselint.tools import LintFile
 ROOT = Path(__file__).parents[2]
 VOCABULARY = Path(__file__).with_name("vocabulary.yaml")
 
-#: Straight quotes and ``...`` are how one types in Markdown; "from 1,000" is taken for a range of years.
+#: Straight quotes and ``...`` are how one types in Markdown; "from 1,000" is taken for a range of
+#: years.
 _CHECKS = {**DEFAULT["checks"], "typography": False, "dates_times": False}
 
-#: A word that stands twice is a slip; a symbol (``n n``) or a title with the sentence below it is not.
+#: A word that stands twice is a slip; a symbol (``n n``) or a title with the sentence below it is
+#: not.
 _REPEATED = re.compile(r"\w\w[^\n]*")
 
 #: Front matter, fenced blocks, comments, inline code, targets of links, addresses.
 _NOT_PROSE = re.compile(
-    r"\A---\n.*?^---$|^( *)```.*?^\1```|<!--.*?-->|`[^`\n]+`|(?<=\])\([^)\n]*\)|https?://\S+|<[^>\n]+>", re.M | re.S
+    r"\A---\n.*?^---$|^( "
+    r"*)```.*?^\1```|<!--.*?-->|`[^`\n]+`|(?<=\])\([^)\n]*\)|https?://\S+|<[^>\n]+>",
+    re.M | re.S,
 )
 
 
@@ -68,7 +73,9 @@ def check_prose(markdown: str, vocabulary: Mapping[str, str]) -> list[Finding]:
     linted = LintFile("text", prose)
     for result in linted.lint({"checks": _CHECKS, "max_errors": 1000}):
         check = result.check_result
-        if check.check_path != "lexical_illusions" or _REPEATED.fullmatch(linted.content[slice(*check.span)]):
+        if check.check_path != "lexical_illusions" or _REPEATED.fullmatch(
+            linted.content[slice(*check.span)]
+        ):
             found.append(Finding(result.pos[0], f"{check.message} ({check.check_path})"))
     return sorted(found)
 

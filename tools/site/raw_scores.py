@@ -12,12 +12,15 @@ from channelhash.lab.experiments.results import Result, _Status
 
 
 def read_runs(path: Path) -> dict[str, list[Result]]:
-    """Return what `results.write_runs` wrote into a ``.csv`` file, or one that was packed to ``.csv.gz`` since.
+    """Return what `results.write_runs` wrote into a ``.csv`` file, or one that was packed to
+    ``.csv.gz`` since.
 
     The results have no AP of single queries, and settings without folders and devices.
     """
     content = path.read_bytes()
-    rows = csv.DictReader(io.StringIO((gzip.decompress(content) if path.suffix == ".gz" else content).decode()))
+    rows = csv.DictReader(
+        io.StringIO((gzip.decompress(content) if path.suffix == ".gz" else content).decode())
+    )
     results: dict[str, list[Result]] = {}
     for row in rows:
         results.setdefault(row["trials"], []).append(_result(row))

@@ -1,8 +1,10 @@
-"""Progressive augmentation by the paper's two tables: plan the operations of each sample in each epoch, and apply them.
+"""Progressive augmentation by the paper's two tables: plan the operations of each sample in each
+epoch, and apply them.
 
-Every draw is a function of (seed, epoch, sample): the same whatever the batch, the number of workers or devices, or
-how often a run was resumed (``protocol.md`` § 3). Images are ``(3, h, w)`` float tensors in [0, 1] on any device;
-parameters are relative to their size, so that they can be drawn before an image is read.
+Every draw is a function of (seed, epoch, sample): the same whatever the batch, the number of
+workers or devices, or how often a run was resumed (``protocol.md`` § 3). Images are ``(3, h, w)``
+float tensors in [0, 1] on any device; parameters are relative to their size, so that they can be
+drawn before an image is read.
 """
 
 import math
@@ -51,13 +53,15 @@ def _crop(image: Tensor, scale: float, ratio: float, x: float, y: float) -> Tens
     if height > full_height or width > full_width:
         height, width = full_height, full_width
     top, left = _corner(image, height, width, x, y)
-    cut: Tensor = F.resized_crop(image, top, left, height, width, [full_height, full_width], _BILINEAR, antialias=True)
+    cut: Tensor = F.resized_crop(
+        image, top, left, height, width, [full_height, full_width], _BILINEAR, antialias=True
+    )
     return cut.clamp(0, 1)
 
 
 def _erase(image: Tensor, scale: float, ratio: float, x: float, y: float) -> Tensor:
-    """Black out a window; arguments as in `_crop`, but a side longer than the image's is cut, so that a narrow image
-    does not vanish.
+    """Black out a window; arguments as in `_crop`, but a side longer than the image's is cut, so
+    that a narrow image does not vanish.
 
     >>> _erase(torch.ones(3, 4, 4), scale=0.25, ratio=1, x=0, y=0)[0].sum().item()
     12.0
@@ -70,8 +74,11 @@ def _erase(image: Tensor, scale: float, ratio: float, x: float, y: float) -> Ten
     return result
 
 
-def _color_jitter(image: Tensor, brightness: float, contrast: float, saturation: float, hue: float) -> Tensor:
-    """Change brightness, contrast and saturation by factors, and hue by a share of the colour circle.
+def _color_jitter(
+    image: Tensor, brightness: float, contrast: float, saturation: float, hue: float
+) -> Tensor:
+    """Change brightness, contrast and saturation by factors, and hue by a share of the colour
+    circle.
 
     >>> _color_jitter(torch.full((3, 2, 2), 0.5), brightness=0.5, contrast=1, saturation=1, hue=0).unique().tolist()
     [0.25]
@@ -96,19 +103,26 @@ def _uniform_noise(image: Tensor, blending: float, seed: int) -> Tensor:
 def _elastic(image: Tensor, alpha: float, sigma: float, seed: int) -> Tensor:
     """Move pixels along a smooth random field (Simard et al. 2003).
 
-    The field is uniform in [-1, 1], blurred with ``sigma`` pixels and scaled by ``alpha`` / 2 pixels, as in
-    torchvision's elastic transform, whose defaults the table has. Pixels from outside are black.
+    The field is uniform in [-1, 1], blurred with ``sigma`` pixels and scaled by ``alpha`` / 2
+    pixels, as in torchvision's elastic transform, whose defaults the table has. Pixels from outside
+    are black.
 
     >>> _elastic(torch.ones(3, 8, 8), alpha=50, sigma=5, seed=0).shape
     torch.Size([3, 8, 8])
     """
     height, width = image.shape[-2:]
     field = 2 * torch.rand((2, 1, height, width), generator=torch.Generator().manual_seed(seed)) - 1
-    across, down = (min(int(8 * sigma) + 1 | 1, 2 * side - 1) for side in (width, height))  # mirrored at the border
+    across, down = (
+        min(int(8 * sigma) + 1 | 1, 2 * side - 1) for side in (width, height)
+    )  # mirrored at the border
     # One axis after the other: the blur of the full square kernel at a fraction of its cost.
-    field = F.gaussian_blur(F.gaussian_blur(field, [across, 1], [sigma, sigma]), [1, down], [sigma, sigma])[:, 0]
+    field = F.gaussian_blur(
+        F.gaussian_blur(field, [across, 1], [sigma, sigma]), [1, down], [sigma, sigma]
+    )[:, 0]
     shift = torch.stack([field[0] * alpha / width, field[1] * alpha / height], dim=-1)
-    moved: Tensor = F.elastic(image, shift[None].to(image.device), interpolation=_BILINEAR, fill=[0.0])
+    moved: Tensor = F.elastic(
+        image, shift[None].to(image.device), interpolation=_BILINEAR, fill=[0.0]
+    )
     return moved.clamp(0, 1)
 
 
@@ -136,7 +150,9 @@ def _picture_in_picture(image: Tensor, partner: Tensor, scale: float, x: float, 
 
 
 def _window(image: Tensor, scale: float, ratio: float) -> tuple[int, int]:
-    """Return (height, width) in pixels of a window of ``scale`` of the area, at least 1; may exceed the image."""
+    """Return (height, width) in pixels of a window of ``scale`` of the area, at least 1; may exceed
+    the image.
+    """
     area = scale * image.shape[-2] * image.shape[-1]
     return max(1, round(math.sqrt(area / ratio))), max(1, round(math.sqrt(area * ratio)))
 
@@ -146,7 +162,17 @@ def _corner(image: Tensor, height: int, width: int, x: float, y: float) -> tuple
     return round(y * (image.shape[-2] - height)), round(x * (image.shape[-1] - width))
 
 
-_FUNCTIONS = (_rotate, _grayscale, _crop, _erase, _color_jitter, _uniform_noise, _elastic, _blend, _picture_in_picture)
+_FUNCTIONS = (
+    _rotate,
+    _grayscale,
+    _crop,
+    _erase,
+    _color_jitter,
+    _uniform_noise,
+    _elastic,
+    _blend,
+    _picture_in_picture,
+)
 #: name in the table -> operation.
 _OPERATIONS: dict[str, Callable[..., Tensor]] = {
     "flip_horizontally": F.horizontal_flip,
@@ -180,8 +206,8 @@ class _Augmentation(NamedTuple):
 
     Attributes:
         name: key of `_OPERATIONS`.
-        parameters: parameter -> a range (lowest, highest), drawn uniformly, ``ratio`` in the logarithm; or values of
-            another number than two, drawn with equal probability.
+        parameters: parameter -> a range (lowest, highest), drawn uniformly, ``ratio`` in the
+            logarithm; or values of another number than two, drawn with equal probability.
         probability: of applying the augmentation once it is picked.
 
     >>> _GROUPS["medium"][1].rows[0]
@@ -208,7 +234,8 @@ class _Group(NamedTuple):
     Attributes:
         most: upper bound of that number; at least one is.
         rows: augmentations, picked without replacement.
-        weight: probability of the group among the groups that exclude one another; None for a group that is always on.
+        weight: probability of the group among the groups that exclude one another; None for a group
+            that is always on.
 
     >>> [(group.most, len(group.rows), group.weight) for group in _GROUPS["hard"]]
     [(1, 1, None), (3, 8, 0.8), (1, 2, 0.2)]
@@ -233,7 +260,13 @@ _MEDIUM = (
     _row("grayscale"),
     _row("crop", scale=(0.35, 1.1), ratio=(0.9, 1.1), **_PLACE),
     _row("erase", scale=(0.02, 0.05), ratio=(1 / 3, 3), **_PLACE),
-    _row("color_jitter", brightness=(0.8, 1.2), contrast=(0.8, 1.2), saturation=(0.8, 1.2), hue=(-0.1, 0.1)),
+    _row(
+        "color_jitter",
+        brightness=(0.8, 1.2),
+        contrast=(0.8, 1.2),
+        saturation=(0.8, 1.2),
+        hue=(-0.1, 0.1),
+    ),
     _row("uniform_noise", blending=(0.0, 0.5)),
 )
 _HARD = (
@@ -241,12 +274,21 @@ _HARD = (
     _row("grayscale"),
     _row("crop", scale=(0.2, 1.1), ratio=(3 / 4, 4 / 3), **_PLACE),
     _row("erase", scale=(0.05, 0.15), ratio=(1 / 4, 4), **_PLACE),
-    _row("color_jitter", brightness=(0.5, 1.5), contrast=(0.5, 1.5), saturation=(0.5, 1.5), hue=(-0.25, 0.25)),
+    _row(
+        "color_jitter",
+        brightness=(0.5, 1.5),
+        contrast=(0.5, 1.5),
+        saturation=(0.5, 1.5),
+        hue=(-0.25, 0.25),
+    ),
     _row("flip_vertically"),
     _row("elastic", alpha=(50,), sigma=(5,)),
     _row("uniform_noise", blending=(0.0, 0.9)),
 )
-_PARTNERED = (_row("blend", blending=(0.0, 0.45)), _row("picture_in_picture", scale=(0.05, 0.25), **_PLACE))
+_PARTNERED = (
+    _row("blend", blending=(0.0, 0.45)),
+    _row("picture_in_picture", scale=(0.05, 0.25), **_PLACE),
+)
 #: Table "Image augmentation groups by hardness level".
 _GROUPS: dict[_Level, tuple[_Group, ...]] = {
     "none": (),
@@ -259,8 +301,8 @@ _GROUPS: dict[_Level, tuple[_Group, ...]] = {
 def _mixture(epoch: int, n_epochs: int = _TABLE_EPOCHS) -> dict[_Level, float]:
     """Return the share of each level in an epoch.
 
-    Runs of another length change the mixture at the same fractions of their epochs; epochs past the end keep the last
-    mixture.
+    Runs of another length change the mixture at the same fractions of their epochs; epochs past the
+    end keep the last mixture.
 
     >>> _mixture(85)["hard"], _mixture(8, n_epochs=20)["hard"]
     (0.25, 0.25)
@@ -290,10 +332,12 @@ class Progression(NamedTuple):
 
     Attributes:
         seed: of all draws.
-        n_samples: training rows; partners are drawn among the others (a lone sample is its own partner).
+        n_samples: training rows; partners are drawn among the others (a lone sample is its own
+            partner).
         n_epochs: length of the training, see `_mixture`.
-        easy_weights: ``"kinds"`` makes the four kinds of easy augmentation equally likely; with ``"angles"`` each of
-            the four angles counts as a kind (rotation 4/7), as in the published code.
+        easy_weights: ``"kinds"`` makes the four kinds of easy augmentation equally likely; with
+            ``"angles"`` each of the four angles counts as a kind (rotation 4/7), as in the
+            published code.
         level: use this level instead of a drawn one.
     """
 
@@ -306,8 +350,9 @@ class Progression(NamedTuple):
     def plan(self, epoch: int, sample: int) -> tuple[_Step, ...]:
         """Draw the operations of a sample in an epoch, in their order.
 
-        The level is drawn from the epoch's mixture; the number of augmentations is uniform in a group's range, they are
-        picked without replacement and applied in random order. Of groups that exclude one another one is drawn.
+        The level is drawn from the epoch's mixture; the number of augmentations is uniform in a
+        group's range, they are picked without replacement and applied in random order. Of groups
+        that exclude one another one is drawn.
 
         >>> [step.name for step in Progression(seed=0, n_samples=10, level="hard").plan(epoch=190, sample=3)]
         ['flip_horizontally', 'rotate']
@@ -320,13 +365,16 @@ class Progression(NamedTuple):
         level = self.level or drawn
         steps: list[_Step] = []
         for group in _active_groups(_GROUPS[level], random):
-            for row in _picked_rows(group, random, self.easy_weights if level == "easy" else "kinds"):
+            for row in _picked_rows(
+                group, random, self.easy_weights if level == "easy" else "kinds"
+            ):
                 if row.probability == 1 or random.random() < row.probability:
                     steps.append(_draw(row, random, sample, self.n_samples))
         return tuple(steps)
 
     def augment(self, images: Callable[[int], Tensor], epoch: int, sample: int) -> Tensor:
-        """Return the image of a sample as it is in an epoch; ``images`` gives those of it and of its partners.
+        """Return the image of a sample as it is in an epoch; ``images`` gives those of it and of
+        its partners.
 
         >>> black_and_white = torch.zeros(3, 8, 8), torch.ones(3, 8, 8)
         >>> Progression(seed=0, n_samples=2).augment(black_and_white.__getitem__, epoch=190, sample=0).shape
@@ -343,17 +391,23 @@ def _active_groups(groups: tuple[_Group, ...], random: np.random.Generator) -> l
     always = [group for group in groups if group.weight is None]
     exclusive = [group for group in groups if group.weight is not None]
     if exclusive:
-        always.append(exclusive[random.choice(len(exclusive), p=[group.weight or 0.0 for group in exclusive])])
+        always.append(
+            exclusive[random.choice(len(exclusive), p=[group.weight or 0.0 for group in exclusive])]
+        )
     return always
 
 
-def _picked_rows(group: _Group, random: np.random.Generator, weights: _EasyWeights) -> list[_Augmentation]:
+def _picked_rows(
+    group: _Group, random: np.random.Generator, weights: _EasyWeights
+) -> list[_Augmentation]:
     count = int(random.integers(1, group.most + 1))
     share = None
     if weights == "angles":
         variants = np.array([max(1, sum(map(len, row.choices.values()))) for row in group.rows])
         share = variants / variants.sum()
-    return [group.rows[i] for i in random.choice(len(group.rows), size=count, replace=False, p=share)]
+    return [
+        group.rows[i] for i in random.choice(len(group.rows), size=count, replace=False, p=share)
+    ]
 
 
 def _draw(row: _Augmentation, random: np.random.Generator, sample: int, n_samples: int) -> _Step:

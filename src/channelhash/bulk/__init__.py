@@ -1,4 +1,5 @@
-"""Encode an input of any size into a folder of shards, each written exactly once, and evaluate over such shards.
+"""Encode an input of any size into a folder of shards, each written exactly once, and evaluate over
+such shards.
 
 Counts of shards add up, and every score is computed from their sum.
 """
@@ -72,11 +73,14 @@ class _BulkJob:
     shards: tuple[Shard, ...]
 
 
-def _open_job(model: HashModel, data: str, out: Place, root: str | None, shard_items: int) -> _BulkJob:
-    """Return the job that encodes ``data`` into the folder ``out``: the one begun there, or a new one.
+def _open_job(
+    model: HashModel, data: str, out: Place, root: str | None, shard_items: int
+) -> _BulkJob:
+    """Return the job that encodes ``data`` into the folder ``out``: the one begun there, or a new
+    one.
 
-    A shard has exactly ``shard_items`` images (the last may have fewer), or at least so many rows in whole row groups
-    of a Parquet file. A tar file is one shard.
+    A shard has exactly ``shard_items`` images (the last may have fewer), or at least so many rows
+    in whole row groups of a Parquet file. A tar file is one shard.
     """
     manifest = out / "job" / "manifest.json"
     kind, first = next(input_files(data))
@@ -96,26 +100,40 @@ def _open_job(model: HashModel, data: str, out: Place, root: str | None, shard_i
         job = _read_job(out)
         for key, name in _SAME.items():
             if getattr(job, key) != identity[key]:
-                raise InputError(f"{out}: holds a job with another {name} ({getattr(job, key)}, now {identity[key]})")
+                raise InputError(
+                    f"{out}: holds a job with another {name} ({getattr(job, key)}, now "
+                    f"{identity[key]})"
+                )
         return job
     if next(out.glob("*.parquet"), None):
-        raise InputError(f"{out}: holds Parquet files, but no job/manifest.json; name an empty or a new folder")
+        raise InputError(
+            f"{out}: holds Parquet files, but no job/manifest.json; name an empty or a new folder"
+        )
     available = KINDS[kind].modalities(first.address)
     modalities = tuple(modality for modality in model.modalities if modality in available)
     if not modalities:
-        raise InputError(f"{data}: holds {' and '.join(available)}, the model encodes {' and '.join(model.modalities)}")
+        raise InputError(
+            f"{data}: holds {' and '.join(available)}, the model encodes "
+            f"{' and '.join(model.modalities)}"
+        )
     files = (file for _, file in input_files(data))
-    planned = list(KINDS[kind].plan(files, modalities, shard_items, out / "job" / "listing.parquet"))
+    planned = list(
+        KINDS[kind].plan(files, modalities, shard_items, out / "job" / "listing.parquet")
+    )
     if not planned:
         raise InputError(f"{data}: its files hold no items")
     labels = sorted(set[str]().union(*(names for _, names in planned)))
     shards = tuple(shard for shard, _ in planned)
-    job = _BulkJob(kind=kind, modalities=modalities, label_names=tuple(labels), shards=shards, **identity)
+    job = _BulkJob(
+        kind=kind, modalities=modalities, label_names=tuple(labels), shards=shards, **identity
+    )
     text = json.dumps({"format": _FORMAT, **asdict(job)})
     if not isinstance(manifest, RemotePath):
         _write_text(manifest, text)
     elif not manifest.create(text.encode()):  # an object store has no locks
-        raise InputError(f"{manifest}: another process began a job there at the same time; name another --out")
+        raise InputError(
+            f"{manifest}: another process began a job there at the same time; name another --out"
+        )
     return job
 
 
@@ -154,7 +172,9 @@ def _bad_path(out: Place, number: int) -> Place:
 
 
 def _finished_shards(out: Place, n_shards: int) -> set[int]:
-    """Return the numbers of the shards that have their files; list the folder once, not for each of them."""
+    """Return the numbers of the shards that have their files; list the folder once, not for each of
+    them.
+    """
     names = {file.name for file in out.glob("codes-*.parquet")}
     return {number for number in range(n_shards) if _shard_path(out, number).name in names}
 
@@ -164,7 +184,10 @@ def _shard_files(folder: Place) -> list[Place]:
     if (folder / "job" / "manifest.json").is_file():
         files = [_shard_path(folder, number) for number in range(len(_read_job(folder).shards))]
         if missing := len(files) - len(_finished_shards(folder, len(files))):
-            raise InputError(f"{folder}: {missing} of {len(files)} shards are missing; run `channelhash encode` again")
+            raise InputError(
+                f"{folder}: {missing} of {len(files)} shards are missing; run `channelhash encode` "
+                "again"
+            )
         return files
     files = sorted(folder.glob("*.parquet"))
     if not files:
@@ -187,21 +210,29 @@ def encode_bulk(
     shard_items: int = SHARD_ITEMS,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Encode an input shard by shard into ``out/codes-000000.parquet`` and so on, files as `CodeSet.save` writes them.
+    """Encode an input shard by shard into ``out/codes-000000.parquet`` and so on, files as
+    `CodeSet.save` writes them.
 
-    A shard has its name only when it is whole; what was finished before is not done again, so a job that was
-    interrupted goes on with the same call. Items that cannot be encoded do not stop it: ``out/bad.jsonl`` says which
-    and why. The codes are the same for all kinds and numbers of workers.
+    A shard has its name only when it is whole; what was finished before is not done again, so a job
+    that was interrupted goes on with the same call. Items that cannot be encoded do not stop it:
+    ``out/bad.jsonl`` says which and why. The codes are the same for all kinds and numbers of
+    workers.
     """
     next(input_files(data))  # where there is nothing to encode, nothing is written
     # An object store has no locks.
-    with locked_folder(out, "encoding into this folder", "job/lock") if isinstance(out, Path) else nullcontext():
+    with (
+        locked_folder(out, "encoding into this folder", "job/lock")
+        if isinstance(out, Path)
+        else nullcontext()
+    ):
         encoder = load_hash_model(model)
         job = _open_job(encoder, data, out.resolve(), root, shard_items)
         finished = _finished_shards(out, len(job.shards))
         todo = [number for number in range(len(job.shards)) if number not in finished]
         done, total = 0, sum(job.shards[number].items for number in todo)
-        trusted = python_names([encoder.name, encoder.architecture])  # or it would not have been loaded here
+        trusted = python_names(
+            [encoder.name, encoder.architecture]
+        )  # or it would not have been loaded here
         make = partial(_ShardEncoder, model.resolve(), out.resolve(), job, trusted)
         with closing(workers.run(make, lambda _: todo)) as results:
             for items in results:
@@ -227,46 +258,67 @@ class _ShardEncoder:
             self._model, self._out, self._job = load_hash_model(model), out, job
         if self._model.fingerprint() != job.model:
             # Perhaps this machine sees another folder under that name.
-            raise InputError(f"{model}: holds model {self._model.fingerprint()} for a worker, the job's is {job.model}")
+            raise InputError(
+                f"{model}: holds model {self._model.fingerprint()} for a worker, the job's is "
+                f"{job.model}"
+            )
         self._model.to(pick_device("auto"))
 
     def __call__(self, number: int) -> int:
-        """Encode the shard of this number; its file of codes is written last. Return the number of its items."""
+        """Encode the shard of this number; its file of codes is written last. Return the number of
+        its items.
+        """
         job, shard = self._job, self._job.shards[number]
         parts, bad = [], []
         threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # they split sums, and an output close to 0 could change its sign with their number
+        torch.set_num_threads(
+            1
+        )  # they split sums, and an output close to 0 could change its sign with their number
         try:
-            for records, left_out in KINDS[job.kind].read(shard, job.root, job.modalities, job.label_names):
+            for records, left_out in KINDS[job.kind].read(
+                shard, job.root, job.modalities, job.label_names
+            ):
                 codes, problems = _encode_batch(self._model, records, job.model)
                 parts.append(codes)
                 bad += left_out + problems
         finally:
             torch.set_num_threads(threads)
         if (count := sum(map(len, parts)) + len(bad)) != shard.items:
-            raise JobError(f"{shard.file}: had {shard.items} items, now {count}; it changed meanwhile")
+            raise JobError(
+                f"{shard.file}: had {shard.items} items, now {count}; it changed meanwhile"
+            )
         codes = CodeSet.join(parts)
         file = _shard_path(self._out, number)
-        lines = [json.dumps({"item": name, "reason": reason, "shard": file.name}) for name, reason in bad]
+        lines = [
+            json.dumps({"item": name, "reason": reason, "shard": file.name}) for name, reason in bad
+        ]
         _write_text(_bad_path(self._out, number), "".join(f"{line}\n" for line in lines))
         codes.save(file)
         return count
 
 
-def _encode_batch(model: HashModel, records: Records, fingerprint: str) -> tuple[CodeSet, list[tuple[str, str]]]:
-    """Return codes of the items of a batch, and the names of those that could not be encoded, with the reasons.
+def _encode_batch(
+    model: HashModel, records: Records, fingerprint: str
+) -> tuple[CodeSet, list[tuple[str, str]]]:
+    """Return codes of the items of a batch, and the names of those that could not be encoded, with
+    the reasons.
 
-    Pictures are decoded only once where all are good; where one is not, each is looked at by itself.
+    Pictures are decoded only once where all are good; where one is not, each is looked at by
+    itself.
     """
     try:
         return _codes(model, records, fingerprint), []
     except ImageError:
         images = enumerate(records.items["image"])
-        wrong = {row: problem for row, content in images if (problem := _image_problem(model, content))}
+        wrong = {
+            row: problem for row, content in images if (problem := _image_problem(model, content))
+        }
         if not wrong:
             raise
     good = records.take([row for row in range(len(records)) if row not in wrong])
-    return _codes(model, good, fingerprint), [(records.ids[row], problem) for row, problem in wrong.items()]
+    return _codes(model, good, fingerprint), [
+        (records.ids[row], problem) for row, problem in wrong.items()
+    ]
 
 
 def _codes(model: HashModel, records: Records, fingerprint: str) -> CodeSet:
@@ -275,7 +327,9 @@ def _codes(model: HashModel, records: Records, fingerprint: str) -> CodeSet:
         opened = tuple(open_image(BytesIO(content)) for content in images)
         records = replace(records, items={**records.items, "image": opened})  # type: ignore[dict-item]  # as below
     codes = encode_records(model, records, fingerprint=fingerprint)
-    return replace(codes, images=records.display.get("image"))  # the records hold pictures, which nobody can be shown
+    return replace(
+        codes, images=records.display.get("image")
+    )  # the records hold pictures, which nobody can be shown
 
 
 def _image_problem(model: HashModel, content: Any) -> str | None:
@@ -287,7 +341,9 @@ def _image_problem(model: HashModel, content: Any) -> str | None:
 
 
 def _gather_bad(out: Place, n_shards: int) -> int:
-    """Join the shards' files of bad items to ``bad.jsonl``, remove what killed workers left, and count the lines."""
+    """Join the shards' files of bad items to ``bad.jsonl``, remove what killed workers left, and
+    count the lines.
+    """
     if isinstance(out, Path):
         sweep(out)
     lines = 0
@@ -302,8 +358,9 @@ def _gather_bad(out: Place, n_shards: int) -> int:
 
 # Codes read at once.
 _ROWS = 1 << 17
-# Tasks of a worker at most, each of several files whose counts it adds up: what reaches the driver, and goes through
-# Ray's object stores, does not grow with the number of files. In this process, where nothing moves, steps of progress.
+# Tasks of a worker at most, each of several files whose counts it adds up: what reaches the driver,
+# and goes through Ray's object stores, does not grow with the number of files. In this process,
+# where nothing moves, steps of progress.
 _TASKS, _STEPS = 8, 1024
 
 
@@ -320,9 +377,10 @@ def evaluate_shards(
 ) -> dict[str, Any]:
     """Compute all scores of queries that search files of codes, read part by part.
 
-    The scores equal those of `metrics.evaluate` over all items at once bit by bit, for any kind and number of workers,
-    because counts are whole numbers. Counts do not know single items: ``map_in_order`` is None, ``codes_in_use`` is
-    missing. The driver holds the counts of one task after another, whatever the size of the database.
+    The scores equal those of `metrics.evaluate` over all items at once bit by bit, for any kind and
+    number of workers, because counts are whole numbers. Counts do not know single items:
+    ``map_in_order`` is None, ``codes_in_use`` is missing. The driver holds the counts of one task
+    after another, whatever the size of the database.
     """
     queries = CodeSet.load(query)
     if not len(queries):
@@ -339,14 +397,20 @@ def evaluate_shards(
     _check_gains(total, database)
     with naming(f"{query} and {database}", ValueError):
         reports = report_tasks(total, n_items, conventions=conventions)
-    result: dict[str, Any] = {"n_bits": queries.n_bits, "query": str(query), "database": str(database)}
+    result: dict[str, Any] = {
+        "n_bits": queries.n_bits,
+        "query": str(query),
+        "database": str(database),
+    }
     result |= {"items": n_items, "shards": len(files), "tasks": reports}
     save_scores(result, total, out, f"{query.name} → {database.name}")
     return result
 
 
 def _count_shards(query: CodeSet, files: list[Place]) -> tuple[_Counts, int, int]:
-    """Count the items of files of codes by their distance to each query; return also how many items and files."""
+    """Count the items of files of codes by their distance to each query; return also how many items
+    and files.
+    """
     total, items = _Counts(), 0
     for file in files:
         for part in CodeSet.stream(file, _ROWS):
@@ -357,7 +421,9 @@ def _count_shards(query: CodeSet, files: list[Place]) -> tuple[_Counts, int, int
 
 
 def _parts(files: Sequence[Place], parts_of_worker: int, workers: int) -> list[list[Place]]:
-    """Cut a list into parts of neighbours, as equal as possible: so many for each worker, or one for each file."""
+    """Cut a list into parts of neighbours, as equal as possible: so many for each worker, or one
+    for each file.
+    """
     n = min(len(files), parts_of_worker * workers)
     return [list(files[len(files) * part // n : len(files) * (part + 1) // n]) for part in range(n)]
 
@@ -375,13 +441,23 @@ def _sum(first: _Counts, second: _Counts, where: Place) -> _Counts:
     if not first or not second:
         return first or second
     if first.keys() != second.keys():
-        raise InputError(f"{where}: its shards are of different modalities; evaluate them by themselves")
+        raise InputError(
+            f"{where}: its shards are of different modalities; evaluate them by themselves"
+        )
     return {task: first[task] + second[task] for task in first}
 
 
 def _check_gains(counts: _Counts, where: Place) -> None:
-    """Raise `JobError` where a sum of gains, a 64-bit multiple of 2⁻³², may overflow: about 2³¹ relevant items."""
+    """Raise `JobError` where a sum of gains, a 64-bit multiple of 2⁻³², may overflow: about 2³¹
+    relevant items.
+    """
     for histogram in counts.values():
         gains = histogram.gains
-        if gains is not None and int(histogram.relevant.max()) * int(gains.gain.max(initial=0)) >= 1 << 63:
-            raise JobError(f"{where}: over 2 billion relevant items at one distance; evaluate a part of the shards")
+        if (
+            gains is not None
+            and int(histogram.relevant.max()) * int(gains.gain.max(initial=0)) >= 1 << 63
+        ):
+            raise JobError(
+                f"{where}: over 2 billion relevant items at one distance; evaluate a part of the "
+                "shards"
+            )

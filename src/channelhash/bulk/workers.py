@@ -1,7 +1,9 @@
-"""Workers of a large job: this process, or actors on a Ray cluster. The same function does the tasks in both.
+"""Workers of a large job: this process, or actors on a Ray cluster. The same function does the
+tasks in both.
 
-Tasks go to actors of Ray Core, one at a time each. Ray Data would cut and join blocks as their sizes fall out and name
-its files by task and attempt; here a task is a whole shard, so that what is finished is known by the shard's name.
+Tasks go to actors of Ray Core, one at a time each. Ray Data would cut and join blocks as their
+sizes fall out and name its files by task and attempt; here a task is a whole shard, so that what is
+finished is known by the shard's name.
 """
 
 import os
@@ -38,8 +40,8 @@ class Workers:
 
     Attributes:
         engine: ``"local"`` or ``"ray"``.
-        count: number of workers on Ray; None is one for each GPU of the cluster, or else for each core. With GPUs,
-            workers share them evenly.
+        count: number of workers on Ray; None is one for each GPU of the cluster, or else for each
+            core. With GPUs, workers share them evenly.
 
     >>> list(Workers().run(lambda: abs, lambda workers: [-1, 2]))
     [1, 2]
@@ -51,13 +53,18 @@ class Workers:
     def __post_init__(self) -> None:
         pick(dict.fromkeys(("local", "ray")), self.engine, "engine")
         if self.engine == "local" and self.count is not None:
-            raise InputError("--workers: belongs to --engine ray; this process is the only worker of local")
+            raise InputError(
+                "--workers: belongs to --engine ray; this process is the only worker of local"
+            )
 
-    def run(self, make: _Make[_Task, _Result], tasks: _Tasks[_Task]) -> Generator[_Result, None, None]:
+    def run(
+        self, make: _Make[_Task, _Result], tasks: _Tasks[_Task]
+    ) -> Generator[_Result, None, None]:
         """Yield the results of the tasks: in order from this process, in any order from Ray.
 
-        On Ray, results of more than 100 KB go through object stores, which free them up to a second late. So where
-        results are large, their number must depend on the number of workers and not on the size of the job.
+        On Ray, results of more than 100 KB go through object stores, which free them up to a second
+        late. So where results are large, their number must depend on the number of workers and not
+        on the size of the job.
         """
         if self.engine == "ray":
             yield from _run_on_ray(make, tasks, self.count)
@@ -70,22 +77,32 @@ def _run_on_ray(
 ) -> Generator[_Result, None, None]:
     """Yield the results of the tasks as actors of Ray return them.
 
-    Where a worker dies, or its node, another one begins its task anew, on a node that has a core free or joins later.
-    Only as many tasks as there are workers are under way, so neither tasks nor results pile up.
+    Where a worker dies, or its node, another one begins its task anew, on a node that has a core
+    free or joins later. Only as many tasks as there are workers are under way, so neither tasks nor
+    results pile up.
     """
     # Ray reports dead workers on stdout, which is for results.
     with redirect_stdout(sys.stderr), _cluster() as ray:
         cores, gpus = (int(ray.cluster_resources().get(name, 0)) for name in ("CPU", "GPU"))
         count = workers or gpus or max(1, cores)
         if count > cores:
-            raise InputError(f"--workers {count}: the Ray cluster has {cores} cores, and each worker takes one")
-        # As many workers on each GPU as make room for all: 2/3 of one each would leave a third of every GPU unused.
+            raise InputError(
+                f"--workers {count}: the Ray cluster has {cores} cores, and each worker takes one"
+            )
+        # As many workers on each GPU as make room for all: 2/3 of one each would leave a third of
+        # every GPU unused.
         gpu_fraction = 1 / -(-count // gpus) if gpus else 0
         worker = ray.remote(num_cpus=1, num_gpus=gpu_fraction)(_Worker)
         make_ref, remaining = ray.put(make), iter(tasks(count))
         # What says that a worker died, its node, or the node that held its result.
-        deaths = ray.exceptions.RayActorError, ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError
-        running: dict[Any, tuple[Any, _Task, int]] = {}  # what is under way -> its actor, the task, its former tries
+        deaths = (
+            ray.exceptions.RayActorError,
+            ray.exceptions.NodeDiedError,
+            ray.exceptions.ObjectLostError,
+        )
+        running: dict[
+            Any, tuple[Any, _Task, int]
+        ] = {}  # what is under way -> its actor, the task, its former tries
 
         def begin(actor: Any, task: _Task, tries: int = 0) -> None:
             running[actor.work.remote([make_ref], task)] = actor, task, tries
@@ -103,11 +120,13 @@ def _run_on_ray(
                         raise error.cause from None
                     raise
                 except deaths:
-                    # Not left to Ray, which tries again at once, and gives up before it knows that a node is gone.
+                    # Not left to Ray, which tries again at once, and gives up before it knows that
+                    # a node is gone.
                     ray.kill(actor)
                     if tries == _RETRIES:
                         raise JobError(
-                            f"{_RETRIES + 1} workers died one after another at the same task ({task}); is there too"
+                            f"{_RETRIES + 1} workers died one after another at the same task "
+                            f"({task}); is there too"
                             " little memory, or does an item of it crash a library?"
                         ) from None
                     begin(worker.remote(), task, tries + 1)
@@ -129,9 +148,13 @@ class _Worker:
         self._work: Callable[[Any], Any] | None = None
 
     def work(self, make_refs: list[Any], task: Any) -> Any:
-        """Do a task; the reference to ``make`` is in a list because Ray would fetch it anew each time."""
+        """Do a task; the reference to ``make`` is in a list because Ray would fetch it anew each
+        time.
+        """
         with naming_own_code():
-            if self._work is None:  # not in __init__: what fails there arrives as an actor's death, without the error
+            if (
+                self._work is None
+            ):  # not in __init__: what fails there arrives as an actor's death, without the error
                 import ray
 
                 from channelhash.utils.compiled import limit_threads
@@ -142,9 +165,13 @@ class _Worker:
 
 
 def _start_ray(ray: Any, address: str | None, starts: int = 3, **options: Any) -> Any:
-    """Connect to a cluster or start one; again where its node took more than the 30 s that Ray gives it."""
+    """Connect to a cluster or start one; again where its node took more than the 30 s that Ray
+    gives it.
+    """
     try:
-        return ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **options)
+        return ray.init(
+            address=address or "local", log_to_driver=False, logging_level="ERROR", **options
+        )
     except Exception as error:  # Ray raises a plain one
         if starts == 1 or "timed out during startup" not in str(error):
             raise
@@ -153,13 +180,19 @@ def _start_ray(ray: Any, address: str | None, starts: int = 3, **options: Any) -
 
 @contextmanager
 def _cluster() -> Iterator[Any]:
-    """Yield Ray, connected to the cluster that ``RAY_ADDRESS`` names, or to a new one on this machine."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports its use over the network otherwise
+    """Yield Ray, connected to the cluster that ``RAY_ADDRESS`` names, or to a new one on this
+    machine.
+    """
+    os.environ.setdefault(
+        "RAY_USAGE_STATS_ENABLED", "0"
+    )  # Ray reports its use over the network otherwise
     if (ray := library("ray", "ray")).is_initialized():
         yield ray
         return
     address = os.environ.get("RAY_ADDRESS")
-    options: dict[str, Any] = {} if address else {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
+    options: dict[str, Any] = (
+        {} if address else {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
+    )
     at_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         _start_ray(ray, address, **options)

@@ -1,6 +1,7 @@
 """The command line: parse, call one function, print.
 
-Here: end a command that Ctrl-C or SIGTERM stops: say what was kept and how to go on, and exit with 130 or 143.
+Here: end a command that Ctrl-C or SIGTERM stops: say what was kept and how to go on, and exit with
+130 or 143.
 """
 
 import atexit
@@ -14,7 +15,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-#: Seconds that a command has to close its files and end its workers. Every file is whole even if these do not suffice.
+#: Seconds that a command has to close its files and end its workers. Every file is whole even if
+#: these do not suffice.
 _GRACE = 10.0
 
 
@@ -28,9 +30,11 @@ def same_command() -> list[str]:
 
 
 class _Ending:
-    """What a signal finds: whether it must unwind anything, what to say, and the signal that came first (0: none).
+    """What a signal finds: whether it must unwind anything, what to say, and the signal that came
+    first (0: none).
 
-    Not a dataclass, as the module that makes these takes longer to import than everything before the handlers.
+    Not a dataclass, as the module that makes these takes longer to import than everything before
+    the handlers.
     """
 
     def __init__(self) -> None:
@@ -42,7 +46,9 @@ class _Ending:
 
         It goes past `sys.stderr`, whose lock the interrupted code may hold.
         """
-        if not self.spoke and int(os.environ.get("RANK", 0)) <= 0:  # of a distributed training the first process speaks
+        if (
+            not self.spoke and int(os.environ.get("RANK", 0)) <= 0
+        ):  # of a distributed training the first process speaks
             self.spoke = True
             name = "Ctrl-C" if self.signal == signal.SIGINT else "SIGTERM"
             line = f"stopped by {name}: {self.message}; continue with: {shlex.join(self.go_on())}\n"
@@ -73,9 +79,9 @@ def next_command() -> list[str]:
 def obey_signals() -> Iterator[None]:
     """Let SIGINT and SIGTERM end the process from now on, the block in order.
 
-    While a command only imports and reads, the process ends at once. Later `_Stopped` unwinds the block: files are
-    closed, temporary files go. The process ends wherever it is at a second signal, and after `_GRACE`, also where
-    Python or a library swallows `_Stopped`.
+    While a command only imports and reads, the process ends at once. Later `_Stopped` unwinds the
+    block: files are closed, temporary files go. The process ends wherever it is at a second signal,
+    and after `_GRACE`, also where Python or a library swallows `_Stopped`.
     """
     listen()
     try:

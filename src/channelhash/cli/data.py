@@ -18,7 +18,8 @@ def _synthesize(
     seed: shared.Seed = 0,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Draw the embedded data set in MIRFLICKR-25k's own file layout. The same command continues an interrupted job.
+    """Draw the embedded data set in MIRFLICKR-25k's own file layout. The same command continues an
+    interrupted job.
 
     Example: channelhash data synthesize data/synthetic --images 3000
     """
@@ -37,10 +38,11 @@ def _download(
     root: Path = typer.Option(..., help="Folder of the data set."),
     as_json: shared.AsJson = False,
 ) -> None:
-    """Fetch and unpack the official archives. An interrupted download is resumed; complete files stay.
+    """Fetch and unpack the official archives. An interrupted download is resumed; complete files
+    stay.
 
-    NUS-WIDE's pictures have no official address: its lists, labels and tags are fetched, and the pictures that you
-    provide are counted.
+    NUS-WIDE's pictures have no official address: its lists, labels and tags are fetched, and the
+    pictures that you provide are counted.
 
     Example: channelhash data download mirflickr25k --root data/mirflickr25k
     """
@@ -61,27 +63,41 @@ def _download(
 
 
 @app.command("explain-text")
-def _explain_text(text: str = typer.Argument(..., help="Hashtags or words."), as_json: shared.AsJson = False) -> None:
-    """Show how words are read: kept, corrected, split, or dropped. The vocabulary is SymSpell's English words.
+def _explain_text(
+    text: str = typer.Argument(..., help="Hashtags or words."), as_json: shared.AsJson = False
+) -> None:
+    """Show how words are read: kept, corrected, split, or dropped. The vocabulary is SymSpell's
+    English words.
 
     Example: channelhash data explain-text "goldengate brigde 2007"
     """
     from channelhash.text.word_vectors import english_reader
 
     words = [reading._asdict() for reading in english_reader().read(text)]
-    rows = [[word["word"], word["outcome"], " ".join(word["tokens"]), " ".join(word["unknown"])] for word in words]
+    rows = [
+        [word["word"], word["outcome"], " ".join(word["tokens"]), " ".join(word["unknown"])]
+        for word in words
+    ]
     header = ["word", "outcome", "tokens", "unknown parts"]
     shared.print_either({"words": words}, as_json, shared.print_table, "Reading", header, rows)
 
 
 @app.command("describe")
 def _describe(
-    name: str = typer.Argument(..., help="Kind of data, data.kind in a configuration: table, coco, features, …"),
-    root: Path | None = typer.Option(None, help="Folder of the data (for a table: of its pictures)."),
+    name: str = typer.Argument(
+        ..., help="Kind of data, data.kind in a configuration: table, coco, features, …"
+    ),
+    root: Path | None = typer.Option(
+        None, help="Folder of the data (for a table: of its pictures)."
+    ),
     path: Path | None = typer.Option(None, help="File of the data, for kinds that are a file."),
-    settings: list[str] = typer.Option([], "--set", help="Further key of the section data: key=value."),
+    settings: list[str] = typer.Option(
+        [], "--set", help="Further key of the section data: key=value."
+    ),
     skip_bad: shared.SkipBad = False,
-    decode: bool = typer.Option(False, "--decode", help="Decode every picture to find unreadable ones."),
+    decode: bool = typer.Option(
+        False, "--decode", help="Decode every picture to find unreadable ones."
+    ),
     as_json: shared.AsJson = False,
 ) -> None:
     """Count the items and labels of a data set, and list its problems.
@@ -117,10 +133,17 @@ def _print_description(result: dict[str, Any]) -> None:
     if result["protocol"]:
         typer.echo(result["protocol"])
     if result["labels"]:
-        typer.echo(f"A random pair shares a label with probability {shared.percent(result['chance'])} %")
+        typer.echo(
+            f"A random pair shares a label with probability {shared.percent(result['chance'])} %"
+        )
     elif result["measures"]:
-        typer.echo("No labels: pairs of an image and a text can be learned (loss contrastive, dsch …), and measured by")
-        typer.echo("Recall@1, 5, 10 and the median rank of each query's own counterpart; mAP needs labels")
+        typer.echo(
+            "No labels: pairs of an image and a text can be learned (loss contrastive, dsch …), "
+            "and measured by"
+        )
+        typer.echo(
+            "Recall@1, 5, 10 and the median rank of each query's own counterpart; mAP needs labels"
+        )
     if result["removed"]:
         removed = [[reason, str(n)] for reason, n in result["removed"].items()]
         shared.print_table("Removed", ["reason", "samples"], removed)
@@ -134,6 +157,9 @@ def _print_description(result: dict[str, Any]) -> None:
         shared.print_table("Labels", ["label", "samples", "%"], rows)
     for key in ("labels_per_item", "words_per_text"):
         if result[key] and (result["labels"] or key != "labels_per_item"):
-            typer.echo(f"{key.replace('_', ' ')}: " + ", ".join(f"{k} {v:.1f}" for k, v in result[key].items()))
+            typer.echo(
+                f"{key.replace('_', ' ')}: "
+                + ", ".join(f"{k} {v:.1f}" for k, v in result[key].items())
+            )
     for line in result["problems"]:
         shared.say(f"problem: {line}")

@@ -15,16 +15,28 @@ from channelhash.utils.optional_imports import naming_extra
 if TYPE_CHECKING:
     from channelhash.photos.encode import Indexed
 
-app = shared.command_group("Create stores of codes, add items and delete them; check, repair and back up.")
+app = shared.command_group(
+    "Create stores of codes, add items and delete them; check, repair and back up."
+)
 
 _CodesMethod = Literal["auto", "learned", "sign", "itq", "cca-itq"]
 _Ocr = Annotated[
     bool | None,
-    typer.Option(help="Read the text in pictures, stored ones, too; by default in a folder's new ones, if installed."),
+    typer.Option(
+        help=(
+            "Read the text in pictures, stored ones, too; by default in a folder's new ones, if "
+            "installed."
+        )
+    ),
 ]
-_STORE = typer.Argument(..., help="A store's folder, its pictures' folder, or postgresql://… or milvus+http://….")
+_STORE = typer.Argument(
+    ..., help="A store's folder, its pictures' folder, or postgresql://… or milvus+http://…."
+)
 _FOLDER = typer.Argument(..., help="A store's folder.")
-_SOURCE = "Folder of pictures (any depth), table, file of features or codes, or a YAML configuration (section data)."
+_SOURCE = (
+    "Folder of pictures (any depth), table, file of features or codes, or a YAML configuration "
+    "(section data)."
+)
 
 
 @app.command("create")
@@ -32,11 +44,17 @@ def _create(
     store: str = _STORE,
     source: Path | None = typer.Argument(None, help=_SOURCE),
     encoder: shared.Encoder = [],
-    model: Path | None = typer.Option(None, help="A run's folder or a saved model; the same as --encoder RUN."),
-    codes: _CodesMethod = typer.Option("auto", help="auto: the encoder's own, else cca-itq or itq, fitted."),
+    model: Path | None = typer.Option(
+        None, help="A run's folder or a saved model; the same as --encoder RUN."
+    ),
+    codes: _CodesMethod = typer.Option(
+        "auto", help="auto: the encoder's own, else cca-itq or itq, fitted."
+    ),
     bits: int = typer.Option(256, min=1, help="Code length."),
     seed: shared.Seed = 0,
-    projections: bool | None = typer.Option(None, help="Keep outputs beside the bits; by default with fitted codes."),
+    projections: bool | None = typer.Option(
+        None, help="Keep outputs beside the bits; by default with fitted codes."
+    ),
     root: shared.TableRoot = None,
     exclude: shared.Exclude = [],
     captions: shared.Captions = None,
@@ -44,7 +62,8 @@ def _create(
     trust_code: shared.TrustCode = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Create a store with the items of SOURCE; codes are fitted to them, or are those of a run or of a file of codes.
+    """Create a store with the items of SOURCE; codes are fitted to them, or are those of a run or
+    of a file of codes.
 
     Example: channelhash index create photos.store photos --captions captions.csv
     """
@@ -55,7 +74,9 @@ def _create(
     with naming_extra("train" if model else extra_of(read)):
         from channelhash.photos.stores import NewCodes, create_store, default_address, read_again
 
-    if source is None and ch.search.holds_files(store):  # pictures, then, whose store lies with them
+    if source is None and ch.search.holds_files(
+        store
+    ):  # pictures, then, whose store lies with them
         source, store = Path(store), default_address(Path(store))
     if model is not None and encoder:
         raise InputError("--model: names a run, and --encoder another encoder; give one of them")
@@ -64,7 +85,11 @@ def _create(
     def go_on() -> list[str]:
         if source is None or not ("://" in store or ch.search.kind_of(Path(store)) == "store"):
             return same_command()
-        options: list[tuple[str, object]] = [("--model", model), ("--root", root), ("--captions", captions)]
+        options: list[tuple[str, object]] = [
+            ("--model", model),
+            ("--root", root),
+            ("--captions", captions),
+        ]
         options += [("--exclude", pattern) for pattern in exclude]
         words = (str(word) for name, value in options if value for word in (name, value))
         flags = (word for word in same_command() if word in ("--ocr", "--no-ocr", "--trust-code"))
@@ -80,7 +105,9 @@ def _create(
 @app.command("add")
 def _add(
     store: str = _STORE,
-    source: Path | None = typer.Argument(None, help=f"{_SOURCE} By default the folder that the store was made from."),
+    source: Path | None = typer.Argument(
+        None, help=f"{_SOURCE} By default the folder that the store was made from."
+    ),
     model: Path | None = typer.Option(
         None, help="For a store without a model: the run of its codes, or one extending it."
     ),
@@ -88,11 +115,14 @@ def _add(
     exclude: shared.Exclude = [],
     captions: shared.Captions = None,
     ocr: _Ocr = None,
-    prune: bool = typer.Option(False, "--prune", help="Remove items whose picture is no longer in the folder."),
+    prune: bool = typer.Option(
+        False, "--prune", help="Remove items whose picture is no longer in the folder."
+    ),
     trust_code: shared.TrustCode = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Encode what is new or changed in SOURCE and leave the rest as it is; the same command continues a killed job.
+    """Encode what is new or changed in SOURCE and leave the rest as it is; the same command
+    continues a killed job.
 
     Example: channelhash index add photos.store photos
     """
@@ -111,7 +141,9 @@ def _add(
 @app.command("delete")
 def _delete(
     store: str = _STORE,
-    ids: list[str] = typer.Argument(None, metavar="ID", help="Ids of items to remove; or give --where."),
+    ids: list[str] = typer.Argument(
+        None, metavar="ID", help="Ids of items to remove; or give --where."
+    ),
     where: shared.Where = None,
     as_json: shared.AsJson = False,
 ) -> None:
@@ -140,7 +172,11 @@ def _info(store: shared.SearchableStore, as_json: shared.AsJson = False) -> None
     from channelhash.search.match import described_fit
 
     with ch.search.open_filled_store(store) as opened:
-        facts = {**opened.info(), **fit_facts(described_fit(opened)), "labels": opened.label_counts()}
+        facts = {
+            **opened.info(),
+            **fit_facts(described_fit(opened)),
+            "labels": opened.label_counts(),
+        }
     rows = [[name, _in_words(value)] for name, value in facts.items() if name != "address"]
     shared.print_either(facts, as_json, shared.print_table, str(facts["address"]), ["", ""], rows)
 
@@ -148,12 +184,15 @@ def _info(store: shared.SearchableStore, as_json: shared.AsJson = False) -> None
 @app.command("push")
 def _push(
     store: Path = typer.Argument(..., help="A store's folder."),
-    target: str = typer.Argument(..., help="Another store, such as postgresql://USER@HOST/DATABASE."),
+    target: str = typer.Argument(
+        ..., help="Another store, such as postgresql://USER@HOST/DATABASE."
+    ),
     as_json: shared.AsJson = False,
 ) -> None:
     """Write all items of a store into another store; after a kill, run it again.
 
-    A password of PostgreSQL is read from the environment variable PGPASSWORD, a token of Milvus from MILVUS_TOKEN.
+    A password of PostgreSQL is read from the environment variable PGPASSWORD, a token of Milvus
+    from MILVUS_TOKEN.
 
     Example: channelhash index push photos.store postgresql://postgres@localhost/photos
     """
@@ -169,46 +208,66 @@ def _push(
 
 @app.command("check")
 def _check(store: str = _FOLDER, as_json: shared.AsJson = False) -> None:
-    """Read all of a store and list what is damaged; exit 1 if anything is. Others may use the store meanwhile.
+    """Read all of a store and list what is damaged; exit 1 if anything is. Others may use the store
+    meanwhile.
 
     Example: channelhash index check photos.store
     """
     from channelhash.search.sqlite.check import check_store
 
     damaged = check_store(_folder(store))
-    result = {"store": store, "ok": not damaged, "damaged": [finding._asdict() for finding in damaged]}
+    result = {
+        "store": store,
+        "ok": not damaged,
+        "damaged": [finding._asdict() for finding in damaged],
+    }
     shared.show(result, as_json, *(dict.fromkeys(map(str, damaged)) or [f"{store} is whole"]))
     if damaged:
         if not as_json:
-            shared.say(f"put back a backup, or keep what is whole: channelhash index repair {store}")
+            shared.say(
+                f"put back a backup, or keep what is whole: channelhash index repair {store}"
+            )
         raise typer.Exit(1)
 
 
 @app.command("repair")
 def _repair(store: str = _FOLDER, as_json: shared.AsJson = False) -> None:
-    """Keep all whole items of a damaged store, list the others, and make anew what can be made from them.
+    """Keep all whole items of a damaged store, list the others, and make anew what can be made from
+    them.
 
-    A damaged database is kept beside the new one, as items.sqlite.damaged. Nobody else may have the store open.
+    A damaged database is kept beside the new one, as items.sqlite.damaged. Nobody else may have the
+    store open.
 
     Example: channelhash index repair photos.store
     """
     from channelhash.search.sqlite.check import repair_store
 
     repaired = repair_store(_folder(store))
-    damages, losses = ([str(finding) for finding in findings] for findings in (repaired.damaged, repaired.lost))
+    damages, losses = (
+        [str(finding) for finding in findings] for findings in (repaired.damaged, repaired.lost)
+    )
     done = f"is whole again, {len(losses)} items or codes are lost" if damages else "was whole"
-    lines = [f"was damaged: {line}" for line in dict.fromkeys(damages)] + [f"lost: {line}" for line in losses]
+    lines = [f"was damaged: {line}" for line in dict.fromkeys(damages)] + [
+        f"lost: {line}" for line in losses
+    ]
     lines.append(f"{store} {done}; it holds {repaired.n_items} items")
-    shared.show({"store": store, "damaged": damages, "lost": losses, "items": repaired.n_items}, as_json, *lines)
+    shared.show(
+        {"store": store, "damaged": damages, "lost": losses, "items": repaired.n_items},
+        as_json,
+        *lines,
+    )
 
 
 @app.command("backup")
 def _backup(
     store: str = _FOLDER,
-    to: Path = typer.Argument(..., help="New folder to write; it is a store, which can be searched."),
+    to: Path = typer.Argument(
+        ..., help="New folder to write; it is a store, which can be searched."
+    ),
     as_json: shared.AsJson = False,
 ) -> None:
-    """Copy a store with its model as it is now, while others may go on writing to it, and check the copy.
+    """Copy a store with its model as it is now, while others may go on writing to it, and check the
+    copy.
 
     Example: channelhash index backup photos.store backups/photos.store
     """
@@ -228,7 +287,9 @@ def _in_words(value: Any) -> str:
 
 
 def _put_codes(store: str, file: Path | None, is_new: bool, how: object, as_json: bool) -> bool:
-    """Put a file of codes into a store; return False for other sources. Options on ``how`` to encode go with those."""
+    """Put a file of codes into a store; return False for other sources. Options on ``how`` to
+    encode go with those.
+    """
     if file is None or file.suffix != ".parquet":
         return False
     from channelhash.codes.parquet import is_code_file
@@ -236,7 +297,9 @@ def _put_codes(store: str, file: Path | None, is_new: bool, how: object, as_json
     if not is_code_file(file):
         return False
     if how:
-        raise InputError(f"{file}: holds codes; leave out options that say how pictures and texts are encoded")
+        raise InputError(
+            f"{file}: holds codes; leave out options that say how pictures and texts are encoded"
+        )
     from channelhash.photos.stores import put_codes
 
     with shared.progress_bars() as progress:
@@ -246,9 +309,15 @@ def _put_codes(store: str, file: Path | None, is_new: bool, how: object, as_json
 
 
 def _report(store: str, done: "Indexed", as_json: bool) -> None:
-    shared.say_left_out([*done.problems, *(f"{count:,} × {reason}" for reason, count in done.skipped.items())])
+    shared.say_left_out(
+        [*done.problems, *(f"{count:,} × {reason}" for reason, count in done.skipped.items())]
+    )
     counts = f"{done.added} items added, {done.replaced} replaced, {done.unchanged} unchanged"
-    for name, count in {"moved": done.moved, "pruned": done.pruned, "left out": len(done.problems)}.items():
+    for name, count in {
+        "moved": done.moved,
+        "pruned": done.pruned,
+        "left out": len(done.problems),
+    }.items():
         if count:
             counts += f", {count} {name}"
     rate = f" ({done.rate:,.0f} items/s)" if done.added + done.replaced else ""
@@ -258,7 +327,12 @@ def _report(store: str, done: "Indexed", as_json: bool) -> None:
 
 def _folder(store: str) -> Path:
     if "://" in store:
-        raise InputError(f"{store}: only a store in a folder is checked, repaired and backed up here; ask its server")
+        raise InputError(
+            f"{store}: only a store in a folder is checked, repaired and backed up here; ask its "
+            "server"
+        )
     if not (path := ch.search.find_or_keep(Path(store))).is_dir():
-        raise InputError(f"{store}: not the folder of a store; a file of codes is checked whenever it is read")
+        raise InputError(
+            f"{store}: not the folder of a store; a file of codes is checked whenever it is read"
+        )
     return path

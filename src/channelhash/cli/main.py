@@ -8,7 +8,17 @@ from collections.abc import Callable
 
 import typer
 
-from channelhash.cli import data, evaluate, index, next_command, obey_signals, search, serve, shared, train
+from channelhash.cli import (
+    data,
+    evaluate,
+    index,
+    next_command,
+    obey_signals,
+    search,
+    serve,
+    shared,
+    train,
+)
 from channelhash.errors import InputError, JobError, NoSpaceError, check_address, hide_secrets
 from channelhash.utils.optional_imports import naming_extra
 from channelhash.utils.typed_settings import failing_code, failing_line, resolved
@@ -60,19 +70,27 @@ def _print_version(value: bool) -> None:
 @app.callback()
 def _options(
     debug: bool = typer.Option(False, "--debug", help="Show a traceback if something fails."),
-    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version."
+    ),
 ) -> None:
     """Train, evaluate and search short binary codes for pictures and their words."""
 
 
 def main() -> None:
-    """Run the command line; exit 0, 1 for a failed job, 2 for bad usage or input, 130 or 143 for a signal."""
+    """Run the command line; exit 0, 1 for a failed job, 2 for bad usage or input, 130 or 143 for a
+    signal.
+    """
     for stream in (sys.stdout, sys.stderr):
         # A terminal or a file that lacks κ or → has \u03ba and \u2192 instead of an error.
-        if isinstance(stream, io.TextIOWrapper) and (stream.errors == "strict" or "utf" not in stream.encoding.lower()):
+        if isinstance(stream, io.TextIOWrapper) and (
+            stream.errors == "strict" or "utf" not in stream.encoding.lower()
+        ):
             stream.reconfigure(errors="backslashreplace")
     debug = "--debug" in sys.argv
-    sys.argv = [argument for argument in sys.argv if argument != "--debug"]  # anywhere on the command line
+    sys.argv = [
+        argument for argument in sys.argv if argument != "--debug"
+    ]  # anywhere on the command line
     resolved.clear()
     try:
         for argument in sys.argv:
@@ -88,7 +106,9 @@ def main() -> None:
         _fail(failing_line(error) or f"{file}{error.strerror or error}", 1, debug)
     except MemoryError as error:
         reason = f" ({error})" if str(error) else ""
-        _fail(f"out of memory{reason}; take a smaller input, or a machine with more memory", 1, debug)
+        _fail(
+            f"out of memory{reason}; take a smaller input, or a machine with more memory", 1, debug
+        )
     except Exception as error:  # whatever is left is said in one line, too
         cause = failing_line(error) or failing_code(error)
         cause = cause or f"{type(error).__name__}: {error}; this is a bug, please report it"

@@ -1,6 +1,7 @@
 """``channelhash search``, ``explain`` and ``duplicates``.
 
-A plain folder of photographs may stand in the place of a store: it is indexed first, and then only what changed.
+A plain folder of photographs may stand in the place of a store: it is indexed first, and then only
+what changed.
 """
 
 import subprocess
@@ -30,8 +31,12 @@ _By = Literal["all", "image", "text", "words"]
 _Modality = Literal["image", "text"]
 # Typer takes no list of literals.
 _Side = StrEnum("_Side", ["image", "text"])
-_Sheet = Annotated[Path | None, typer.Option(help="Also draw the result as a PNG file with this name.")]
-StoreModel = Annotated[Path | None, typer.Option(help="Run or saved model that made the codes, if the store has none.")]
+_Sheet = Annotated[
+    Path | None, typer.Option(help="Also draw the result as a PNG file with this name.")
+]
+StoreModel = Annotated[
+    Path | None, typer.Option(help="Run or saved model that made the codes, if the store has none.")
+]
 
 
 class Making(NamedTuple):
@@ -53,26 +58,48 @@ _GROUPS, _ITEMS = 50, 8
 
 def search(
     store: shared.SearchableStore,
-    question: str | None = typer.Argument(None, help='Words: "a beach" or, in parts, \'beach "two dogs"^2 -people\'.'),
+    question: str | None = typer.Argument(
+        None, help='Words: "a beach" or, in parts, \'beach "two dogs"^2 -people\'.'
+    ),
     text: str | None = typer.Option(None, help="The query in words, as an option."),
     image: Path | None = typer.Option(None, help="Search with a picture."),
-    like: str | None = typer.Option(None, help="Search with the codes of the item that has this id."),
-    minus: list[str] = typer.Option([], help="Words or a picture that are not wanted. May be repeated."),
-    minus_like: list[str] = typer.Option([], help="Id of an item that is not wanted. May be repeated."),
-    by: _By | None = typer.Option(None, help="Search codes, words or all. With --like alone: by which code."),
-    modality: _Modality | None = typer.Option(None, help="Modality to search; images if there are any."),
+    like: str | None = typer.Option(
+        None, help="Search with the codes of the item that has this id."
+    ),
+    minus: list[str] = typer.Option(
+        [], help="Words or a picture that are not wanted. May be repeated."
+    ),
+    minus_like: list[str] = typer.Option(
+        [], help="Id of an item that is not wanted. May be repeated."
+    ),
+    by: _By | None = typer.Option(
+        None, help="Search codes, words or all. With --like alone: by which code."
+    ),
+    modality: _Modality | None = typer.Option(
+        None, help="Modality to search; images if there are any."
+    ),
     k: int = typer.Option(10, "-k", help="Number of results."),
-    radius: int | None = typer.Option(None, help="Return all items within this many bits, instead of -k."),
+    radius: int | None = typer.Option(
+        None, help="Return all items within this many bits, instead of -k."
+    ),
     where: shared.Where = None,
-    rerank: int | None = typer.Option(None, help="Reorder this many nearest items by the query's real-valued outputs."),
-    collapse: bool | None = typer.Option(None, help="Fold near-duplicates into the first: pictures, unless --radius."),
+    rerank: int | None = typer.Option(
+        None, help="Reorder this many nearest items by the query's real-valued outputs."
+    ),
+    collapse: bool | None = typer.Option(
+        None, help="Fold near-duplicates into the first: pictures, unless --radius."
+    ),
     model: StoreModel = None,
     encoder: shared.Encoder = [],
     captions: shared.Captions = None,
     exclude: shared.Exclude = [],
     sheet: _Sheet = None,
-    view: bool = typer.Option(False, "--open", help="Open the sheet, or else the first photographs."),
-    everything: bool = typer.Option(False, "--all", help="Also show answers that are less likely to fit."),
+    view: bool = typer.Option(
+        False, "--open", help="Open the sheet, or else the first photographs."
+    ),
+    everything: bool = typer.Option(
+        False, "--all", help="Also show answers that are less likely to fit."
+    ),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="Print nothing but paths, one a line."),
     trust_code: shared.TrustCode = False,
     as_json: shared.AsJson = False,
@@ -88,14 +115,29 @@ def search(
         raise InputError("--text: the query is given twice; leave one of them out")
     text = text if question is None else question
     settings = SearchOptions(k, radius, None, modality, where, rerank)
-    opened, problems = _open_searched(store, Making(model, encoder, captions, exclude), by == "words")
+    opened, problems = _open_searched(
+        store, Making(model, encoder, captions, exclude), by == "words"
+    )
     first = next(opened.listed(), None)  # of a store of features, codes alone would decide
-    pictures = "image" in opened.modalities and modality != "text" and first is not None and "image" in first.metadata
+    pictures = (
+        "image" in opened.modalities
+        and modality != "text"
+        and first is not None
+        and "image" in first.metadata
+    )
     if collapse or (collapse is None and pictures and radius is None and rerank is None):
         settings = replace(settings, collapse=True)
     unlike = [Path(word) if Path(word).is_file() else word for word in minus]
     hits = search_store(
-        opened, settings, text=text, image=image, like=like, by=by, minus=unlike, minus_like=minus_like, model=model
+        opened,
+        settings,
+        text=text,
+        image=image,
+        like=like,
+        by=by,
+        minus=unlike,
+        minus_like=minus_like,
+        model=model,
     )
     shown = Hits(hit for hit in hits if everything or hit.fits)
     if sheet:
@@ -105,13 +147,19 @@ def search(
         shared.say(hits.note)
     if hits.phrases:
         narrowed = ", ".join(f'{phrase.means} ("{phrase.words}")' for phrase in hits.phrases)
-        shared.say(f"Narrowed to {narrowed}; what stands in double quotes within the question is searched for as words")
+        shared.say(
+            f"Narrowed to {narrowed}; what stands in double quotes within the question is searched "
+            "for as words"
+        )
     if hits.suggestion:
         shared.say(f"Did you mean: {hits.suggestion}")
     if as_json:
         results = [hit.as_dict() for hit in hits]
         remarks = {"close": hits.close, "did_you_mean": hits.suggestion, "problems": problems}
-        phrases = [{"kind": phrase.kind, "words": phrase.words, "means": phrase.means} for phrase in hits.phrases]
+        phrases = [
+            {"kind": phrase.kind, "words": phrase.words, "means": phrase.means}
+            for phrase in hits.phrases
+        ]
         shared.print_json({"results": results, **remarks, "narrowed": phrases})
     elif quiet:
         for hit in shown:
@@ -131,12 +179,17 @@ def _open_files(files: Sequence[str]) -> None:
         try:  # Windows' explorer always returns 1
             subprocess.run([command, file], check=sys.platform != "win32", capture_output=True)
         except (OSError, subprocess.CalledProcessError):
-            shared.say(f"{file}: this machine has no viewer for it; `channelhash serve` shows answers in a browser")
+            shared.say(
+                f"{file}: this machine has no viewer for it; `channelhash serve` shows answers in "
+                "a browser"
+            )
             return
 
 
 def _print_answers(hits: "Hits", shown: "Hits", settings: "SearchOptions", store: str) -> None:
-    """Print a line for each hit that is shown; where there are no hits, what an item would have to be."""
+    """Print a line for each hit that is shown; where there are no hits, what an item would have to
+    be.
+    """
     if not hits:
         words = " with any of these words" if hits.close is False else ""
         near = "" if settings.radius is None else f" within {settings.radius} bits"
@@ -160,12 +213,15 @@ def _print_answers(hits: "Hits", shown: "Hits", settings: "SearchOptions", store
         title = f"nothing close; {answers} from farther off" if hits.close is False else answers
         shared.print_table(title, list(columns), list(zip(*columns.values(), strict=True)))
     if unlikely:
-        typer.echo(f"{f'{unlikely} more,' if shown else f'Nothing fits; {unlikely}'} less likely (--all)")
+        typer.echo(
+            f"{f'{unlikely} more,' if shown else f'Nothing fits; {unlikely}'} less likely (--all)"
+        )
 
 
 def _closeness(hits: "Hits") -> list[str]:
-    """Return, for each hit, how likely it fits; or a share of the items that it is closer than, never more than for the
-    one above: hits are in an order finer than that of bits, so one may be a few bits closer than the one above.
+    """Return, for each hit, how likely it fits; or a share of the items that it is closer than,
+    never more than for the one above: hits are in an order finer than that of bits, so one may be a
+    few bits closer than the one above.
     """
     if all(hit.match is None or hit.by_words for hit in hits):
         return []
@@ -178,20 +234,31 @@ def _closeness(hits: "Hits") -> list[str]:
 
 
 def explain(
-    store: str = typer.Argument(..., metavar="RUN", help="A run's folder, or a store or file of codes (see `search`)."),
+    store: str = typer.Argument(
+        ..., metavar="RUN", help="A run's folder, or a store or file of codes (see `search`)."
+    ),
     image: list[Path] = typer.Option([], help="A picture of the pair."),
     text: list[str] = typer.Option([], help="Words of the pair."),
     like: list[str] = typer.Option([], help="An item of the store, by its id."),
-    by: list[_Side] = typer.Option([], help="For each --like: modality of its code; image if there are any."),
+    by: list[_Side] = typer.Option(
+        [], help="For each --like: modality of its code; image if there are any."
+    ),
     model: StoreModel = None,
-    cells: int = typer.Option(8, help="Cells along a picture's short side; the hidden patch moves by one cell."),
+    cells: int = typer.Option(
+        8, help="Cells along a picture's short side; the hidden patch moves by one cell."
+    ),
     patch: int = typer.Option(2, help="Side of the hidden patch in cells."),
-    fill: Literal["grey", "blur"] = typer.Option("grey", help="Content of the patch: grey, or the picture blurred."),
-    maps: bool = typer.Option(True, "--maps/--no-maps", help="Hide parts of pictures and leave out words in turn."),
+    fill: Literal["grey", "blur"] = typer.Option(
+        "grey", help="Content of the patch: grey, or the picture blurred."
+    ),
+    maps: bool = typer.Option(
+        True, "--maps/--no-maps", help="Hide parts of pictures and leave out words in turn."
+    ),
     trust_code: shared.TrustCode = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Explain why two items match: which bits agree, what they mean, which parts of a picture and which words matter.
+    """Explain why two items match: which bits agree, what they mean, which parts of a picture and
+    which words matter.
 
     Give two of --image, --text and --like.
 
@@ -212,7 +279,9 @@ def _print_explanation(explanation: "Explanation") -> None:
     for bit in sorted(explanation.bits, key=lambda bit: -abs(bit.share)):
         values = " ".join(str(int(value)) for value in bit.values)
         strengths = " ".join("–" if value is None else f"{value:.2f}" for value in bit.strengths)
-        sign = 1 if bit.values[0] else -1  # labels that the first item's value speaks for and against, with |φ|
+        sign = (
+            1 if bit.values[0] else -1
+        )  # labels that the first item's value speaks for and against, with |φ|
         labels = explanation.bit_labels(bit)[:3]
         names = [f"{'' if sign * phi > 0 else 'not '}{name} {abs(phi):.2f}" for name, phi in labels]
         meaning = ", ".join(names) or "no clear meaning"
@@ -222,13 +291,22 @@ def _print_explanation(explanation: "Explanation") -> None:
     shared.print_table("The bits, those that count most first", header, rows)
     for side, words in zip(explanation.sides, explanation.words, strict=True):
         if words:
-            table = [[word.word, f"{word.influence:+.2f}", ", ".join(map(str, word.flips))] for word in words]
-            shared.print_table(f"Without a word of {side.name!r}", ["word", "bits farther", "bits that flip"], table)
+            table = [
+                [word.word, f"{word.influence:+.2f}", ", ".join(map(str, word.flips))]
+                for word in words
+            ]
+            shared.print_table(
+                f"Without a word of {side.name!r}",
+                ["word", "bits farther", "bits that flip"],
+                table,
+            )
     for remark in explanation.remarks:
         typer.echo(f"({remark})")
 
 
-def _open_searched(store: str, making: Making, words_alone: bool = False) -> tuple["ch.Store", Sequence[str]]:
+def _open_searched(
+    store: str, making: Making, words_alone: bool = False
+) -> tuple["ch.Store", Sequence[str]]:
     """Return a store that has items, and what cannot be read.
 
     The store of a plain folder is brought up to date first.
@@ -245,19 +323,21 @@ def _open_searched(store: str, making: Making, words_alone: bool = False) -> tup
 
 
 def bring_up_to_date(store: str, making: Making) -> "Index | None":
-    """Make a store of a plain folder of photographs, or bring its store up to date; None for other addresses and where
-    the store can only be read.
+    """Make a store of a plain folder of photographs, or bring its store up to date; None for other
+    addresses and where the store can only be read.
 
     Raises:
-        InputError: an encoder, captions or exclusions are given for anything but a plain folder; or as
-            `photos.stores.index`.
+        InputError: an encoder, captions or exclusions are given for anything but a plain folder; or
+            as `photos.stores.index`.
     """
     from channelhash.search.sqlite.folder import StoreFolder
 
     if not ch.search.holds_files(store):
         for name, value in making._replace(model=None)._asdict().items():
             if value:
-                raise InputError(f"--{name}: goes with a plain folder of pictures, {store} is none; leave it out")
+                raise InputError(
+                    f"--{name}: goes with a plain folder of pictures, {store} is none; leave it out"
+                )
         return None
     place = ch.search.find_store(Path(store))
     if place is not None and not StoreFolder(place).writable:
@@ -271,30 +351,47 @@ def bring_up_to_date(store: str, making: Making) -> "Index | None":
         photos = index(store, **making._asdict() | {"encoder": word}, prune=True, progress=progress)
     shared.say_left_out(photos.indexed.problems, _MOST)
     if changes := photos.indexed.changes(photos.store.address):
-        shared.say_left_out([f"{count:,} × {reason}" for reason, count in photos.indexed.skipped.items()])
+        shared.say_left_out(
+            [f"{count:,} × {reason}" for reason, count in photos.indexed.skipped.items()]
+        )
         shared.say(changes)
     return photos
 
 
 def duplicates(
     store: shared.SearchableStore,
-    radius: int | None = typer.Option(None, help="Bits in which codes differ at most; any where pictures decide."),
-    modality: _Modality | None = typer.Option(None, help="Modality whose codes count; images if there are any."),
+    radius: int | None = typer.Option(
+        None, help="Bits in which codes differ at most; any where pictures decide."
+    ),
+    modality: _Modality | None = typer.Option(
+        None, help="Modality whose codes count; images if there are any."
+    ),
     where: shared.Where = None,
     pictures: bool = typer.Option(True, help="Compare pictures; without, near codes are enough."),
-    rest: bool = typer.Option(False, "--rest", help="Print the paths of all but the one to keep of each group."),
-    null: bool = typer.Option(False, "-0", "--null", help="End the paths of --rest by zero bytes, for `xargs -0`."),
-    move: Path | None = typer.Option(None, metavar="FOLDER", help="Where --yes moves what --rest prints."),
+    rest: bool = typer.Option(
+        False, "--rest", help="Print the paths of all but the one to keep of each group."
+    ),
+    null: bool = typer.Option(
+        False, "-0", "--null", help="End the paths of --rest by zero bytes, for `xargs -0`."
+    ),
+    move: Path | None = typer.Option(
+        None, metavar="FOLDER", help="Where --yes moves what --rest prints."
+    ),
     yes: bool = typer.Option(False, "--yes", help="Move the files; without, only say which."),
-    different: list[str] = typer.Option([], "--not", metavar="ID", help="These are no copies of each other; repeated."),
-    keep: list[str] = typer.Option([], metavar="ID", help="All of these stay, and are not listed again; repeated."),
+    different: list[str] = typer.Option(
+        [], "--not", metavar="ID", help="These are no copies of each other; repeated."
+    ),
+    keep: list[str] = typer.Option(
+        [], metavar="ID", help="All of these stay, and are not listed again; repeated."
+    ),
     undo: bool = typer.Option(False, "--undo", help="Take the last move, --not or --keep back."),
     exclude: shared.Exclude = [],
     sheet: _Sheet = None,
     trust_code: shared.TrustCode = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Find groups of near-duplicates: pictures that are copies of each other; keep one of each and move the rest.
+    """Find groups of near-duplicates: pictures that are copies of each other; keep one of each and
+    move the rest.
 
     The largest group comes first. Example: channelhash duplicates photos.store --move ~/copies
     """
@@ -302,7 +399,9 @@ def duplicates(
     from channelhash.search.sqlite import decisions
 
     if sum(map(bool, (rest, move, different, keep, undo))) > 1:
-        raise InputError("--rest, --move, --not, --keep and --undo: each does something else; give one of them")
+        raise InputError(
+            "--rest, --move, --not, --keep and --undo: each does something else; give one of them"
+        )
     opened, problems = _open_searched(store, Making(exclude=exclude))
     with opened:
         if different or keep:
@@ -314,17 +413,27 @@ def duplicates(
         with shared.progress_bars(f"{store} keeps what was read and compared so far") as progress:
             groups = find_duplicates(opened, radius, modality, where, pictures, progress)
         if move is not None:
-            copies = {group.keeper: [name for name in group.ids if name != group.keeper] for group in groups}
+            copies = {
+                group.keeper: [name for name in group.ids if name != group.keeper]
+                for group in groups
+            }
             moved = decisions.move_rest(opened, copies, move, dry_run=not yes)
             _report(moved, "moved" if yes else "would be moved, by --yes", as_json)
             return
         if sheet and groups:
             draw_groups(opened, groups[:_GROUPS], sheet, _ITEMS)
     if rest:
-        for photo in (photo for group in groups for photo in group.photos if photo.id != group.keeper):
+        for photo in (
+            photo for group in groups for photo in group.photos if photo.id != group.keeper
+        ):
             typer.echo((photo.path or photo.id) + ("\0" if null else "\n"), nl=False)
     elif as_json:
-        lists = {"groups": "ids", "distances": "distances", "keepers": "keeper", "reasons": "reason"}
+        lists = {
+            "groups": "ids",
+            "distances": "distances",
+            "keepers": "keeper",
+            "reasons": "reason",
+        }
         columns = {name: [getattr(group, key) for group in groups] for name, key in lists.items()}
         photos = [[photo._asdict() for photo in group.photos] for group in groups]
         shared.print_json({**columns, "photos": photos, "problems": problems})
@@ -333,7 +442,9 @@ def duplicates(
         if sheet:
             typer.echo(f"Pictures in {sheet}")
     else:
-        typer.echo(f"No near-duplicates{'' if radius is None else f' within {radius} bits'} in {store}")
+        typer.echo(
+            f"No near-duplicates{'' if radius is None else f' within {radius} bits'} in {store}"
+        )
 
 
 def _report(moved: "Moved | None", outcome: str, as_json: bool) -> None:

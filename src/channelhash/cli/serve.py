@@ -1,4 +1,6 @@
-"""``channelhash serve`` and ``mcp``: a folder of photographs, or another store, for browsers and language models."""
+"""``channelhash serve`` and ``mcp``: a folder of photographs, or another store, for browsers and
+language models.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +25,10 @@ from channelhash.utils.watch import Report, Watch
 
 _LogLevel = Literal["error", "warning", "info"]
 _PURPOSE = (
-    "Search photographs by what they show. Words find photographs and captions; `where` narrows by labels, dates and "
-    "other metadata, such as: label = 'dog' AND taken >= '2019-06' AND taken < '2019-09'. `fit` is the probability "
+    "Search photographs by what they show. Words find photographs and captions; `where` narrows by "
+    "labels, dates and "
+    "other metadata, such as: label = 'dog' AND taken >= '2019-06' AND taken < '2019-09'. `fit` is "
+    "the probability "
     "that a photograph shows what was asked for. Look at photographs with `show`."
 )
 # Pixels of the long side of a photograph that is shown.
@@ -34,21 +38,38 @@ _SIDE = 1024
 def serve(
     store: shared.SearchableStore,
     model: StoreModel = None,
-    host: str = typer.Option("127.0.0.1", help="Address to listen on; by default only this machine has access."),
-    port: int = typer.Option(8080, min=0, max=65535, help="Port to listen on; 0 takes any free port."),
-    token_file: Path | None = typer.Option(None, help="File with the token for requests that add or delete items."),
-    read_token_file: Path | None = typer.Option(None, help="File with a token that all other requests need."),
-    allow_host: list[str] = typer.Option([], help="Another host name of this server. May be repeated."),
+    host: str = typer.Option(
+        "127.0.0.1", help="Address to listen on; by default only this machine has access."
+    ),
+    port: int = typer.Option(
+        8080, min=0, max=65535, help="Port to listen on; 0 takes any free port."
+    ),
+    token_file: Path | None = typer.Option(
+        None, help="File with the token for requests that add or delete items."
+    ),
+    read_token_file: Path | None = typer.Option(
+        None, help="File with a token that all other requests need."
+    ),
+    allow_host: list[str] = typer.Option(
+        [], help="Another host name of this server. May be repeated."
+    ),
     max_upload: float = typer.Option(16, min=0.001, help="Largest request, in MB."),
-    workers: int = typer.Option(1, min=1, help="Number of processes that answer, up to one for each core."),
+    workers: int = typer.Option(
+        1, min=1, help="Number of processes that answer, up to one for each core."
+    ),
     encoder: shared.Encoder = [],
     captions: shared.Captions = None,
     exclude: shared.Exclude = [],
-    watch: bool = typer.Option(True, "--watch/--no-watch", help="Index what changes in the folder of the pictures."),
-    log_level: _LogLevel = typer.Option("warning", help="What goes to stderr; info has a line for each request."),
+    watch: bool = typer.Option(
+        True, "--watch/--no-watch", help="Index what changes in the folder of the pictures."
+    ),
+    log_level: _LogLevel = typer.Option(
+        "warning", help="What goes to stderr; info has a line for each request."
+    ),
     trust_code: shared.TrustCode = False,
 ) -> None:
-    """Serve a store, or a plain folder of pictures, over HTTP, with a search page for the browser, until Ctrl-C.
+    """Serve a store, or a plain folder of pictures, over HTTP, with a search page for the browser,
+    until Ctrl-C.
 
     Example: channelhash serve photos --port 8080
     """
@@ -61,14 +82,20 @@ def serve(
     when_stopped(f"{store} keeps every write that was answered")
     with server.listen(host, port) as listening:
         report, hosts = Report.new(), server.allowed_hosts(host, allow_host)
-        background = _watch_store(store, report, trust_code, Making(model, encoder, captions, exclude), watch)
-        make = partial(open_app, store, model, limits, token_file, hosts, read_token_file, workers > 1, report)
+        background = _watch_store(
+            store, report, trust_code, Making(model, encoder, captions, exclude), watch
+        )
+        make = partial(
+            open_app, store, model, limits, token_file, hosts, read_token_file, workers > 1, report
+        )
 
         def ready() -> None:
             typer.echo(f"Searching {store} at {server.format_address(listening)}")
 
         if workers > 1:
-            answer = partial(server.run_workers, workers, make, trust_code, listening, ready, log_level)
+            answer = partial(
+                server.run_workers, workers, make, trust_code, listening, ready, log_level
+            )
         else:
             app = make()
             app.state.service.encoding.add_done_callback(_say_problems)
@@ -83,10 +110,12 @@ def serve(
 def _watch_store(
     store: str, report: Report, trust_code: bool, making: Making, watch: bool = True
 ) -> AbstractContextManager[None]:
-    """Bring a store of photographs up to date, and again within the block that is returned whenever they change.
+    """Bring a store of photographs up to date, and again within the block that is returned whenever
+    they change.
 
-    Where it was made before, and is to be as it was made, the first time is within the block, too. Nothing is done for
-    other stores, and those that can only be read. Errors as in `bring_up_to_date`.
+    Where it was made before, and is to be as it was made, the first time is within the block, too.
+    Nothing is done for other stores, and those that can only be read. Errors as in
+    `bring_up_to_date`.
 
     Example::
 
@@ -105,8 +134,8 @@ def _watch_store(
 
 
 def _watched(store: str) -> tuple[Path, Path] | None:
-    """Return the folder of the photographs that a store was made of, and the store's own; None where there is none that
-    can be watched, or the store can only be read.
+    """Return the folder of the photographs that a store was made of, and the store's own; None
+    where there is none that can be watched, or the store can only be read.
     """
     from channelhash.photos.source import PhotoSource
     from channelhash.search.sqlite.folder import StoreFolder
@@ -116,12 +145,18 @@ def _watched(store: str) -> tuple[Path, Path] | None:
     return None if photos is None else (photos.folder, place)
 
 
-def _index_again(store: str, trust_code: bool, progress: StageProgress) -> tuple[Sequence[str], str]:
-    """Bring a store of photographs up to date by what it was made of; return what was left out and what has changed."""
+def _index_again(
+    store: str, trust_code: bool, progress: StageProgress
+) -> tuple[Sequence[str], str]:
+    """Bring a store of photographs up to date by what it was made of; return what was left out and
+    what has changed.
+    """
     with trusting(trust_code), naming_extra("photos"):
         from channelhash.photos.stores import add_to_store, read_again
 
-        done = add_to_store(store, read_again(store, None), None, progress, prune=True)  # never makes a new one
+        done = add_to_store(
+            store, read_again(store, None), None, progress, prune=True
+        )  # never makes a new one
     return done.problems, done.changes(store)
 
 
@@ -142,7 +177,8 @@ def mcp(
     exclude: shared.Exclude = [],
     trust_code: shared.TrustCode = False,
 ) -> None:
-    """Let a language model search a folder of pictures, or a store, over the Model Context Protocol (stdio).
+    """Let a language model search a folder of pictures, or a store, over the Model Context Protocol
+    (stdio).
 
     Programs that use language models start it. Example: channelhash mcp photos
     """
@@ -153,7 +189,9 @@ def mcp(
     from channelhash.search.query import load_query_encoder, search_store
 
     version = ch.__version__
-    server: MCPServer[None] = MCPServer("channelhash", version=version, instructions=_PURPOSE, log_level="WARNING")
+    server: MCPServer[None] = MCPServer(
+        "channelhash", version=version, instructions=_PURPOSE, log_level="WARNING"
+    )
     load = cache(lambda: load_query_encoder(opened, model))
 
     def search(text: str, k: int = 10, where: str | None = None) -> dict[str, Any]:
@@ -170,18 +208,30 @@ def mcp(
     def duplicates(k: int = 10) -> dict[str, Any]:
         """Return the ids of the first k groups of near-duplicates, and how many groups there are."""
         groups = find_duplicates(opened)
-        return {"groups": [list(group.ids) for group in groups[: SearchOptions(k).k]], "found": len(groups)}
+        return {
+            "groups": [list(group.ids) for group in groups[: SearchOptions(k).k]],
+            "found": len(groups),
+        }
 
     def show(id: str) -> list[Any]:
-        """Return what is known of a photograph, and the photograph, its long side at most 1024 pixels."""
+        """Return what is known of a photograph, and the photograph, its long side at most 1024
+        pixels.
+        """
         facts = {"id": id, **opened.get([id])[0].metadata}
-        return [facts, Image(data=_draw(str(facts["image"])), format="jpeg")] if facts.get("image") else [facts]
+        return (
+            [facts, Image(data=_draw(str(facts["image"])), format="jpeg")]
+            if facts.get("image")
+            else [facts]
+        )
 
     tools: list[Callable[..., Any]] = [search, similar, duplicates, show]
     for tool in tools:
         server.add_tool(_one_at_a_time()(tool), structured_output=tool is not show)
     making = Making(model, encoder, exclude=exclude)
-    with _watch_store(store, Report.new(), trust_code, making), ch.search.open_filled_store(store) as opened:
+    with (
+        _watch_store(store, Report.new(), trust_code, making),
+        ch.search.open_filled_store(store) as opened,
+    ):
         server.run()
 
 
@@ -190,7 +240,9 @@ _calls = Lock()
 
 @contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    """Let one call of a tool run, as the networks are not made for several; what is wrong is its answer."""
+    """Let one call of a tool run, as the networks are not made for several; what is wrong is its
+    answer.
+    """
     from mcp.server.mcpserver.exceptions import ToolError
 
     try:

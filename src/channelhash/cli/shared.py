@@ -1,5 +1,5 @@
-"""What commands share: arguments and options, declared once, and their help in groups, as wide as the terminal; and
-output: tables, progress bars with a rate and an end time, JSON.
+"""What commands share: arguments and options, declared once, and their help in groups, as wide as
+the terminal; and output: tables, progress bars with a rate and an end time, JSON.
 """
 
 import json
@@ -15,7 +15,14 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from typer.core import TyperGroup
 
@@ -32,39 +39,67 @@ def _consent(context: typer.Context, trust_code: bool) -> bool:
 
 
 SavedModel = Annotated[Path, typer.Argument(help="A run's folder or a saved model.")]
-SearchableStore = Annotated[str, typer.Argument(help="A store, a run's folder, a file of codes, or postgresql://….")]
+SearchableStore = Annotated[
+    str, typer.Argument(help="A store, a run's folder, a file of codes, or postgresql://….")
+]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
-Captions = Annotated[Path | None, typer.Option(help="Captions of a folder's pictures: a table, or name#0<TAB>caption.")]
+Captions = Annotated[
+    Path | None,
+    typer.Option(help="Captions of a folder's pictures: a table, or name#0<TAB>caption."),
+]
 Encoder = Annotated[
     list[str],
     typer.Option(
-        help="What reads a folder's pictures: photo (the default), openclip:NAME/WEIGHTS, features, a run, or "
+        help="What reads a folder's pictures: photo (the default), openclip:NAME/WEIGHTS, features, a "
+        "run, or "
         "image=KIND:WHAT and text=KIND:WHAT."
     ),
 ]
 Exclude = Annotated[
-    list[str], typer.Option(metavar="PATTERN", help="Leave out such files of a folder, as in a .gitignore: 'raw/'.")
+    list[str],
+    typer.Option(
+        metavar="PATTERN", help="Leave out such files of a folder, as in a .gitignore: 'raw/'."
+    ),
 ]
-Overrides = Annotated[list[str], typer.Option("--set", help="Override a key: section.key=value. May be repeated.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Use a small data set and few epochs, only to try it out.")]
+Overrides = Annotated[
+    list[str], typer.Option("--set", help="Override a key: section.key=value. May be repeated.")
+]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Use a small data set and few epochs, only to try it out.")
+]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out bad rows and unreadable pictures, and list them.")]
-TableRoot = Annotated[Path | None, typer.Option(help="Folder that a table's picture paths are relative to.")]
-TrustCode = Annotated[
-    bool, typer.Option("--trust-code", callback=_consent, help="Run code that a folder names (python:module:NAME).")
+SkipBad = Annotated[
+    bool,
+    typer.Option("--skip-bad", help="Leave out bad rows and unreadable pictures, and list them."),
 ]
-Where = Annotated[str | None, typer.Option(help="Only items that pass a filter: \"label = 'dog' AND year > 2019\".")]
+TableRoot = Annotated[
+    Path | None, typer.Option(help="Folder that a table's picture paths are relative to.")
+]
+TrustCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code", callback=_consent, help="Run code that a folder names (python:module:NAME)."
+    ),
+]
+Where = Annotated[
+    str | None,
+    typer.Option(help="Only items that pass a filter: \"label = 'dog' AND year > 2019\"."),
+]
 
 
 class _Commands(TyperGroup):
-    """A group whose help shows a whole sentence of each command, wrapped and not cut at a number of letters."""
+    """A group whose help shows a whole sentence of each command, wrapped and not cut at a number of
+    letters.
+    """
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the section of the commands."""
         commands: list[Any] = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl([(command.name, command.get_short_help_str(1000)) for command in commands])
+            formatter.write_dl(
+                [(command.name, command.get_short_help_str(1000)) for command in commands]
+            )
 
 
 def command_group(purpose: str, **settings: Any) -> typer.Typer:
@@ -72,7 +107,12 @@ def command_group(purpose: str, **settings: Any) -> typer.Typer:
     width = shutil.get_terminal_size().columns
     context = {"help_option_names": ["-h", "--help"], "max_content_width": width}
     return typer.Typer(
-        cls=_Commands, help=purpose, context_settings=context, no_args_is_help=True, rich_markup_mode=None, **settings
+        cls=_Commands,
+        help=purpose,
+        context_settings=context,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        **settings,
     )
 
 
@@ -100,7 +140,9 @@ def show(result: Mapping[str, Any], as_json: bool, *lines: str) -> None:
     print_either(result, as_json, typer.echo, "\n".join(lines))
 
 
-def print_either(result: Mapping[str, Any], as_json: bool, function: Callable[..., None], *arguments: Any) -> None:
+def print_either(
+    result: Mapping[str, Any], as_json: bool, function: Callable[..., None], *arguments: Any
+) -> None:
     """Print the result of a command, as one JSON object or by ``function`` of ``arguments``."""
     if as_json:
         print_json(result)
@@ -122,18 +164,24 @@ def say_left_out(problems: Sequence[str], most: int | None = None) -> None:
 
 
 def printable(text: str, lines: bool = False) -> str:
-    """Return a text with control characters as escapes: names may hold line ends, and codes that steer a terminal.
+    """Return a text with control characters as escapes: names may hold line ends, and codes that
+    steer a terminal.
 
     >>> print(printable("a\\nb.jpg"))
     a\\nb.jpg
     """
-    controls = {sign for sign in text if unicodedata.category(sign) == "Cc"} - ({"\n"} if lines else set())
+    controls = {sign for sign in text if unicodedata.category(sign) == "Cc"} - (
+        {"\n"} if lines else set()
+    )
     return text.translate({ord(sign): sign.encode("unicode_escape").decode() for sign in controls})
 
 
 @contextmanager
-def progress_bars(message: str | None = None, go_on: Callable[[], list[str]] = same_command) -> Iterator[StageProgress]:
-    """Show the progress of a long job: bars with count, speed and time left; without a terminal a line now and then.
+def progress_bars(
+    message: str | None = None, go_on: Callable[[], list[str]] = same_command
+) -> Iterator[StageProgress]:
+    """Show the progress of a long job: bars with count, speed and time left; without a terminal a
+    line now and then.
 
     With a ``message``, the job also unwinds when a signal stops it, see `when_stopped`.
     """
@@ -147,7 +195,9 @@ def progress_bars(message: str | None = None, go_on: Callable[[], list[str]] = s
         TextColumn("{task.fields[note]}", markup=False),
         TimeRemainingColumn(),
     )
-    no_bars = not _messages.is_terminal or "JPY_PARENT_PID" in os.environ  # a notebook's ! is one that cannot go up
+    no_bars = (
+        not _messages.is_terminal or "JPY_PARENT_PID" in os.environ
+    )  # a notebook's ! is one that cannot go up
     seconds = 0 if no_bars else 30  # of which a stage keeps its steps, for the time left of its bar
     bars = Progress(*columns, console=_messages, disable=no_bars, speed_estimate_period=seconds)
     ended = threading.Event()
@@ -182,7 +232,9 @@ class _Stage:
 
 
 def _log(bars: Progress, ended: threading.Event) -> None:
-    """Say every `_SECONDS` how far the last stage is, whether or not it reports: no job is silent for longer."""
+    """Say every `_SECONDS` how far the last stage is, whether or not it reports: no job is silent
+    for longer.
+    """
     began = bars.get_time()
     while not ended.wait(_SECONDS):
         so_far = f"{clock(bars.get_time() - began)} so far"
@@ -197,7 +249,9 @@ def _line(stage: Task, so_far: str) -> str:
         return f"{'after ' if total else ''}{stage.description}, {so_far}"
     words = [f"{done:,} of {total:,}", stage.fields["note"], stage.fields["speed"]]
     if done:
-        rest = (total - done) * (last - (stage.start_time or last)) / done - (stage.get_time() - last)
+        rest = (total - done) * (last - (stage.start_time or last)) / done - (
+            stage.get_time() - last
+        )
         words.append(f"{clock(max(0, rest))} left")
     return f"{stage.description}: {', '.join(filter(None, words))}"
 
@@ -233,7 +287,9 @@ def print_table(
     _results.print(printable(title), soft_wrap=True)
     table = Table()
     for place, name in enumerate(header):
-        table.add_column(printable(name), justify="right" if numeric and place else "left", overflow="fold")
+        table.add_column(
+            printable(name), justify="right" if numeric and place else "left", overflow="fold"
+        )
     for row in rows:
         table.add_row(*(printable(cell, lines=True) for cell in row))
     if footer:

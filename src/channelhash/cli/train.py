@@ -16,8 +16,12 @@ from channelhash.errors import InputError
 from channelhash.utils.progress import StageProgress
 from channelhash.utils.typed_settings import python_names
 
-_Modalities = Annotated[list[str], typer.Option(help="Modality to include; all by default. May be repeated.")]
-_Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in the same folder.")]
+_Modalities = Annotated[
+    list[str], typer.Option(help="Modality to include; all by default. May be repeated.")
+]
+_Resume = Annotated[
+    bool, typer.Option("--resume", help="Continue an interrupted run in the same folder.")
+]
 
 
 def demo(
@@ -25,7 +29,8 @@ def demo(
     quick: shared.Quick = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Run the whole job on the embedded data set: draw it, train three losses, compare them, answer queries.
+    """Run the whole job on the embedded data set: draw it, train three losses, compare them, answer
+    queries.
 
     With --quick it takes a minute or two.
 
@@ -41,10 +46,16 @@ def demo(
 def _print_demo(result: Mapping[str, Any]) -> None:
     """Print the scores, what was found, where everything is, and what to do next."""
     rows = result["rows"]
-    title = f"Tie-aware mAP in %, {rows['query']} queries against {rows['retrieval']} items, {rows['train']} trained on"
+    title = (
+        f"Tie-aware mAP in %, {rows['query']} queries against {rows['retrieval']} items, "
+        f"{rows['train']} trained on"
+    )
     losses = result["losses"]
     reports = next(iter(losses.values()))
-    cells = [[name, *(percent(report["map_tie_aware"]) for report in tasks.values())] for name, tasks in losses.items()]
+    cells = [
+        [name, *(percent(report["map_tie_aware"]) for report in tasks.values())]
+        for name, tasks in losses.items()
+    ]
     chance = ["chance", *(percent(report["chance"]) for report in reports.values())]
     header = ["loss", *(task.replace("->", " → ") for task in reports)]
     shared.print_table(title, header, cells, chance, numeric=True)
@@ -59,7 +70,9 @@ def _print_demo(result: Mapping[str, Any]) -> None:
     typer.echo(f"  {result['sheets']['text']}  answers to typed words")
     typer.echo(f"  {result['sheets']['image']}  answers to pictures (by the texts nearest to them)")
     typer.echo(f"  {run.parent}  runs: configuration, log, checkpoints, codes, figures")
-    typer.echo("Next, words of your own, and photographs of your own (pip install 'channelhash[photos]'):")
+    typer.echo(
+        "Next, words of your own, and photographs of your own (pip install 'channelhash[photos]'):"
+    )
     typer.echo(f'  channelhash search {run} --text "boats on the sea"')
     typer.echo('  channelhash search FOLDER "boats on the sea" --sheet answers.png')
 
@@ -70,10 +83,14 @@ def _resumed_command() -> list[str]:
 
 
 def _run(start: Callable[[StageProgress], dict[str, Any]], folder: Path) -> dict[str, Any]:
-    """Train and return the result; end the command where another process of a distributed training speaks for all."""
+    """Train and return the result; end the command where another process of a distributed training
+    speaks for all.
+    """
     from channelhash.training.distributed import launched_rank
 
-    with shared.progress_bars(f"{folder} keeps all up to its last checkpoint", _resumed_command) as progress:
+    with shared.progress_bars(
+        f"{folder} keeps all up to its last checkpoint", _resumed_command
+    ) as progress:
         result = start(progress)
     if launched_rank() > 0:
         raise typer.Exit
@@ -81,16 +98,28 @@ def _run(start: Callable[[StageProgress], dict[str, Any]], folder: Path) -> dict
 
 
 def train(
-    config: Path | None = typer.Argument(None, help="YAML file: sections data, model, loss, train, evaluate."),
-    preset: str | None = typer.Option(None, help="Instead of a file, a configuration by its name (config list)."),
-    data: Path | None = typer.Option(None, help="Table, file of features or folder, instead of the configuration's."),
-    images: Path | None = typer.Option(None, help="Folder that the table's picture paths are relative to."),
+    config: Path | None = typer.Argument(
+        None, help="YAML file: sections data, model, loss, train, evaluate."
+    ),
+    preset: str | None = typer.Option(
+        None, help="Instead of a file, a configuration by its name (config list)."
+    ),
+    data: Path | None = typer.Option(
+        None, help="Table, file of features or folder, instead of the configuration's."
+    ),
+    images: Path | None = typer.Option(
+        None, help="Folder that the table's picture paths are relative to."
+    ),
     epochs: int | None = typer.Option(None, min=1, help="Epochs, instead of the configuration's."),
-    out: Path | None = typer.Option(None, help="The run's folder; runs/<name of the file> by default."),
+    out: Path | None = typer.Option(
+        None, help="The run's folder; runs/<name of the file> by default."
+    ),
     settings: shared.Overrides = [],
     resume: _Resume = False,
     skip_bad: shared.SkipBad = False,
-    dry_run: bool = typer.Option(False, "--dry-run", help="Check all, time a few steps, print sizes and estimates."),
+    dry_run: bool = typer.Option(
+        False, "--dry-run", help="Check all, time a few steps, print sizes and estimates."
+    ),
     trust_code: shared.TrustCode = False,
     as_json: shared.AsJson = False,
 ) -> None:
@@ -107,7 +136,9 @@ def train(
     from channelhash.runs.train import plan_run, start_run
 
     config = configuration_path(config, preset) or preset_path("recommended")
-    short = short_overrides(read_sections(config), data, images, epochs)  # --set comes after them and prevails
+    short = short_overrides(
+        read_sections(config), data, images, epochs
+    )  # --set comes after them and prevails
     resolved = read_config(config, [*short, *_read_overrides(settings, skip_bad)])
     if dry_run:
         plan = plan_run(resolved)
@@ -127,22 +158,33 @@ def _print_trained(result: Mapping[str, Any], folder: Path) -> None:
     """Print the result of a training, and the next command."""
     from channelhash.config import read_sections
 
-    typer.echo(f"{result['epochs']} epochs, last mean loss {result['loss']:.4f}. The run is in {folder}")
+    typer.echo(
+        f"{result['epochs']} epochs, last mean loss {result['loss']:.4f}. The run is in {folder}"
+    )
     if result["problems"]:
-        typer.echo(f"{len(result['problems'])} problems of the data, listed in {folder / 'problems.txt'}")
+        typer.echo(
+            f"{len(result['problems'])} problems of the data, listed in {folder / 'problems.txt'}"
+        )
     if result["validation"]:
-        rows = [[task.replace("->", " → "), percent(value)] for task, value in result["validation"].items()]
+        rows = [
+            [task.replace("->", " → "), percent(value)]
+            for task, value in result["validation"].items()
+        ]
         from channelhash.training.validation import MEASURES  # PyTorch, which has just trained
 
         measure = MEASURES[result["measure"]]
-        shared.print_table(f"Validation, {measure} in %", ["task", measure.removeprefix("tie-aware ")], rows)
+        shared.print_table(
+            f"Validation, {measure} in %", ["task", measure.removeprefix("tie-aware ")], rows
+        )
     trust = " --trust-code" if python_names(read_sections(folder / "config.yaml")) else ""
     typer.echo(f"Next: channelhash evaluate {folder}{trust}")
 
 
 def extend(
     run: Path = typer.Argument(..., help="A finished run's folder."),
-    data: Path = typer.Option(..., help="The new items: a table, features, or a YAML file with the section data."),
+    data: Path = typer.Option(
+        ..., help="The new items: a table, features, or a YAML file with the section data."
+    ),
     out: Path | None = typer.Option(None, help="The new run's folder; <RUN>-extended by default."),
     root: shared.TableRoot = None,
     settings: shared.Overrides = [],
@@ -151,7 +193,8 @@ def extend(
     trust_code: shared.TrustCode = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Train a run further on new items, with new labels if they have any; its existing codes stay valid.
+    """Train a run further on new items, with new labels if they have any; its existing codes stay
+    valid.
 
     Example: channelhash extend runs/table --data new.csv --out runs/extended
     """
@@ -165,16 +208,23 @@ def extend(
         shared.print_json({**result, "extension": description})
         return
     items, labels = description["items"], description["labels"]
-    typer.echo(f"{items['new']} new items beside {items['old']}; new labels: {', '.join(labels['new']) or 'none'}")
+    typer.echo(
+        f"{items['new']} new items beside {items['old']}; new labels: "
+        f"{', '.join(labels['new']) or 'none'}"
+    )
     _print_trained(result, folder)
 
 
 def distill(
     run: Path = typer.Argument(..., help="Folder of a finished run, the teacher."),
-    student: str = typer.Option(..., help="Name of a model, or a YAML file with the section model (data, train)."),
+    student: str = typer.Option(
+        ..., help="Name of a model, or a YAML file with the section model (data, train)."
+    ),
     data: Path | None = typer.Option(None, help="Another source of the same items, joined by id."),
     modalities: _Modalities = [],
-    out: Path | None = typer.Option(None, help="The student's folder; runs/<run>-<student> by default."),
+    out: Path | None = typer.Option(
+        None, help="The student's folder; runs/<run>-<student> by default."
+    ),
     settings: shared.Overrides = [],
     resume: _Resume = False,
     trust_code: shared.TrustCode = False,
@@ -182,11 +232,13 @@ def distill(
 ) -> None:
     """Train a small model to reproduce a large model's codes, and compare the two.
 
-    Codes of either model can search among the other's. Splits and settings are the teacher's unless overridden.
+    Codes of either model can search among the other's. Splits and settings are the teacher's unless
+    overridden.
 
     Example: channelhash distill runs/clip --student small --set model.width=16
 
-    Example: channelhash distill runs/features --student small --data items.csv --set data.root=images
+    Example: channelhash distill runs/features --student small --data items.csv --set
+    data.root=images
     """
     from channelhash.lab import distill as student_runs
     from channelhash.runs.folder import open_run
@@ -194,15 +246,22 @@ def distill(
     teacher = open_run(run)
     config = student_runs.student_config(teacher.config, student, data, settings)
     folder = out or Path("runs") / f"{run.resolve().name}-{Path(student).stem}"
-    result = _run(partial(student_runs.distill, teacher, config, folder, modalities, resume), folder)
+    result = _run(
+        partial(student_runs.distill, teacher, config, folder, modalities, resume), folder
+    )
     shared.print_either(result, as_json, _print_student, result, run, folder)
 
 
 def _print_student(result: Mapping[str, Any], run: Path, folder: Path) -> None:
     """Print how a student compares with its teacher, and the next command."""
-    typer.echo(f"{result['epochs']} epochs, last mean loss {result['loss']:.4f} bits. The student is in {folder}")
+    typer.echo(
+        f"{result['epochs']} epochs, last mean loss {result['loss']:.4f} bits. The student is in "
+        f"{folder}"
+    )
     if result["problems"]:
-        typer.echo(f"{len(result['problems'])} problems of the data, listed in {folder / 'problems.txt'}")
+        typer.echo(
+            f"{len(result['problems'])} problems of the data, listed in {folder / 'problems.txt'}"
+        )
     maps, size = result["map"], result["size"]
     columns = [maps["teacher->teacher"], maps["student->student"], maps["student->teacher"]]
     rows = []
@@ -213,24 +272,35 @@ def _print_student(result: Mapping[str, Any], run: Path, folder: Path) -> None:
         rows.append([f"equal bits of {modality}s, %", "", percent(share), "", ""])
     sides = ("teacher", "student")
     rows.append(["parameters", *[f"{size[side]['parameters']:,}" for side in sides], "", ""])
-    rows.append(["saved model, MB", *[f"{size[side]['bytes'] / 1e6:.2f}" for side in sides], "", ""])
+    rows.append(
+        ["saved model, MB", *[f"{size[side]['bytes'] / 1e6:.2f}" for side in sides], "", ""]
+    )
     counts = result["rows"]
-    title = f"{counts['query']} queries, {counts['retrieval']} items, {result['n_bits']} bits; tie-aware mAP in %"
+    title = (
+        f"{counts['query']} queries, {counts['retrieval']} items, {result['n_bits']} bits; "
+        "tie-aware mAP in %"
+    )
     shared.print_table(title, ["", "teacher", "student", "student asks teacher", "chance"], rows)
     typer.echo(f"Next: channelhash search {run} --model {folder} --text …")
 
 
 def export(
     run: shared.SavedModel,
-    onnx: bool = typer.Option(False, "--onnx", help="Write one ONNX file per modality, described by export.json."),
+    onnx: bool = typer.Option(
+        False, "--onnx", help="Write one ONNX file per modality, described by export.json."
+    ),
     modalities: _Modalities = [],
-    out: Path | None = typer.Option(None, help="Folder to write, new or empty; RUN/onnx by default."),
+    out: Path | None = typer.Option(
+        None, help="Folder to write, new or empty; RUN/onnx by default."
+    ),
     trust_code: shared.TrustCode = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Export a trained model's encoders for programs without PyTorch; each file is run and compared with the model.
+    """Export a trained model's encoders for programs without PyTorch; each file is run and compared
+    with the model.
 
-    export.json describes the inputs of each file, how pictures and texts become these, and how outputs become bits.
+    export.json describes the inputs of each file, how pictures and texts become these, and how
+    outputs become bits.
 
     Example: channelhash export runs/table --onnx --out exported
     """
@@ -246,7 +316,10 @@ def export(
     result = {"out": str(folder), "description": str(folder / DESCRIPTION), "files": files}
     result |= {key: description[key] for key in ("model", "fingerprint", "n_bits")}
     result |= {"largest_difference": differences}
-    lines = [f"{files[name]}: {name}, outputs equal the model's within {differences[name]:.0e}" for name in files]
+    lines = [
+        f"{files[name]}: {name}, outputs equal the model's within {differences[name]:.0e}"
+        for name in files
+    ]
     shared.show(result, as_json, *lines, f"How to use them: {folder / DESCRIPTION}")
 
 
@@ -265,7 +338,9 @@ def _list(as_json: shared.AsJson = False) -> None:
 
 
 @configurations.command("show")
-def _show(name: str = typer.Argument(..., help="Name of a configuration, as config list prints it.")) -> None:
+def _show(
+    name: str = typer.Argument(..., help="Name of a configuration, as config list prints it."),
+) -> None:
     """Print a configuration, to change it; `channelhash train FILE` takes what is saved in a file.
 
     Example: channelhash config show recommended
@@ -278,8 +353,11 @@ def _show(name: str = typer.Argument(..., help="Name of a configuration, as conf
 _Kind = Literal["losses", "models", "encoders", "data", "stores", "experiments"]
 
 
-def names(kind: _Kind = typer.Argument(..., help="What to list."), as_json: shared.AsJson = False) -> None:
-    """List the losses, models, encoders, kinds of data, stores or experiments that a configuration or command may name.
+def names(
+    kind: _Kind = typer.Argument(..., help="What to list."), as_json: shared.AsJson = False
+) -> None:
+    """List the losses, models, encoders, kinds of data, stores or experiments that a configuration
+    or command may name.
 
     Example: channelhash list losses
     """
@@ -319,5 +397,8 @@ def _meanings(kind: _Kind) -> dict[str, str]:
         from channelhash.data import DATA_KINDS
 
         modules = {name: source.load.__module__ for name, source in DATA_KINDS.items()}
-    lines = {name: (sys.modules[module].__doc__ or "").partition("\n")[0] for name, module in modules.items()}
+    lines = {
+        name: (sys.modules[module].__doc__ or "").partition("\n")[0]
+        for name, module in modules.items()
+    }
     return {name: line.split("``: ")[-1].replace("`", "") for name, line in lines.items()}

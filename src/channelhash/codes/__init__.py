@@ -1,8 +1,9 @@
-"""Hash codes as bits: binarise, pack, measure; and sets of them with ids and labels, in memory and as Parquet files.
+"""Hash codes as bits: binarise, pack, measure; and sets of them with ids and labels, in memory and
+as Parquet files.
 
-This is the one place that knows the bit order. Packed codes are ``uint8`` rows of ``ceil(k / 8)`` bytes: bit ``j`` of a
-code is bit ``7 - j % 8`` of byte ``j // 8`` (most significant first, as `numpy.packbits` writes them), and the bits
-past ``k`` are 0.
+This is the one place that knows the bit order. Packed codes are ``uint8`` rows of ``ceil(k / 8)``
+bytes: bit ``j`` of a code is bit ``7 - j % 8`` of byte ``j // 8`` (most significant first, as
+`numpy.packbits` writes them), and the bits past ``k`` are 0.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,8 @@ PackedCodes = NDArray[np.uint8]
 
 
 def binarize(outputs: "NDArray[Any] | torch.Tensor") -> NDArray[np.bool_]:
-    """Turn real-valued model outputs into bits: ``True`` where ``>= 0``, so sign(0) = +1 (``protocol.md`` § 4).
+    """Turn real-valued model outputs into bits: ``True`` where ``>= 0``, so sign(0) = +1
+    (``protocol.md`` § 4).
 
     Args:
         outputs: ``(n, k)`` floats, an array or a tensor on any device.
@@ -41,7 +43,10 @@ def binarize(outputs: "NDArray[Any] | torch.Tensor") -> NDArray[np.bool_]:
     bad = np.isnan(values)
     if bad.any():
         row = int(np.argwhere(bad)[0][0])
-        raise ValueError(f"{int(bad.any(axis=-1).sum())} of {len(values)} outputs are NaN, the first in row {row}")
+        raise ValueError(
+            f"{int(bad.any(axis=-1).sum())} of {len(values)} outputs are NaN, the first in row "
+            f"{row}"
+        )
     return np.asarray(values >= 0)
 
 
@@ -61,7 +66,9 @@ def pack(bits: "NDArray[Any] | torch.Tensor") -> PackedCodes:
     if values.ndim != 2 or values.shape[1] < 1:
         raise ValueError(f"bits are an (n, k) array with k >= 1, not {values.shape}")
     if values.dtype != np.bool_ and not np.isin(values, (0, 1)).all():
-        raise ValueError("bits are Booleans or 0 and 1; turn real-valued outputs into bits with `binarize` first")
+        raise ValueError(
+            "bits are Booleans or 0 and 1; turn real-valued outputs into bits with `binarize` first"
+        )
     return np.packbits(values.astype(bool), axis=1)
 
 
@@ -83,23 +90,32 @@ def hamming_distances(queries: PackedCodes, database: PackedCodes) -> NDArray[np
         database: ``(nd, b)`` packed codes.
 
     Returns:
-        ``(nq, nd)`` int64. This is the whole matrix: for counts or nearest codes over a large database use
-        `channelhash.metrics.hamming_histogram` or `channelhash.search`, which never build it.
+        ``(nq, nd)`` int64. This is the whole matrix: for counts or nearest codes over a large
+        database use `channelhash.metrics.hamming_histogram` or `channelhash.search`, which never
+        build it.
 
     >>> hamming_distances(np.array([[0]], np.uint8), np.array([[0], [7]], np.uint8)).tolist()
     [[0, 3]]
     """
     if queries.ndim != 2 or database.ndim != 2 or queries.shape[1] != database.shape[1]:
-        raise ValueError(f"codes differ in length: {queries.shape} queries, {database.shape} database, as (n, bytes)")
+        raise ValueError(
+            f"codes differ in length: {queries.shape} queries, {database.shape} database, as (n, "
+            "bytes)"
+        )
     query_words, database_words = words(queries), words(database)
     distances = np.zeros((len(queries), len(database)), dtype=np.int64)
-    for column in range(query_words.shape[1]):  # one 64-bit word at a time keeps the extra memory at one (nq, nd) array
-        distances += np.bitwise_count(query_words[:, column, None] ^ database_words[None, :, column])
+    for column in range(
+        query_words.shape[1]
+    ):  # one 64-bit word at a time keeps the extra memory at one (nq, nd) array
+        distances += np.bitwise_count(
+            query_words[:, column, None] ^ database_words[None, :, column]
+        )
     return distances
 
 
 def words(packed: PackedCodes) -> NDArray[np.uint64]:
-    """Return packed codes as 64-bit words ``(n, ceil(bytes / 8))``, zero-padded: distances stay the same.
+    """Return packed codes as 64-bit words ``(n, ceil(bytes / 8))``, zero-padded: distances stay the
+    same.
 
     >>> words(np.array([[1, 1]], np.uint8)).tolist()
     [[257]]
@@ -114,7 +130,8 @@ def words(packed: PackedCodes) -> NDArray[np.uint64]:
 
 
 def check_packed(packed: PackedCodes, n_bits: int) -> None:
-    """Raise ``ValueError`` unless ``packed`` can hold codes of ``n_bits`` bits: uint8, 2-d, width, zero padding.
+    """Raise ``ValueError`` unless ``packed`` can hold codes of ``n_bits`` bits: uint8, 2-d, width,
+    zero padding.
 
     >>> check_packed(np.array([[255]], np.uint8), n_bits=8)
     """
@@ -122,16 +139,23 @@ def check_packed(packed: PackedCodes, n_bits: int) -> None:
         raise ValueError(f"n_bits is {n_bits}; a code has at least 1 bit")
     expected = -(-n_bits // 8)
     if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != expected:
-        raise ValueError(f"codes of {n_bits} bits are (n, {expected}) uint8, not {packed.shape} {packed.dtype}")
+        raise ValueError(
+            f"codes of {n_bits} bits are (n, {expected}) uint8, not {packed.shape} {packed.dtype}"
+        )
     if n_bits % 8 and len(packed) and (packed[:, -1] & ((1 << (8 - n_bits % 8)) - 1)).any():
-        raise ValueError(f"bits past the {n_bits}th are set; these codes are longer or packed in another bit order")
+        raise ValueError(
+            f"bits past the {n_bits}th are set; these codes are longer or packed in another bit "
+            "order"
+        )
 
 
 def _to_numpy(values: Any) -> NDArray[Any]:
     """Return a tensor (any device or dtype), a list or an array as a NumPy array."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
-        return np.asarray(values.numpy() if not values.dtype.is_floating_point else values.double().numpy())
+        return np.asarray(
+            values.numpy() if not values.dtype.is_floating_point else values.double().numpy()
+        )
     return np.asarray(values)
 
 
@@ -146,7 +170,8 @@ def unit_rows(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
 class CodeSet:
     """``n`` items and their codes.
 
-    Columns may be given as any sequence and are kept as tuples of str, the same before `save` and after `load`.
+    Columns may be given as any sequence and are kept as tuples of str, the same before `save` and
+    after `load`.
 
     Attributes:
         ids: ``n`` names, not necessarily different.
@@ -156,7 +181,8 @@ class CodeSet:
         label_names: ``c`` names, or empty.
         texts: ``n`` texts to show, or None.
         images: ``n`` picture paths to show, or None.
-        model: fingerprint of the model that made the codes, empty if unknown; only codes of one model are comparable.
+        model: fingerprint of the model that made the codes, empty if unknown; only codes of one
+            model are comparable.
 
     Raises:
         ValueError: on lengths or shapes that do not fit together.
@@ -190,7 +216,9 @@ class CodeSet:
             object.__setattr__(self, "labels", boolean_labels(self.labels))
             if len(self.labels) != n:
                 raise ValueError(f"labels are (n, c) with n = {n}, not {self.labels.shape}")
-        if self.label_names and (self.labels is None or len(self.label_names) != self.labels.shape[1]):
+        if self.label_names and (
+            self.labels is None or len(self.label_names) != self.labels.shape[1]
+        ):
             raise ValueError(f"{len(self.label_names)} label names do not fit the labels")
         for name, column in (("texts", self.texts), ("images", self.images)):
             if column is not None and len(column) != n:
@@ -213,7 +241,8 @@ class CodeSet:
 
     @classmethod
     def join(cls, parts: Sequence["CodeSet"]) -> "CodeSet":
-        """Join the items of ``parts``, in order; at least one part, all of the same labels, texts, names and model.
+        """Join the items of ``parts``, in order; at least one part, all of the same labels, texts,
+        names and model.
 
         Of parts with image paths and without, those without get empty ones.
 
@@ -226,10 +255,19 @@ class CodeSet:
         return replace(
             first,
             ids=[name for part in parts for name in part.ids],
-            codes={modality: np.concatenate([part.codes[modality] for part in parts]) for modality in first.codes},
-            labels=None if first.labels is None else np.concatenate([part.labels for part in parts]),
-            texts=None if first.texts is None else [text for part in parts for text in part.texts or ()],
-            images=[path for part in parts for path in part.images or [""] * len(part)] if with_images else None,
+            codes={
+                modality: np.concatenate([part.codes[modality] for part in parts])
+                for modality in first.codes
+            },
+            labels=None
+            if first.labels is None
+            else np.concatenate([part.labels for part in parts]),
+            texts=None
+            if first.texts is None
+            else [text for part in parts for text in part.texts or ()],
+            images=[path for part in parts for path in part.images or [""] * len(part)]
+            if with_images
+            else None,
         )
 
     def names_of(self, row: int) -> list[str]:
@@ -239,11 +277,12 @@ class CodeSet:
         return [name for name, has in zip(self.label_names, self.labels[row], strict=True) if has]
 
     def save(self, path: "str | Place") -> None:
-        """Write a Parquet file in one step, here or at an address such as ``s3://bucket/codes.parquet``.
+        """Write a Parquet file in one step, here or at an address such as
+        ``s3://bucket/codes.parquet``.
 
-        Columns: ``id``; ``code_<modality>`` (binary of fixed size); ``labels`` (list of label numbers);
-        ``text``; ``image``. The schema's metadata holds n_bits, number and names of labels, the model, and checksums of
-        the columns and of itself; pages have their own.
+        Columns: ``id``; ``code_<modality>`` (binary of fixed size); ``labels`` (list of label
+        numbers); ``text``; ``image``. The schema's metadata holds n_bits, number and names of
+        labels, the model, and checksums of the columns and of itself; pages have their own.
         """
         with naming_extra():  # PyArrow, which codes in memory and in stores do not need
             from channelhash.codes.parquet import write_codes
@@ -261,7 +300,8 @@ class CodeSet:
 
     @classmethod
     def stream(cls, path: "str | Place", rows: int | None = None) -> Iterator["CodeSet"]:
-        """Load in parts of at most so many rows, in order: memory does not grow with the file. None is one part.
+        """Load in parts of at most so many rows, in order: memory does not grow with the file. None
+        is one part.
 
         Raises:
             InputError: as `load`; damage further down is found when it is read.
@@ -284,5 +324,7 @@ def boolean_labels(labels: Any) -> NDArray[np.bool_]:
         raise ValueError(f"labels are bool or 0 and 1, not {values.dtype}")
     if values.dtype != np.bool_ and len(wrong := np.argwhere((values != 0) & (values != 1))):
         row, column = wrong[0].tolist()
-        raise ValueError(f"labels are bool or 0 and 1, not {values[row, column]} (row {row}, column {column})")
+        raise ValueError(
+            f"labels are bool or 0 and 1, not {values[row, column]} (row {row}, column {column})"
+        )
     return np.asarray(values, dtype=np.bool_)

@@ -1,4 +1,6 @@
-"""Hash codes of other toolboxes: a ``.mat``, ``.npz`` or ``.h5`` file, or ``.npy`` files, of both sides and labels."""
+"""Hash codes of other toolboxes: a ``.mat``, ``.npz`` or ``.h5`` file, or ``.npy`` files, of both
+sides and labels.
+"""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +16,9 @@ from channelhash.utils.array_files import Arrays, read_arrays
 
 
 class _Side(NamedTuple):
-    """The array names of the queries, or of the retrieval set: modality -> its codes, and the labels."""
+    """The array names of the queries, or of the retrieval set: modality -> its codes, and the
+    labels.
+    """
 
     codes: dict[str, str]
     labels: str
@@ -22,30 +26,41 @@ class _Side(NamedTuple):
 
 _Sides = tuple[_Side, _Side]
 
-#: What is recognised: the plain names, whose modality is not said, and those of `train/hash_train.py` of
-#: github.com/QinLab-WFU/DSPH (the image half alone: github.com/Mahiro2211/DSH-pytorch).
+#: What is recognised: the plain names, whose modality is not said, and those of
+#: `train/hash_train.py` of github.com/QinLab-WFU/DSPH (the image half alone:
+#: github.com/Mahiro2211/DSH-pytorch).
 _LAYOUTS = (
     (_Side({"query": "B_q"}, "L_q"), _Side({"database": "B_r"}, "L_r")),
-    (_Side({"image": "q_img", "text": "q_txt"}, "q_l"), _Side({"image": "r_img", "text": "r_txt"}, "r_l")),
+    (
+        _Side({"image": "q_img", "text": "q_txt"}, "q_l"),
+        _Side({"image": "r_img", "text": "r_txt"}, "r_l"),
+    ),
 )
 
-#: Words in names of arrays that stand for the plain names, such as ``tst_binary`` for ``B_q``. The first that occurs
-#: counts: some toolboxes call the retrieval set "train", others save the training rows beside it.
+#: Words in names of arrays that stand for the plain names, such as ``tst_binary`` for ``B_q``. The
+#: first that occurs counts: some toolboxes call the retrieval set "train", others save the training
+#: rows beside it.
 _SIDES = {
     "q": ("q", "query", "queries", "test", "tst", "te", "val"),
     "r": ("r", "retrieval", "database", "db", "gallery", "base", "trn", "train", "tr"),
 }
-_KINDS = {"B": ("b", "binary", "code", "codes", "hash"), "L": ("l", "label", "labels", "target", "targets")}
+_KINDS = {
+    "B": ("b", "binary", "code", "codes", "hash"),
+    "L": ("l", "label", "labels", "target", "targets"),
+}
 
 
-def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | None = None) -> tuple[CodeSet, CodeSet]:
+def read_export(
+    path: Path, names: Mapping[str, str] | None = None, task: str | None = None
+) -> tuple[CodeSet, CodeSet]:
     """Read queries and retrieval set from another toolbox's file, in one of the `_LAYOUTS`.
 
-    Other names are read as the plain ones if their words say the side and what the array holds: ``tst_binary``,
-    ``trn_binary``, ``tst_label`` and ``trn_label``, or ``database_code``, ``qB``, ``L_te``.
+    Other names are read as the plain ones if their words say the side and what the array holds:
+    ``tst_binary``, ``trn_binary``, ``tst_label`` and ``trn_label``, or ``database_code``, ``qB``,
+    ``L_te``.
 
-    Codes are ``(n, k)`` of ±1 or of 0 and 1 (or bool), labels ``(n, c)`` of 0 and 1, or the numbers of classes
-    ``(n,)``, of which each becomes a label of its own.
+    Codes are ``(n, k)`` of ±1 or of 0 and 1 (or bool), labels ``(n, c)`` of 0 and 1, or the numbers
+    of classes ``(n,)``, of which each becomes a label of its own.
 
     >>> import tempfile
     >>> codes, labels = np.array([[1, -1], [-1, 1]]), np.eye(2)
@@ -56,7 +71,10 @@ def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | 
     (2, ('item0', 'item1'))
     """
     if path.suffix.lower() == ".npy":
-        raise InputError(f"{path}: is one array of four; name its folder, or save one .npz of B_q, B_r, L_q and L_r")
+        raise InputError(
+            f"{path}: is one array of four; name its folder, or save one .npz of B_q, B_r, L_q and "
+            "L_r"
+        )
     arrays = _with_plain_names(_renamed(read_arrays(path), names or {}, path))
     sides = _with_task(_layout_of(arrays, path), task, path)
     codes = [_read_codes(arrays, side, path) for side in sides]
@@ -66,15 +84,23 @@ def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | 
     n_bits = next(iter(lengths.values()))
     if len(set(lengths.values())) > 1:
         each = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise InputError(f"{path}: codes differ in length: {each} columns; a row is an item, a column a bit")
+        raise InputError(
+            f"{path}: codes differ in length: {each} columns; a row is an item, a column a bit"
+        )
     labels = _read_labels(arrays, sides, [len(next(iter(side.values()))) for side in codes], path)
     # Sides of several modalities have the same names for them, those of one need not.
-    query_arrays, item_arrays = ([sets, *side.values()] for sets, side in zip(labels, codes, strict=True))
-    once = len(query_arrays) == len(item_arrays) and all(map(np.array_equal, query_arrays, item_arrays))
+    query_arrays, item_arrays = (
+        [sets, *side.values()] for sets, side in zip(labels, codes, strict=True)
+    )
+    once = len(query_arrays) == len(item_arrays) and all(
+        map(np.array_equal, query_arrays, item_arrays)
+    )
     packed = [{modality: pack(bits) for modality, bits in side.items()} for side in codes]
     query, database = (
         CodeSet([f"{role}{row}" for row in range(len(sets))], side, sets, n_bits)
-        for role, side, sets in zip(("item" if once else "query", "item"), packed, labels, strict=True)
+        for role, side, sets in zip(
+            ("item" if once else "query", "item"), packed, labels, strict=True
+        )
     )
     return query, database
 
@@ -87,13 +113,19 @@ def _bits_of(codes: NDArray[Any]) -> NDArray[np.bool_]:
     """
     values = np.asarray(codes)
     if values.ndim != 2 or values.shape[1] < 1 or values.dtype.kind not in "biuf":
-        raise ValueError(f"codes are an (n, k) matrix of numbers, not {values.shape} {values.dtype}")
+        raise ValueError(
+            f"codes are an (n, k) matrix of numbers, not {values.shape} {values.dtype}"
+        )
     negative, zero, positive = (values == number for number in (-1, 0, 1))
     if not (negative | zero | positive).all():
         value = _first(values, ~(negative | zero | positive))
-        raise ValueError(f"codes are ±1 or 0/1, not {value}; save signs of real values, and packed bits unpacked")
+        raise ValueError(
+            f"codes are ±1 or 0/1, not {value}; save signs of real values, and packed bits unpacked"
+        )
     if negative.any() and zero.any():
-        raise ValueError(f"codes are ±1 or 0/1, not both: {_first(values, zero)} beside −1, as sign(0) gives")
+        raise ValueError(
+            f"codes are ±1 or 0/1, not both: {_first(values, zero)} beside −1, as sign(0) gives"
+        )
     return np.asarray(positive)
 
 
@@ -102,19 +134,30 @@ def _renamed(arrays: Arrays, names: Mapping[str, str], path: Path) -> Arrays:
     layout_names = [name for layout in _LAYOUTS for name in _names(layout)]
     for name, array_name in names.items():
         if name not in layout_names:
-            raise InputError(f"--array {name}={array_name}: {name} is none of {', '.join(layout_names)}")
+            raise InputError(
+                f"--array {name}={array_name}: {name} is none of {', '.join(layout_names)}"
+            )
         if array_name not in arrays:
-            raise InputError(f"{path}: has no array {array_name!r} to read as {name}; it has {_listed(arrays)}")
+            raise InputError(
+                f"{path}: has no array {array_name!r} to read as {name}; it has {_listed(arrays)}"
+            )
     return {**arrays, **{name: arrays[array_name] for name, array_name in names.items()}}
 
 
 def _with_plain_names(arrays: Arrays) -> Arrays:
-    """Return the arrays, those under other words for the plain names also under these if they are all there."""
-    words = {name: {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]", name)} for name in arrays}
+    """Return the arrays, those under other words for the plain names also under these if they are
+    all there.
+    """
+    words = {
+        name: {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]", name)} for name in arrays
+    }
     plain: Arrays = {}
     for side, sides in _SIDES.items():
         for kind, kinds in _KINDS.items():
-            by_word = [[name for name in arrays if word in words[name] and words[name] & {*kinds}] for word in sides]
+            by_word = [
+                [name for name in arrays if word in words[name] and words[name] & {*kinds}]
+                for word in sides
+            ]
             first = next(filter(None, by_word), [])
             if len(first) == 1:
                 plain[f"{kind}_{side}"] = arrays[first[0]]
@@ -144,7 +187,9 @@ def _layout_of(arrays: Arrays, path: Path) -> _Sides:
     problem = f"needs {'; or '.join(titles)}"
     if arrays.keys() & _names(nearest):
         problem = f"lacks {' and '.join(_missing(nearest, arrays))}"
-    raise InputError(f"{path}: {problem}; it has {_listed(arrays)}. --array NAME=ARRAY reads an array as another")
+    raise InputError(
+        f"{path}: {problem}; it has {_listed(arrays)}. --array NAME=ARRAY reads an array as another"
+    )
 
 
 def _with_task(sides: _Sides, task: str | None, path: Path) -> _Sides:
@@ -155,7 +200,9 @@ def _with_task(sides: _Sides, task: str | None, path: Path) -> _Sides:
         raise InputError(f"--task {task}: the arrays of {path} name their modalities; leave it out")
     modalities = task.split("->")
     if len(modalities) != 2 or not all(modalities):
-        raise InputError(f'--task {task}: expected two modalities, such as "image->text" (in quotes)')
+        raise InputError(
+            f'--task {task}: expected two modalities, such as "image->text" (in quotes)'
+        )
     query, database = (
         side._replace(codes=dict.fromkeys([modality], *side.codes.values()))
         for side, modality in zip(sides, modalities, strict=True)
@@ -170,18 +217,26 @@ def _read_codes(arrays: Arrays, side: _Side, path: Path) -> dict[str, NDArray[np
         if name not in arrays:
             continue
         if not arrays[name].size:
-            raise InputError(f"{path}: {name} is empty, {arrays[name].shape}; evaluation takes at least one code")
+            raise InputError(
+                f"{path}: {name} is empty, {arrays[name].shape}; evaluation takes at least one code"
+            )
         with naming(f"{path}: {name}", ValueError):
             bits[modality] = _bits_of(arrays[name])
         first = next(iter(bits))
         if len(bits[modality]) != len(bits[first]):
-            rows = f"{name} has {len(bits[modality])} rows, {side.codes[first]} has {len(bits[first])}"
+            rows = (
+                f"{name} has {len(bits[modality])} rows, {side.codes[first]} has {len(bits[first])}"
+            )
             raise InputError(f"{path}: {rows}")
     return bits
 
 
-def _read_labels(arrays: Arrays, sides: _Sides, rows: list[int], path: Path) -> list[NDArray[np.bool_]]:
-    """Return label sets of both sides, with the same columns; ``rows`` says how many codes each side has."""
+def _read_labels(
+    arrays: Arrays, sides: _Sides, rows: list[int], path: Path
+) -> list[NDArray[np.bool_]]:
+    """Return label sets of both sides, with the same columns; ``rows`` says how many codes each
+    side has.
+    """
     names = [side.labels for side in sides]
     labels = []
     for name, n in zip(names, rows, strict=True):
@@ -189,20 +244,33 @@ def _read_labels(arrays: Arrays, sides: _Sides, rows: list[int], path: Path) -> 
         if values.shape in ((n, 1), (1, n)):  # MATLAB has no vectors
             values = values.ravel()
         if values.ndim not in (1, 2) or len(values) != n:
-            raise InputError(f"{path}: {n} codes, but {name} is {values.shape}; both have one row an item")
+            raise InputError(
+                f"{path}: {n} codes, but {name} is {values.shape}; both have one row an item"
+            )
         labels.append(values)
-    if all(values.ndim == 1 for values in labels):  # a column for each number that occurs on either side
+    if all(
+        values.ndim == 1 for values in labels
+    ):  # a column for each number that occurs on either side
         for name, values in zip(names, labels, strict=True):
-            if values.dtype.kind not in "biuf" or not (np.isfinite(values) & (values == np.round(values))).all():
-                raise InputError(f"{path}: {name} is one column, but not of whole numbers (classes)")
+            if (
+                values.dtype.kind not in "biuf"
+                or not (np.isfinite(values) & (values == np.round(values))).all()
+            ):
+                raise InputError(
+                    f"{path}: {name} is one column, but not of whole numbers (classes)"
+                )
         classes = np.unique(np.concatenate(labels))
         if 2 in [arrays[name].ndim for name in names] and set(classes.tolist()) <= {0, 1}:
             both = " and ".join(names)
-            raise InputError(f"{path}: {both} are one column of 0 and 1; save two columns for two classes")
+            raise InputError(
+                f"{path}: {both} are one column of 0 and 1; save two columns for two classes"
+            )
         return [np.asarray(values[:, None] == classes) for values in labels]
     widths = [values.shape[1] if values.ndim == 2 else 1 for values in labels]
     if widths[0] != widths[1]:
-        raise InputError(f"{path}: {names[0]} has {widths[0]} columns (labels), {names[1]} has {widths[1]}")
+        raise InputError(
+            f"{path}: {names[0]} has {widths[0]} columns (labels), {names[1]} has {widths[1]}"
+        )
     sets = []
     for name, values in zip(names, labels, strict=True):
         with naming(f"{path}: {name}", ValueError):

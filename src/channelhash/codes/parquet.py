@@ -27,7 +27,9 @@ def write_codes(codes: CodeSet, path: str | Place) -> None:
     columns: dict[str, pa.Array] = {"id": pa.array(codes.ids, pa.string())}
     for modality, packed in codes.codes.items():
         data = pa.py_buffer(np.ascontiguousarray(packed).tobytes())
-        columns[f"code_{modality}"] = pa.Array.from_buffers(pa.binary(-(-n_bits // 8)), len(packed), [None, data])
+        columns[f"code_{modality}"] = pa.Array.from_buffers(
+            pa.binary(-(-n_bits // 8)), len(packed), [None, data]
+        )
     if labels is not None:
         ends = np.concatenate([[0], np.cumsum(labels.sum(axis=1))]).astype(np.int32)
         columns["labels"] = pa.ListArray.from_arrays(ends, np.nonzero(labels)[1].astype(np.int32))
@@ -48,51 +50,78 @@ def write_codes(codes: CodeSet, path: str | Place) -> None:
 def read_codes(path: str | Place, rows: int | None = None) -> Iterator[CodeSet]:
     """Read what `write_codes` wrote, whole or in parts of so many rows."""
     with _open(path) as (file, description):
-        tables = [file.read()] if rows is None else (pa.Table.from_batches([part]) for part in file.iter_batches(rows))
+        tables = (
+            [file.read()]
+            if rows is None
+            else (pa.Table.from_batches([part]) for part in file.iter_batches(rows))
+        )
         sums = dict.fromkeys(description["columns"], 0)
         for table in tables:
             codes = _from_table(_stored_types(table, description["n_bits"]), description)
             yield codes
             sums = _checksums(codes, sums)
         expected = description["columns"]
-        if names := sorted(name for name in expected.keys() | sums.keys() if expected.get(name) != sums.get(name)):
+        if names := sorted(
+            name for name in expected.keys() | sums.keys() if expected.get(name) != sums.get(name)
+        ):
             raise ValueError(f"damaged: the column {names[0]} is not as it was written")
 
 
 @contextmanager
 def _open(path: str | Place) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
-    """Open a file of codes and the description in its metadata; raise `InputError` that names what is wrong."""
+    """Open a file of codes and the description in its metadata; raise `InputError` that names what
+    is wrong.
+    """
     where = place(path)
     if not where.is_file():
         raise InputError(f"{path}: no such file of codes")
     if where.suffix.lower() in (*ENDINGS, ".npy"):
-        raise InputError(f"{path}: is no Parquet file; `evaluate --codes` reads one .npz of B_q, B_r, L_q and L_r")
+        raise InputError(
+            f"{path}: is no Parquet file; `evaluate --codes` reads one .npz of B_q, B_r, L_q and "
+            "L_r"
+        )
     with ExitStack() as stack:
-        stack.enter_context(reading(path, "not a readable file of codes, perhaps truncated", "encode again"))
+        stack.enter_context(
+            reading(path, "not a readable file of codes, perhaps truncated", "encode again")
+        )
         source = where if isinstance(where, Path) else stack.enter_context(open_address(str(where)))
         file = stack.enter_context(pq.ParquetFile(source, page_checksum_verification=True))
         metadata = file.schema_arrow.metadata or {}
         written_as = metadata.get(b"channelhash.format", b"").decode(errors="replace")
         if not written_as.startswith("channelhash codes "):
-            raise InputError(f"{path}: a Parquet file, but not one of codes (written by `channelhash encode`)")
+            raise InputError(
+                f"{path}: a Parquet file, but not one of codes (written by `channelhash encode`)"
+            )
         if written_as != _FORMAT:
-            raise InputError(f"{path}: written as {written_as!r}, this version reads {_FORMAT!r}; encode again")
+            raise InputError(
+                f"{path}: written as {written_as!r}, this version reads {_FORMAT!r}; encode again"
+            )
         with reading(path, "the description in its metadata is damaged", "encode again"):
             description = load_checked(metadata.get(b"channelhash", b"").decode())
         yield file, description
 
 
 def _stored_types(table: pa.Table, n_bits: int) -> pa.Table:
-    """Return a table in the types of `write_codes`: programs that copy it make dictionaries, views and large types."""
+    """Return a table in the types of `write_codes`: programs that copy it make dictionaries, views
+    and large types.
+    """
     for number, name in enumerate(table.column_names):
         column = table.column(name)
         stored = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        kind, is_alike = pa.string(), pa.types.is_large_string(stored) or pa.types.is_string_view(stored)
+        kind, is_alike = (
+            pa.string(),
+            pa.types.is_large_string(stored) or pa.types.is_string_view(stored),
+        )
         if name.startswith("code_"):
-            is_other = not pa.types.is_fixed_size_binary(column.type)  # one of another width is of other codes
+            is_other = not pa.types.is_fixed_size_binary(
+                column.type
+            )  # one of another width is of other codes
             kind, is_alike = pa.binary(-(-n_bits // 8)), is_binary(stored) and is_other
         elif name == "labels":
-            kind, is_alike = pa.list_(pa.int32()), is_list(stored) and pa.types.is_integer(stored.value_type)
+            kind, is_alike = (
+                pa.list_(pa.int32()),
+                is_list(stored) and pa.types.is_integer(stored.value_type),
+            )
         if column.type != kind and (is_alike or stored == kind):
             table = table.set_column(number, name, pa.array(plain_values(column), kind))
     return table
@@ -107,8 +136,8 @@ def _shown(codes: CodeSet) -> dict[str, Sequence[str]]:
 def _checksums(codes: CodeSet, before: dict[str, int] | None = None) -> dict[str, int]:
     """Return the CRC-32 of each column, going on from that of the rows before these.
 
-    Parquet's own checksums protect each page, but neither the pages' headers nor the file's footer, which says what the
-    columns are called and where they lie.
+    Parquet's own checksums protect each page, but neither the pages' headers nor the file's footer,
+    which says what the columns are called and where they lie.
     """
     columns = {f"code_{modality}": packed.tobytes() for modality, packed in codes.codes.items()}
     for name, texts in {"id": codes.ids, **_shown(codes)}.items():
@@ -119,7 +148,8 @@ def _checksums(codes: CodeSet, before: dict[str, int] | None = None) -> dict[str
 
 
 def is_code_file(path: Path) -> bool:
-    """Return whether a file is one of codes by what its head says; `CodeSet.load` says what is wrong with it.
+    """Return whether a file is one of codes by what its head says; `CodeSet.load` says what is
+    wrong with it.
 
     >>> is_code_file(Path("photos.csv"))
     False
@@ -143,8 +173,12 @@ def _from_table(table: pa.Table, description: dict[str, Any]) -> CodeSet:
     n_bits, codes = description["n_bits"], [name for name in columns if name.startswith("code_")]
     return CodeSet(
         ids=columns["id"].to_pylist(),
-        codes={name.removeprefix("code_"): _packed_codes(columns[name], name, n_bits) for name in codes},
-        labels=_label_matrix(columns["labels"], description["n_labels"]) if "labels" in columns else None,
+        codes={
+            name.removeprefix("code_"): _packed_codes(columns[name], name, n_bits) for name in codes
+        },
+        labels=_label_matrix(columns["labels"], description["n_labels"])
+        if "labels" in columns
+        else None,
         n_bits=n_bits,
         label_names=tuple(description["label_names"]),
         texts=columns["text"].to_pylist() if "text" in columns else None,
@@ -156,7 +190,9 @@ def _from_table(table: pa.Table, description: dict[str, Any]) -> CodeSet:
 def _packed_codes(column: pa.ChunkedArray, name: str, n_bits: int) -> PackedCodes:
     width = -(-n_bits // 8)
     if column.type != pa.binary(width):
-        raise ValueError(f"the column {name} is {column.type}; codes of {n_bits} bits are {pa.binary(width)}")
+        raise ValueError(
+            f"the column {name} is {column.type}; codes of {n_bits} bits are {pa.binary(width)}"
+        )
     if not len(column):
         return np.empty((0, width), np.uint8)
     codes = column.combine_chunks()

@@ -1,4 +1,5 @@
-"""Data sets. A new one is a file with a loader that returns `Records`, and one line in `DATA_KINDS` (``registry.py``).
+"""Data sets. A new one is a file with a loader that returns `Records`, and one line in `DATA_KINDS`
+(``registry.py``).
 
 Public names are loaded on first use: images are read without the loaders of data sets.
 """

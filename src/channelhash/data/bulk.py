@@ -1,14 +1,15 @@
 """Inputs too large for memory, at any address: read in shards that are always cut in the same way.
 
-Parquet files have the columns ``id``, ``image`` or ``text`` or both, and optionally ``labels``. ``image`` holds paths
-or addresses, bytes of image files, structs of either (fields ``path`` and ``bytes``), or features (lists of numbers);
-``text`` holds texts or features.
+Parquet files have the columns ``id``, ``image`` or ``text`` or both, and optionally ``labels``.
+``image`` holds paths or addresses, bytes of image files, structs of either (fields ``path`` and
+``bytes``), or features (lists of numbers); ``text`` holds texts or features.
 
-WebDataset shards are tar files in which neighbouring files with one name form an item: ``0001.jpg``, ``0001.txt`` and
-``0001.json`` are the image, the text and the other fields of item ``0001``. Labels are ``labels`` of the JSON (a list,
-or names separated by ``;``) or the content of ``.cls``; the text may instead be ``text`` or ``caption`` of the JSON. A
-name ends at its first dot, as WebDataset has it: ``a.left.png`` is the field ``left.png`` of item ``a``, and no image.
-Hidden files are left out, among them what macOS adds.
+WebDataset shards are tar files in which neighbouring files with one name form an item:
+``0001.jpg``, ``0001.txt`` and ``0001.json`` are the image, the text and the other fields of item
+``0001``. Labels are ``labels`` of the JSON (a list, or names separated by ``;``) or the content of
+``.cls``; the text may instead be ``text`` or ``caption`` of the JSON. A name ends at its first dot,
+as WebDataset has it: ``a.left.png`` is the field ``left.png`` of item ``a``, and no image. Hidden
+files are left out, among them what macOS adds.
 """
 
 import json
@@ -30,7 +31,14 @@ from channelhash.data.images import IMAGE_ENDINGS
 from channelhash.data.records import Records, labels_from_names
 from channelhash.data.table import image_of, split_labels, text_of
 from channelhash.errors import InputError, JobError
-from channelhash.utils.addresses import File, Place, list_files, open_address, read_bytes, whole_file
+from channelhash.utils.addresses import (
+    File,
+    Place,
+    list_files,
+    open_address,
+    read_bytes,
+    whole_file,
+)
 from channelhash.utils.files import one_line, reading
 from channelhash.utils.plain_values import is_binary, is_list, plain_values
 
@@ -58,16 +66,23 @@ class Shard(NamedTuple):
 _Shards = Iterator[tuple[Shard, frozenset[str]]]
 
 
-#: Items in the order of the input, with the bytes of an image in place of its file, and with its address to be shown
-#: where it does not lie in the input's own files; and the name (or place) of each item left out, with the reason.
+#: Items in the order of the input, with the bytes of an image in place of its file, and with its
+#: address to be shown where it does not lie in the input's own files; and the name (or place) of
+#: each item left out, with the reason.
 _Batches = Iterator[tuple[Records, list[tuple[str, str]]]]
 
 
 def _records(
-    ids: list[str], items: dict[str, Any], labels: list[list[str]], known: Sequence[str], addresses: list[str] | None
+    ids: list[str],
+    items: dict[str, Any],
+    labels: list[list[str]],
+    known: Sequence[str],
+    addresses: list[str] | None,
 ) -> Records:
     matrix, names = labels_from_names(labels, known, "the input")
-    return Records(tuple(ids), items, matrix, names, display={"image": tuple(addresses)} if addresses else {})
+    return Records(
+        tuple(ids), items, matrix, names, display={"image": tuple(addresses)} if addresses else {}
+    )
 
 
 def _fetch(addresses: Sequence[str]) -> list[bytes | str]:
@@ -84,19 +99,31 @@ def _fetched(address: str) -> bytes | str:
     except PermissionError:
         return f"no permission to read {address}"
     except OSError as error:  # the network or the disk, not the image
-        raise JobError(f"{address}: cannot be read now ({error}); the same command goes on from here") from None
+        raise JobError(
+            f"{address}: cannot be read now ({error}); the same command goes on from here"
+        ) from None
 
 
-def _plan_parquet(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Place) -> _Shards:
-    """Yield shards of whole row groups, at least ``shard_items`` rows each: reading is quick from a group's start."""
+def _plan_parquet(
+    files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Place
+) -> _Shards:
+    """Yield shards of whole row groups, at least ``shard_items`` rows each: reading is quick from a
+    group's start.
+    """
     for file in files:
         with _opened_parquet(file.address) as parquet:
             names = parquet.schema_arrow.names
             if missing := [name for name in ("id", *modalities) if name not in names]:
-                raise InputError(f"{file.address}: has no column {missing[0]!r}, its columns are {', '.join(names)}")
+                raise InputError(
+                    f"{file.address}: has no column {missing[0]!r}, its columns are "
+                    f"{', '.join(names)}"
+                )
             for name in ("id", *modalities, *(["labels"] if "labels" in names else [])):
                 _check_type(name, parquet.schema_arrow.field(name).type, file.address)
-            rows = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
+            rows = [
+                parquet.metadata.row_group(group).num_rows
+                for group in range(parquet.num_row_groups)
+            ]
             first, items = 0, 0
             for group, count in enumerate(rows):
                 items += count
@@ -106,14 +133,22 @@ def _plan_parquet(files: Iterable[File], modalities: Sequence[str], shard_items:
                     first, items = group + 1, 0
 
 
-def _read_parquet(shard: Shard, root: str, modalities: Sequence[str], label_names: Sequence[str]) -> _Batches:
+def _read_parquet(
+    shard: Shard, root: str, modalities: Sequence[str], label_names: Sequence[str]
+) -> _Batches:
     """Yield the rows of a shard; image paths are relative to ``root``."""
     with _opened_parquet(shard.file) as parquet:
-        columns = [name for name in ("id", *modalities, "labels") if name in parquet.schema_arrow.names]
-        only_features = all(is_list(parquet.schema_arrow.field(modality).type) for modality in modalities)
+        columns = [
+            name for name in ("id", *modalities, "labels") if name in parquet.schema_arrow.names
+        ]
+        only_features = all(
+            is_list(parquet.schema_arrow.field(modality).type) for modality in modalities
+        )
         size = 1 << 13 if only_features else _BATCH  # rows of features are smaller than images
         row = sum(parquet.metadata.row_group(group).num_rows for group in range(shard.first))
-        for batch in parquet.iter_batches(size, row_groups=range(shard.first, shard.last), columns=columns):
+        for batch in parquet.iter_batches(
+            size, row_groups=range(shard.first, shard.last), columns=columns
+        ):
             yield _raw(batch, root, modalities, label_names, f"{shard.file}, row", row + 1)
             row += len(batch)
 
@@ -124,7 +159,10 @@ def _parquet_modalities(file: str) -> tuple[str, ...]:
         names = parquet.schema_arrow.names
     modalities = tuple(name for name in ("image", "text") if name in names)
     if not modalities:
-        raise InputError(f"{file}: has no column 'image' and no column 'text', its columns are {', '.join(names)}")
+        raise InputError(
+            f"{file}: has no column 'image' and no column 'text', its columns are "
+            f"{', '.join(names)}"
+        )
     return modalities
 
 
@@ -143,7 +181,9 @@ def _all_labels(parquet: pq.ParquetFile, shard: Shard) -> frozenset[str]:
     """Collect the label names of a shard; read that column only."""
     names: set[str] = set()
     # More rows at once than of features: labels are smaller still.
-    for batch in parquet.iter_batches(1 << 16, row_groups=range(shard.first, shard.last), columns=["labels"]):
+    for batch in parquet.iter_batches(
+        1 << 16, row_groups=range(shard.first, shard.last), columns=["labels"]
+    ):
         column = _plain_layout(batch.column("labels"))
         values = column.flatten() if is_list(column.type) else column
         for value in plain_values(values.unique()):
@@ -153,7 +193,12 @@ def _all_labels(parquet: pq.ParquetFile, shard: Shard) -> frozenset[str]:
 
 
 def _raw(
-    batch: pa.RecordBatch, root: str, modalities: Sequence[str], label_names: Sequence[str], place: str, first: int
+    batch: pa.RecordBatch,
+    root: str,
+    modalities: Sequence[str],
+    label_names: Sequence[str],
+    place: str,
+    first: int,
 ) -> tuple[Records, list[tuple[str, str]]]:
     """Convert rows of the file, the first of which has the number ``first``."""
     ids, problems = _each(text_of, batch.column("id"), "has no id", "the id")
@@ -179,8 +224,12 @@ def _raw(
     return _records(ids, items, labels, label_names, image_addresses).take(good), bad
 
 
-def _each(convert: Callable[[Any], Any], column: pa.Array, blank: str, name: str) -> tuple[list[Any], dict[int, str]]:
-    """Return every value of a column as ``convert`` makes it, and the problems of the rows where it cannot."""
+def _each(
+    convert: Callable[[Any], Any], column: pa.Array, blank: str, name: str
+) -> tuple[list[Any], dict[int, str]]:
+    """Return every value of a column as ``convert`` makes it, and the problems of the rows where it
+    cannot.
+    """
     values: list[Any] = []
     wrong: dict[int, str] = {}
     for row, value in enumerate(plain_values(column)):
@@ -195,14 +244,27 @@ def _each(convert: Callable[[Any], Any], column: pa.Array, blank: str, name: str
 
 
 def _images(column: pa.Array, root: str) -> tuple[list[bytes], list[str] | None, dict[int, str]]:
-    """Return the bytes of each image, where those lie that are files of their own, and the problems of other rows."""
+    """Return the bytes of each image, where those lie that are files of their own, and the problems
+    of other rows.
+    """
     cells, wrong = _each(image_of, column, "no picture", "the picture")
     addresses = ["" if isinstance(cell, bytes) else cell.strip() and cell for cell in cells]
-    addresses = [path if not path or "://" in path or path[0] == "/" else f"{root}/{path}" for path in addresses]
+    addresses = [
+        path if not path or "://" in path or path[0] == "/" else f"{root}/{path}"
+        for path in addresses
+    ]
     files = dict(zip(filter(None, addresses), _fetch(list(filter(None, addresses))), strict=True))
     contents = [files.get(address, cell) for address, cell in zip(addresses, cells, strict=True)]
-    wrong |= {row: content for row, content in enumerate(contents) if isinstance(content, str) and row not in wrong}
-    return [content if isinstance(content, bytes) else b"" for content in contents], addresses if files else None, wrong
+    wrong |= {
+        row: content
+        for row, content in enumerate(contents)
+        if isinstance(content, str) and row not in wrong
+    }
+    return (
+        [content if isinstance(content, bytes) else b"" for content in contents],
+        addresses if files else None,
+        wrong,
+    )
 
 
 def _check_type(name: str, kind: pa.DataType, file: str) -> None:
@@ -215,10 +277,18 @@ def _check_type(name: str, kind: pa.DataType, file: str) -> None:
     is_plain = not (pa.types.is_nested(value) or is_binary(value))
     if name in ("image", "text") and is_list(value):
         is_number = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-        expected, fits = "lists of numbers, which are features", any(test(value.value_type) for test in is_number)
+        expected, fits = (
+            "lists of numbers, which are features",
+            any(test(value.value_type) for test in is_number),
+        )
     elif name == "image":
-        has_path = pa.types.is_struct(value) and any(field.name in ("bytes", "path") for field in value)
-        expected, fits = "paths or the bytes of image files", is_plain or is_binary(value) or has_path
+        has_path = pa.types.is_struct(value) and any(
+            field.name in ("bytes", "path") for field in value
+        )
+        expected, fits = (
+            "paths or the bytes of image files",
+            is_plain or is_binary(value) or has_path,
+        )
     else:
         is_uuid = name == "id" and getattr(kind, "extension_name", "") == "arrow.uuid"
         expected, fits = "texts" if name == "text" else "names", is_plain or is_uuid
@@ -227,7 +297,9 @@ def _check_type(name: str, kind: pa.DataType, file: str) -> None:
 
 
 def _features(column: pa.Array, modality: str) -> tuple[NDArray[np.float32], dict[int, str]]:
-    """Return features ``(n, d)``, with d the width of most rows that are not empty, and the problems of other rows."""
+    """Return features ``(n, d)``, with d the width of most rows that are not empty, and the
+    problems of other rows.
+    """
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     counts = np.bincount(lengths, minlength=2)
     width = int(counts[1:].argmax()) + 1
@@ -235,7 +307,10 @@ def _features(column: pa.Array, modality: str) -> tuple[NDArray[np.float32], dic
     flat = column.filter(pa.array(fits)).flatten().to_numpy(zero_copy_only=False)
     rows = np.zeros((len(column), width), dtype=np.float32)
     rows[fits] = flat.reshape(-1, width)
-    wrong = {int(row): f"{lengths[row]} {modality} features, most rows have {width}" for row in np.flatnonzero(~fits)}
+    wrong = {
+        int(row): f"{lengths[row]} {modality} features, most rows have {width}"
+        for row in np.flatnonzero(~fits)
+    }
     broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     return rows, wrong | {int(row): f"{modality} features are not finite" for row in broken}
 
@@ -249,12 +324,16 @@ def _plain_layout(column: pa.Array) -> pa.Array:
 
 _Members = dict[str, tarfile.TarInfo]
 
-# What is raised for an item whose text is not UTF-8, whose JSON is none or too deep, or that is a link to nothing.
+# What is raised for an item whose text is not UTF-8, whose JSON is none or too deep, or that is a
+# link to nothing.
 _BAD = (ValueError, RecursionError, KeyError)
 
 
-def _plan_tar(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Place) -> _Shards:
-    """Yield a shard for each tar file, whatever its size: a tar file can only be read from its beginning.
+def _plan_tar(
+    files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Place
+) -> _Shards:
+    """Yield a shard for each tar file, whatever its size: a tar file can only be read from its
+    beginning.
 
     Only headers and the members with labels are read.
     """
@@ -269,7 +348,9 @@ def _plan_tar(files: Iterable[File], modalities: Sequence[str], shard_items: int
             yield Shard(file.address, 0, 0, items), frozenset(labels)
 
 
-def _read_tar(shard: Shard, root: str, modalities: Sequence[str], label_names: Sequence[str]) -> _Batches:
+def _read_tar(
+    shard: Shard, root: str, modalities: Sequence[str], label_names: Sequence[str]
+) -> _Batches:
     """Yield the items of a tar file; an id is the name that an item's files share."""
     with _opened_tar(shard.file) as tar:
         samples = _samples(tar)
@@ -282,15 +363,28 @@ def _read_tar(shard: Shard, root: str, modalities: Sequence[str], label_names: S
                     values = {modality: _value(tar, members, modality) for modality in modalities}
                     labels = _labels(tar, members)
                     missing = [modality for modality, value in values.items() if not value]
-                    problem = f"no {' and no '.join(missing)}{_dotted_name(members)}" if missing else ""
+                    problem = (
+                        f"no {' and no '.join(missing)}{_dotted_name(members)}" if missing else ""
+                    )
                 except _BAD as error:
                     problem = f"its name, text or JSON cannot be read ({one_line(error)})"
                 if problem:
-                    bad.append((key.encode(errors="replace").decode(), f"{problem} in {shard.file}"))
+                    bad.append(
+                        (key.encode(errors="replace").decode(), f"{problem} in {shard.file}")
+                    )
                 else:
                     good.append((key, labels, values))
             items = {modality: [values[modality] for *_, values in good] for modality in modalities}
-            yield _records([key for key, *_ in good], items, [labels for _, labels, _ in good], label_names, None), bad
+            yield (
+                _records(
+                    [key for key, *_ in good],
+                    items,
+                    [labels for _, labels, _ in good],
+                    label_names,
+                    None,
+                ),
+                bad,
+            )
 
 
 def _tar_modalities(file: str) -> tuple[str, ...]:
@@ -299,7 +393,9 @@ def _tar_modalities(file: str) -> tuple[str, ...]:
     with _opened_tar(file) as tar:
         for _, members in _samples(tar):
             with suppress(*_BAD):
-                if modalities := tuple(modality for modality in ("image", "text") if _value(tar, members, modality)):
+                if modalities := tuple(
+                    modality for modality in ("image", "text") if _value(tar, members, modality)
+                ):
                     return modalities
             hint = hint or _dotted_name(members)
     raise InputError(f"{file}: holds no item with an image or a text that can be read{hint}")
@@ -308,7 +404,9 @@ def _tar_modalities(file: str) -> tuple[str, ...]:
 @contextmanager
 def _opened_tar(address: str) -> Iterator[tarfile.TarFile]:
     with (
-        open_address(address, 8 << 20) as stream,  # read in order, in requests of so many bytes where it is remote
+        open_address(
+            address, 8 << 20
+        ) as stream,  # read in order, in requests of so many bytes where it is remote
         reading(address, "not a readable tar file, perhaps truncated or compressed"),
         tarfile.open(fileobj=stream, mode="r:") as tar,
     ):
@@ -328,14 +426,21 @@ def _samples(tar: tarfile.TarFile) -> Iterator[tuple[str, _Members]]:
 
 def _hidden(name: str) -> bool:
     """Return whether a file, or a folder on the way to it, is hidden or macOS's own."""
-    return any(part == "__MACOSX" or (part.startswith(".") and part not in (".", "..")) for part in name.split("/"))
+    return any(
+        part == "__MACOSX" or (part.startswith(".") and part not in (".", ".."))
+        for part in name.split("/")
+    )
 
 
 def _dotted_name(members: _Members) -> str:
-    """Return a hint if an item has the image only by a name with dots, which ends too early; else nothing."""
+    """Return a hint if an item has the image only by a name with dots, which ends too early; else
+    nothing.
+    """
     for ending, member in members.items():
         if "." in ending[1:] and PurePosixPath(ending).suffix in IMAGE_ENDINGS:
-            return f" (a name ends at its first dot: {member.name} is {ending} of an item; rename it)"
+            return (
+                f" (a name ends at its first dot: {member.name} is {ending} of an item; rename it)"
+            )
     return ""
 
 
@@ -346,9 +451,18 @@ def _parted(name: str) -> tuple[str, str]:
 
 
 def _value(tar: tarfile.TarFile, members: _Members, modality: str) -> bytes | str | None:
-    """Return the bytes of the image, or the text; empty if there is none. ValueError if not UTF-8 or not JSON."""
+    """Return the bytes of the image, or the text; empty if there is none. ValueError if not UTF-8
+    or not JSON.
+    """
     if modality == "image":
-        return next((_content(tar, member) for ending, member in members.items() if ending in IMAGE_ENDINGS), None)
+        return next(
+            (
+                _content(tar, member)
+                for ending, member in members.items()
+                if ending in IMAGE_ENDINGS
+            ),
+            None,
+        )
     if ".txt" in members:
         return text_of(_content(tar, members[".txt"]).decode()).strip()
     fields = _fields(tar, members)
@@ -385,13 +499,17 @@ class _Kind(NamedTuple):
     modalities: Callable[[str], tuple[str, ...]]
     #: (files, modalities, items a shard, path for a listing) -> shards, in order.
     plan: Callable[[Iterable[File], Sequence[str], int, Place], _Shards]
-    #: (shard, folder that names are relative to, modalities, label names of the whole input) -> at least one batch;
-    #: every item of the shard is in one.
+    #: (shard, folder that names are relative to, modalities, label names of the whole input) -> at
+    #: least one batch; every item of the shard is in one.
     read: Callable[[Shard, str, Sequence[str], Sequence[str]], _Batches]
 
 
-def _plan_images(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Place) -> _Shards:
-    """Yield a shard for every ``shard_items`` images and write them to ``listing``. Images alone have no labels."""
+def _plan_images(
+    files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Place
+) -> _Shards:
+    """Yield a shard for every ``shard_items`` images and write them to ``listing``. Images alone
+    have no labels.
+    """
     remaining = iter(files)
     with whole_file(listing) as temporary, pq.ParquetWriter(temporary, _LISTING) as writer:
         number = 0
@@ -401,16 +519,27 @@ def _plan_images(files: Iterable[File], modalities: Sequence[str], shard_items: 
             number += 1
 
 
-def _read_images(shard: Shard, root: str, modalities: Sequence[str], label_names: Sequence[str]) -> _Batches:
+def _read_images(
+    shard: Shard, root: str, modalities: Sequence[str], label_names: Sequence[str]
+) -> _Batches:
     """Yield the images of a shard; an id is the path relative to ``root``."""
     with open_address(shard.file) as stream, pq.ParquetFile(stream) as listing:
         for batch in listing.iter_batches(_BATCH, row_groups=range(shard.first, shard.last)):
             addresses = batch.column("address").to_pylist()
             ids = [address.removeprefix(root).lstrip("/") for address in addresses]
             contents = _fetch(addresses)
-            bad = [(name, content) for name, content in zip(ids, contents, strict=True) if isinstance(content, str)]
+            bad = [
+                (name, content)
+                for name, content in zip(ids, contents, strict=True)
+                if isinstance(content, str)
+            ]
             good = [row for row, content in enumerate(contents) if isinstance(content, bytes)]
-            yield _records(ids, {"image": contents}, [[] for _ in ids], label_names, addresses).take(good), bad
+            yield (
+                _records(ids, {"image": contents}, [[] for _ in ids], label_names, addresses).take(
+                    good
+                ),
+                bad,
+            )
 
 
 KINDS = {
@@ -421,7 +550,9 @@ KINDS = {
 
 
 def input_files(address: str) -> Iterator[tuple[str, File]]:
-    """Yield (kind, file) for each file of an input, always in the same order; skip files of no kind."""
+    """Yield (kind, file) for each file of an input, always in the same order; skip files of no
+    kind.
+    """
     first: tuple[str, File] | None = None
     for file in list_files(address):
         ending = PurePosixPath(file.address).suffix.lower()
@@ -431,7 +562,10 @@ def input_files(address: str) -> Iterator[tuple[str, File]]:
         first = first or (kind, file)
         if kind != first[0]:
             ending = PurePosixPath(first[1].address).suffix
-            raise InputError(f"{address}: holds {first[1].address} and {file.address}; name one kind, as by *{ending}")
+            raise InputError(
+                f"{address}: holds {first[1].address} and {file.address}; name one kind, as by "
+                f"*{ending}"
+            )
         yield kind, file
     if first is None:
         endings = ", ".join(ending for kind in KINDS.values() for ending in sorted(kind.endings))

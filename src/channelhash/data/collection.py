@@ -1,4 +1,5 @@
-"""Collections: described, chosen by labels, joined one after another, and rows of the same items in two of them.
+"""Collections: described, chosen by labels, joined one after another, and rows of the same items in
+two of them.
 
 That of a run holds the items of the runs that it extends, then its new ones.
 """
@@ -31,7 +32,8 @@ _loaded: dict[str, Records] | None = None
 
 @contextmanager
 def loaded_once() -> Iterator[None]:
-    """Load a source once in this block, however often it is asked for: the runs of a grid share theirs.
+    """Load a source once in this block, however often it is asked for: the runs of a grid share
+    theirs.
 
     >>> with loaded_once():
     ...     pass
@@ -73,7 +75,9 @@ class DataSource:
             return records
         kind = resolve_data_kind(self.kind)
         extra = {"progress": progress} if kind.reports_progress else {}
-        records = check_kind(kind.load(**self.arguments, **extra), Records, f"data.kind {self.kind}")
+        records = check_kind(
+            kind.load(**self.arguments, **extra), Records, f"data.kind {self.kind}"
+        )
         if self.arguments.get("skip_bad"):
             records = readable(records, progress)
         records = _with_labels(records, self.only_labels, self.without_labels)
@@ -89,9 +93,13 @@ def readable(records: Records, progress: Progress = no_progress) -> Records:
         return records
     broken = _decode(images, progress)
     wrong = [broken[image] for image in images]
-    problems = [f"id {name}: {problem}" for name, problem in zip(records.ids, wrong, strict=True) if problem]
+    problems = [
+        f"id {name}: {problem}" for name, problem in zip(records.ids, wrong, strict=True) if problem
+    ]
     if len(problems) == len(records):
-        raise InputError(f"no picture of {len(records)} rows can be read; the first problem is {problems[0]}")
+        raise InputError(
+            f"no picture of {len(records)} rows can be read; the first problem is {problems[0]}"
+        )
     good = records.take([row for row, problem in enumerate(wrong) if not problem])
     removed = dict(Counter(records.removed) + Counter({"unreadable picture": len(problems)}))
     return replace(good, removed=removed, problems=(*records.problems, *problems))
@@ -113,7 +121,8 @@ class Collection:
     """Records in the order of their rows: those of the extended runs first, then the new ones.
 
     Attributes:
-        parts: at least one; the last are the new items. Each part has a cache of features of its own.
+        parts: at least one; the last are the new items. Each part has a cache of features of its
+            own.
 
     >>> import numpy as np
     >>> labels = np.ones((1, 1), dtype=bool)
@@ -134,8 +143,8 @@ class Collection:
     def records(self) -> Records:
         """All rows as one.
 
-        Labels are joined by name, those of the first part first; a row has none of the labels that its part does not
-        know. Modalities are those of the first part.
+        Labels are joined by name, those of the first part first; a row has none of the labels that
+        its part does not know. Modalities are those of the first part.
 
         >>> labels = np.array([[True]])
         >>> dog, cat = (Records((name,), {"text": (name,)}, labels, (name,)) for name in ("dog", "cat"))
@@ -155,8 +164,11 @@ class Collection:
         return sum(len(part) for part in self.parts[:-1])
 
 
-def _with_labels(records: Records, only: Sequence[str] | None = None, without: Sequence[str] | None = None) -> Records:
-    """Return the rows that have one of the labels ``only``, without those that have one of ``without``.
+def _with_labels(
+    records: Records, only: Sequence[str] | None = None, without: Sequence[str] | None = None
+) -> Records:
+    """Return the rows that have one of the labels ``only``, without those that have one of
+    ``without``.
 
     The columns of labels in ``without``, which no row has any more, are dropped as well.
 
@@ -174,7 +186,10 @@ def _with_labels(records: Records, only: Sequence[str] | None = None, without: S
     if only is not None:
         mask &= records.labels[:, required].any(axis=1)
     if not mask.any():
-        raise InputError("data.only_labels and data.without_labels leave no row of the collection; choose other labels")
+        raise InputError(
+            "data.only_labels and data.without_labels leave no row of the collection; choose other "
+            "labels"
+        )
     columns = [column for column in range(len(records.label_names)) if column not in excluded]
     chosen = records.take(np.flatnonzero(mask))
     return replace(
@@ -188,19 +203,28 @@ def _with_labels(records: Records, only: Sequence[str] | None = None, without: S
 def _columns(records: Records, names: Sequence[str], key: str) -> list[int]:
     for name in names:
         if label_name(name) not in records.label_names:
-            raise InputError(f"{key}: the collection has no label {name!r}; it has {', '.join(records.label_names)}")
+            raise InputError(
+                f"{key}: the collection has no label {name!r}; it has "
+                f"{', '.join(records.label_names)}"
+            )
     return [records.label_names.index(label_name(name)) for name in names]
 
 
 def _join_two(first: Records, second: Records) -> Records:
     both = (first, second)
     if common := set(first.ids) & set(second.ids):
-        raise InputError(f"{len(common)} ids are in both collections, such as {min(common)!r}; ids tell items apart")
+        raise InputError(
+            f"{len(common)} ids are in both collections, such as {min(common)!r}; ids tell items "
+            "apart"
+        )
     names = tuple(dict.fromkeys((*first.label_names, *second.label_names)))
     shown = [modality for modality in first.display if modality in second.display]
     return Records(
         (*first.ids, *second.ids),
-        {modality: _items(modality, values, second.items) for modality, values in first.items.items()},
+        {
+            modality: _items(modality, values, second.items)
+            for modality, values in first.items.items()
+        },
         np.concatenate([labels_as(part.labels, part.label_names, names) for part in both]),
         names,
         dict(Counter(first.removed) + Counter(second.removed)),
@@ -210,7 +234,9 @@ def _join_two(first: Records, second: Records) -> Records:
     )
 
 
-def labels_as(labels: NDArray[np.bool_], names: Sequence[str], columns: Sequence[str]) -> NDArray[np.bool_]:
+def labels_as(
+    labels: NDArray[np.bool_], names: Sequence[str], columns: Sequence[str]
+) -> NDArray[np.bool_]:
     """Return label sets ``(n, len(names))`` over other columns, which include all of ``names``.
 
     >>> labels_as(np.array([[True]]), ["dog"], ["cat", "dog"]).tolist()
@@ -224,15 +250,21 @@ def labels_as(labels: NDArray[np.bool_], names: Sequence[str], columns: Sequence
 
 def _items(modality: str, first: Items, additions: Mapping[str, Items]) -> Items:
     if modality not in additions:
-        raise InputError(f"the new items have no {modality}s, the old ones have; give both modalities")
+        raise InputError(
+            f"the new items have no {modality}s, the old ones have; give both modalities"
+        )
     second = additions[modality]
     if not isinstance(first, Features) and not isinstance(second, Features):
-        return cast(Items, (*first, *second))  # paths with paths, strings with strings: a modality is one or the other
+        return cast(
+            Items, (*first, *second)
+        )  # paths with paths, strings with strings: a modality is one or the other
     kinds = [values.shape[1] if isinstance(values, Features) else 0 for values in (first, second)]
     if kinds[0] != kinds[1]:
         old, new = (f"features of width {width}" if width else "raw items" for width in kinds)
         raise InputError(f"the new {modality}s are {new}, the old ones {old}; give the same kind")
-    return cast(Items, np.concatenate([np.asarray(first), np.asarray(second)]))  # sparse ones become dense
+    return cast(
+        Items, np.concatenate([np.asarray(first), np.asarray(second)])
+    )  # sparse ones become dense
 
 
 @dataclass(frozen=True)
@@ -268,19 +300,33 @@ class Partners:
         for whose, ids in (("student", student.ids), ("teacher", teacher.ids)):
             name, count = Counter(ids).most_common(1)[0]
             if count > 1:
-                raise InputError(f"the {whose}'s data has the id {name!r} twice; rows are joined by id")
-        of_student, of_teacher = (np.full(len(records), -1, dtype=np.int64) for records in (student, teacher))
-        _, rows, teacher_rows = np.intersect1d(student.ids, teacher.ids, assume_unique=True, return_indices=True)
+                raise InputError(
+                    f"the {whose}'s data has the id {name!r} twice; rows are joined by id"
+                )
+        of_student, of_teacher = (
+            np.full(len(records), -1, dtype=np.int64) for records in (student, teacher)
+        )
+        _, rows, teacher_rows = np.intersect1d(
+            student.ids, teacher.ids, assume_unique=True, return_indices=True
+        )
         of_student[rows], of_teacher[teacher_rows] = teacher_rows, rows
         if not len(rows):
             examples = f"{student.ids[0]!r} and {teacher.ids[0]!r}"
             raise InputError(f"no id is in both data, as {examples}; rows are joined by id")
-        unmatched = [f"item {student.ids[row]}: only in the student's data" for row in np.flatnonzero(of_student < 0)]
-        unmatched += [f"item {teacher.ids[row]}: only in the teacher's data" for row in np.flatnonzero(of_teacher < 0)]
+        unmatched = [
+            f"item {student.ids[row]}: only in the student's data"
+            for row in np.flatnonzero(of_student < 0)
+        ]
+        unmatched += [
+            f"item {teacher.ids[row]}: only in the teacher's data"
+            for row in np.flatnonzero(of_teacher < 0)
+        ]
         return cls(of_student, of_teacher, tuple(unmatched))
 
     def splits(self, teacher: Splits) -> Splits:
-        """Return the teacher's partitions as rows of the student; items that only the student has are in none."""
+        """Return the teacher's partitions as rows of the student; items that only the student has
+        are in none.
+        """
         student_rows = {name: self.of_teacher[rows] for name, rows in vars(teacher).items()}
         parts = {name: np.sort(rows[rows >= 0]) for name, rows in student_rows.items()}
         for name in ("query", "retrieval"):
@@ -310,13 +356,22 @@ def describe(
     >>> summary["problems"][0]
     '1 of 3 samples have no label: they are similar to nothing and never relevant; label them or leave them out'
     """
-    counts = {"found": len(records) if records.found is None else records.found, "usable": len(records)}
+    counts = {
+        "found": len(records) if records.found is None else records.found,
+        "usable": len(records),
+    }
     partitions = splits.counts() if splits else {}
     protocol = _recognise(records.labels)
-    compared = {} if protocol and counts["usable"] != (expected or {}).get("usable") else expected or {}
+    compared = (
+        {} if protocol and counts["usable"] != (expected or {}).get("usable") else expected or {}
+    )
     problems = list(records.problems)
     problems += [
-        f"{name}: {count} samples, the official collection has {compared[name]}; is the archive complete?"
+        (
+            f"{name}: {count} samples, the official collection has {compared[name]}; is the "
+            "archive "
+            "complete?"
+        )
         for name, count in (counts | partitions).items()
         if compared.get(name, count) != count
     ]
@@ -327,7 +382,9 @@ def describe(
     words = [] if isinstance(texts, Features) else [len(str(text).split()) for text in texts]
     return {
         **counts,
-        "labels": dict(zip(records.label_names, (int(n) for n in records.labels.sum(axis=0)), strict=True)),
+        "labels": dict(
+            zip(records.label_names, (int(n) for n in records.labels.sum(axis=0)), strict=True)
+        ),
         "partitions": partitions,
         "expected": dict(expected or {}),
         "removed": dict(records.removed),
@@ -336,16 +393,22 @@ def describe(
         "words_per_text": _summary(np.array(words)) if words else {},
         "chance": _chance(records.labels),
         "protocol": protocol,
-        "measures": (["map"] if records.label_names else []) + (["recall"] if len(records.items) > 1 else []),
+        "measures": (["map"] if records.label_names else [])
+        + (["recall"] if len(records.items) > 1 else []),
     }
 
 
 def _row_problems(records: Records) -> list[str]:
-    """Return a line for rows without labels, and for each unused label, repeated id, and label in several spellings."""
+    """Return a line for rows without labels, and for each unused label, repeated id, and label in
+    several spellings.
+    """
     problems = []
     unlabelled = int((~records.labels.any(axis=1)).sum())
     if unlabelled and records.label_names:
-        line = f"{unlabelled} of {len(records)} samples have no label: they are similar to nothing and never relevant"
+        line = (
+            f"{unlabelled} of {len(records)} samples have no label: they are similar to nothing "
+            "and never relevant"
+        )
         problems.append(f"{line}; label them or leave them out")
     spellings = defaultdict[str, list[str]](list)
     for name, occurs in zip(records.label_names, records.labels.sum(axis=0), strict=True):
@@ -353,12 +416,18 @@ def _row_problems(records: Records) -> list[str]:
         if not occurs:
             problems.append(f"label {name!r} never occurs; leave it out of the labels")
     problems += [
-        f"labels {' and '.join(map(repr, names))} differ in capitals or blanks only; write one label one way"
+        (
+            f"labels {' and '.join(map(repr, names))} differ in capitals or blanks only; write one "
+            "label one way"
+        )
         for names in spellings.values()
         if len(names) > 1
     ]
     if not records.label_names and len(records.items) < 2:
-        problems.append("no labels and no pairs of an image and a text: nothing can be learned or measured; add either")
+        problems.append(
+            "no labels and no pairs of an image and a text: nothing can be learned or measured; "
+            "add either"
+        )
     repeated = sorted(name for name, count in Counter(records.ids).items() if count > 1)
     stay = "occurs more than once: its rows stay on one side of query and retrieval"
     return problems + [f"id {name} {stay}" for name in repeated]
@@ -383,20 +452,28 @@ def _summary(values: NDArray[Any]) -> dict[str, float]:
 
 
 def _chance(labels: NDArray[np.bool_]) -> float:
-    """Compute the probability that two different samples share a label, from the counts of distinct label sets."""
+    """Compute the probability that two different samples share a label, from the counts of distinct
+    label sets.
+    """
     sets, counts = np.unique(labels, axis=0, return_counts=True)
-    columns, weights = sets.astype(np.float32).T, counts.astype(np.float32)  # for BLAS; exact below 2^24
+    columns, weights = (
+        sets.astype(np.float32).T,
+        counts.astype(np.float32),
+    )  # for BLAS; exact below 2^24
     pairs = -int(counts[sets.any(axis=1)].sum())  # a sample makes no pair with itself
     for start in range(0, len(sets), _BLOCK):  # a collection may have 50,000 distinct sets
         block = slice(start, start + _BLOCK)
-        related = np.minimum(columns[:, block].T @ columns, 1) @ weights  # samples that share a label with each set
+        related = (
+            np.minimum(columns[:, block].T @ columns, 1) @ weights
+        )  # samples that share a label with each set
         pairs += int(counts[block] @ related.astype(np.int64))
     n = len(labels)
     return pairs / (n * (n - 1)) if n > 1 else 0.0
 
 
 def _recognise(labels: NDArray[np.bool_]) -> str:
-    """Return a line that says which protocol of the literature a collection follows, empty if none is known.
+    """Return a line that says which protocol of the literature a collection follows, empty if none
+    is known.
 
     Where other projects make these variants, their notes say: repository, commit, file.
 

@@ -15,7 +15,11 @@ from channelhash.utils.array_files import Arrays, SparseRows, read_arrays
 from channelhash.utils.files import read_text, reading
 from channelhash.utils.seeds import generator
 
-_PREFIXES = {"image": ("I", "X", "image", "img"), "text": ("T", "Y", "text", "txt"), "labels": ("L", "label", "labels")}
+_PREFIXES = {
+    "image": ("I", "X", "image", "img"),
+    "text": ("T", "Y", "text", "txt"),
+    "labels": ("L", "label", "labels"),
+}
 #: Ending of a part's arrays -> name of the part, the prefix of its rows' ids.
 _PARTS = {
     **dict.fromkeys(("tr", "train"), "train"),
@@ -25,10 +29,12 @@ _PARTS = {
 
 
 def _join_parts(arrays: Arrays, path: Path, problems: list[str]) -> tuple[Arrays, tuple[str, ...]]:
-    """Return (image, text and labels, part after part; ids ``train0 …``, ``query0 …``); empty if there are no parts.
+    """Return (image, text and labels, part after part; ids ``train0 …``, ``query0 …``); empty if
+    there are no parts.
 
-    Many files repeat the training rows inside the database part. Read twice, a row and its copy could land on both
-    sides of query and retrieval. Where the database holds every training row, they are therefore read there alone.
+    Many files repeat the training rows inside the database part. Read twice, a row and its copy
+    could land on both sides of query and retrieval. Where the database holds every training row,
+    they are therefore read there alone.
     """
     lower = {name.lower(): name for name in sorted(arrays)}
     parts: dict[str, Arrays] = {}
@@ -36,17 +42,28 @@ def _join_parts(arrays: Arrays, path: Path, problems: list[str]) -> tuple[Arrays
     for ending, part in _PARTS.items():
         present = {}
         for role, prefixes in _PREFIXES.items():
-            spellings = (f"{prefix}{dash}{ending}".lower() for prefix in prefixes for dash in ("_", ""))
+            spellings = (
+                f"{prefix}{dash}{ending}".lower() for prefix in prefixes for dash in ("_", "")
+            )
             if name := next((lower[spelling] for spelling in spellings if spelling in lower), None):
                 present[role] = name
         if present and part in parts:
-            raise InputError(f"{path}: has two {part} parts, one of them {', '.join(present.values())}")
+            raise InputError(
+                f"{path}: has two {part} parts, one of them {', '.join(present.values())}"
+            )
         if present:
             names[part] = present
-            parts[part] = _by_rows({role: np.asarray(arrays[name]) for role, name in present.items()}, path, problems)
+            parts[part] = _by_rows(
+                {role: np.asarray(arrays[name]) for role, name in present.items()}, path, problems
+            )
     _check_alike(names, parts, path)
-    ids = {part: [f"{part}{row}" for row in range(len(next(iter(values.values()))))] for part, values in parts.items()}
-    if {"train", "database"} <= parts.keys() and (places := _places(parts["train"], parts["database"])) is not None:
+    ids = {
+        part: [f"{part}{row}" for row in range(len(next(iter(values.values()))))]
+        for part, values in parts.items()
+    }
+    if {"train", "database"} <= parts.keys() and (
+        places := _places(parts["train"], parts["database"])
+    ) is not None:
         for row, place in enumerate(places):
             ids["database"][place] = f"train{row}"
         del parts["train"], ids["train"]
@@ -56,7 +73,9 @@ def _join_parts(arrays: Arrays, path: Path, problems: list[str]) -> tuple[Arrays
 
 
 def _by_rows(arrays: Arrays, path: Path, problems: list[str]) -> Arrays:
-    """Turn arrays of the same rows that are stored ``(d, n)``, where the number of rows follows from all of them."""
+    """Turn arrays of the same rows that are stored ``(d, n)``, where the number of rows follows
+    from all of them.
+    """
     shapes = {role: values.shape for role, values in arrays.items() if values.ndim in (1, 2)}
     common = set[int].intersection(*map(set, shapes.values())) if shapes else set()
     if len({shape[0] for shape in shapes.values()}) == 1 or len(shapes) < len(arrays) or not common:
@@ -64,30 +83,48 @@ def _by_rows(arrays: Arrays, path: Path, problems: list[str]) -> Arrays:
     is_square = any(len(shape) == 2 and shape[0] == shape[1] for shape in shapes.values())
     if len(common) > 1 or is_square:
         listed = ", ".join(f"{role} {shape}" for role, shape in shapes.items())
-        raise InputError(f"{path}: rows cannot be told from columns ({listed}); save every array with a row an item")
+        raise InputError(
+            f"{path}: rows cannot be told from columns ({listed}); save every array with a row an "
+            "item"
+        )
     (n,) = common
     turned = {role: values.T for role, values in arrays.items() if len(values) != n}
-    problems += [f"{path}: {role} is {shapes[role]}, read with its columns as rows" for role in turned]
+    problems += [
+        f"{path}: {role} is {shapes[role]}, read with its columns as rows" for role in turned
+    ]
     return arrays | turned
 
 
 def _check_alike(names: dict[str, dict[str, str]], parts: dict[str, Arrays], path: Path) -> None:
-    """Check that all parts have the same arrays with the same columns, and one number of rows in each part."""
+    """Check that all parts have the same arrays with the same columns, and one number of rows in
+    each part.
+    """
     first = next(iter(names), "")
     expected = {role for roles in names.values() for role in roles}
     for part, roles in names.items():
         counted = "labels" if "labels" in roles else next(iter(roles))
         for role in sorted(expected - roles.keys()):
             ending = next(ending for ending in _PARTS if roles[counted].lower().endswith(ending))
-            raise InputError(f"{path}: has {next(iter(roles.values()))}, but no {_PREFIXES[role][0]}_{ending} ({role})")
+            raise InputError(
+                f"{path}: has {next(iter(roles.values()))}, but no {_PREFIXES[role][0]}_{ending} "
+                f"({role})"
+            )
         for role, name in roles.items():
-            values, rows, alike = parts[part][role], np.atleast_1d(parts[part][counted]), parts[first][role]
+            values, rows, alike = (
+                parts[part][role],
+                np.atleast_1d(parts[part][counted]),
+                parts[first][role],
+            )
             if values.dtype.kind not in "biuf":
                 raise InputError(f"{path}: {name} holds {values.dtype}, expected numbers")
             if values.ndim == 0 or len(values) != len(rows):
-                raise InputError(f"{path}: {name} is {values.shape}, but {roles[counted]} has {len(rows)} rows")
+                raise InputError(
+                    f"{path}: {name} is {values.shape}, but {roles[counted]} has {len(rows)} rows"
+                )
             if values.shape[1:] != alike.shape[1:]:
-                raise InputError(f"{path}: {name} is {values.shape}, but {names[first][role]} is {alike.shape}")
+                raise InputError(
+                    f"{path}: {name} is {values.shape}, but {names[first][role]} is {alike.shape}"
+                )
 
 
 def _places(train: Arrays, database: Arrays) -> list[int] | None:
@@ -115,7 +152,8 @@ _NAMES = {
     "labels": ("labels", "LAll", "L", "label", "labelList"),
 }
 
-#: Arrays of texts that are displayed with search results: modality -> names, in DCMH's files those of the pictures.
+#: Arrays of texts that are displayed with search results: modality -> names, in DCMH's files those
+#: of the pictures.
 _DISPLAY = {"image": ("pictures", "FAll", "imgList"), "text": ("captions",)}
 
 
@@ -126,56 +164,65 @@ def load_features(
     labels_array: str | None = None,
     skip_bad: bool = False,
 ) -> Records:
-    """Read features of images and texts ``(n, d)`` (or bags of words), and labels ``(n, c)`` where the file has any.
+    """Read features of images and texts ``(n, d)`` (or bags of words), and labels ``(n, c)`` where
+    the file has any.
 
-    Arrays that are stored ``(d, n)``, as MATLAB's users often do, are turned where ``n`` follows from the others.
+    Arrays that are stored ``(d, n)``, as MATLAB's users often do, are turned where ``n`` follows
+    from the others.
 
-    Recognised names are ``image, text, labels``; ``IAll, TAll`` or ``YAll, LAll``; and parted sets ``I_tr, T_tr, L_tr``
-    with ``I_te`` or ``I_db`` and so on whose rows have the ids ``train0 …, query0 …``:
-    partitions are drawn anew, or with ``data.split_method: given`` as in the file. One modality alone is enough.
+    Recognised names are ``image, text, labels``; ``IAll, TAll`` or ``YAll, LAll``; and parted sets
+    ``I_tr, T_tr, L_tr`` with ``I_te`` or ``I_db`` and so on whose rows have the ids ``train0 …,
+    query0 …``: partitions are drawn anew, or with ``data.split_method: given`` as in the file. One
+    modality alone is enough.
 
-    Optional arrays are ``id``, ``label_names``, and ``image_scale``, ``image_zero`` for quantised features (likewise
-    text): the real value is (q − zero) · scale, both a number or one value per column. Sets without parts may also have
-    ``captions`` and ``pictures`` (paths relative to the file's folder): strings that are displayed with search results
-    and never learned from; rows of one picture are several texts of one image. Features of any numeric type become
-    float32. Labels of one dimension are class numbers (so is a single column in a ``.mat`` file, as MATLAB has no
-    vectors): each number becomes a column named ``label`` and the number. Where there are ``label_names``, labels may
-    be packed bits, as of ``np.packbits(labels, axis=1)``.
+    Optional arrays are ``id``, ``label_names``, and ``image_scale``, ``image_zero`` for quantised
+    features (likewise text): the real value is (q − zero) · scale, both a number or one value per
+    column. Sets without parts may also have ``captions`` and ``pictures`` (paths relative to the
+    file's folder): strings that are displayed with search results and never learned from; rows of
+    one picture are several texts of one image. Features of any numeric type become float32. Labels
+    of one dimension are class numbers (so is a single column in a ``.mat`` file, as MATLAB has no
+    vectors): each number becomes a column named ``label`` and the number. Where there are
+    ``label_names``, labels may be packed bits, as of ``np.packbits(labels, axis=1)``.
 
-    MATLAB's sparse matrices become `SparseRows`; so do ``text_indptr, text_indices, text_shape`` as of SciPy's
-    ``csr_array``, likewise of other names, with ``text_data`` unless all values are 1. Without a name before them, as
-    ``scipy.sparse.save_npz`` writes them, they are the text. Labels, and sets in parts, are read dense.
+    MATLAB's sparse matrices become `SparseRows`; so do ``text_indptr, text_indices, text_shape`` as
+    of SciPy's ``csr_array``, likewise of other names, with ``text_data`` unless all values are 1.
+    Without a name before them, as ``scipy.sparse.save_npz`` writes them, they are the text. Labels,
+    and sets in parts, are read dense.
 
     Args:
-        path: the file, or a folder of such files and ``.npy`` files, read as one: DCMH's ``imgList.mat``,
-            ``tagList.mat`` and ``labelList.mat``, of which the first holds the names of the pictures.
+        path: the file, or a folder of such files and ``.npy`` files, read as one: DCMH's
+            ``imgList.mat``, ``tagList.mat`` and ``labelList.mat``, of which the first holds the
+            names of the pictures.
         image_array: name of the image features in the file, if not a recognised one.
         text_array: likewise of the text features.
         labels_array: likewise of the labels.
         skip_bad: leave out rows whose features are not finite, count and list them.
 
     Raises:
-        InputError: the file is missing, truncated or not such a file; an array is missing, twice there, empty or has
-            another number of rows; features are not finite; labels are not 0 or 1; an id or a label occurs twice.
+        InputError: the file is missing, truncated or not such a file; an array is missing, twice
+            there, empty or has another number of rows; features are not finite; labels are not 0 or
+            1; an id or a label occurs twice.
     """
     names = {"image": image_array, "text": text_array, "labels": labels_array}
     return _records(_with_sparse(read_arrays(path, sparse=True), path), names, path, skip_bad)
 
 
 def load_wikipedia(root: Path, skip_bad: bool = False) -> Records:
-    """Read the Wikipedia collection (Rasiwasia et al. 2010) as published: 2,173 pairs of an image and a text for
-    training and 693 for testing, as 128 visual words and 10 topics, each pair of one of 10 classes.
+    """Read the Wikipedia collection (Rasiwasia et al. 2010) as published: 2,173 pairs of an image
+    and a text for training and 693 for testing, as 128 visual words and 10 topics, each pair of one
+    of 10 classes.
 
-    Rows have the ids ``train0 …`` and ``query0 …``: ``data.split_method: given`` takes the official split.
+    Rows have the ids ``train0 …`` and ``query0 …``: ``data.split_method: given`` takes the official
+    split.
 
     Args:
-        root: folder with ``raw_features.mat``, ``categories.list``, ``trainset_txt_img_cat.list`` and
-            ``testset_txt_img_cat.list``.
+        root: folder with ``raw_features.mat``, ``categories.list``, ``trainset_txt_img_cat.list``
+            and ``testset_txt_img_cat.list``.
         skip_bad: leave out rows whose features are not finite, count and list them.
 
     Raises:
-        InputError: a file is missing or damaged; a list does not have a line for each row of features, or names a
-            class that is not in ``categories.list``.
+        InputError: a file is missing or damaged; a list does not have a line for each row of
+            features, or names a class that is not in ``categories.list``.
     """
     path = root / "raw_features.mat"
     arrays = read_arrays(path)
@@ -186,7 +233,9 @@ def load_wikipedia(root: Path, skip_bad: bool = False) -> Records:
         classes = [(line.split() or [""])[-1] for line in read_text(file).splitlines()]
         n_rows = len(np.atleast_1d(arrays.get(f"I_{ending}", [])))
         if len(classes) != n_rows:
-            raise InputError(f"{file}: has {len(classes)} lines, but I_{ending} in {path.name} has {n_rows} rows")
+            raise InputError(
+                f"{file}: has {len(classes)} lines, but I_{ending} in {path.name} has {n_rows} rows"
+            )
         for place, number in enumerate(classes, start=1):
             if number not in numbers:
                 expected = f"expected the number of a class in categories.list, 1 to {len(numbers)}"
@@ -196,7 +245,8 @@ def load_wikipedia(root: Path, skip_bad: bool = False) -> Records:
 
 
 def _with_sparse(arrays: Arrays, path: Path) -> Arrays:
-    """Return the arrays with each ``X_indptr, X_indices, X_shape`` and perhaps ``X_data`` as the sparse matrix ``X``.
+    """Return the arrays with each ``X_indptr, X_indices, X_shape`` and perhaps ``X_data`` as the
+    sparse matrix ``X``.
 
     Without a prefix, as SciPy's ``save_npz`` writes them, they are the text.
     """
@@ -205,10 +255,19 @@ def _with_sparse(arrays: Arrays, path: Path) -> Arrays:
         name = prefix.removesuffix("_") or "text"
         if name in arrays:
             raise InputError(f"{path}: has {name} and {starts}, features twice; leave one out")
-        with reading(path, f"{starts} is not that of a sparse matrix by rows", "save that of tocsr()"):
-            indices, shape = arrays[f"{prefix}indices"], tuple(arrays[f"{prefix}shape"].ravel().tolist())
+        with reading(
+            path, f"{starts} is not that of a sparse matrix by rows", "save that of tocsr()"
+        ):
+            indices, shape = (
+                arrays[f"{prefix}indices"],
+                tuple(arrays[f"{prefix}shape"].ravel().tolist()),
+            )
             by_columns = not prefix and np.array_equal(arrays.get("format", b""), b"csc")
-            values = [arrays[prefix + part] for part in ("data", "values") if np.size(arrays.get(prefix + part, ()))]
+            values = [
+                arrays[prefix + part]
+                for part in ("data", "values")
+                if np.size(arrays.get(prefix + part, ()))
+            ]
             data = values[0] if values else np.ones(len(indices), np.float32)
             matrix = SparseRows(data, indices, arrays[starts], shape[not by_columns])
             arrays[name] = matrix.T if by_columns else matrix
@@ -217,8 +276,12 @@ def _with_sparse(arrays: Arrays, path: Path) -> Arrays:
     return arrays
 
 
-def _records(arrays: Arrays, names: Mapping[str, str | None], path: Path, skip_bad: bool) -> Records:
-    """Return the records of named arrays; ``names`` maps roles to arrays that have other names than the usual."""
+def _records(
+    arrays: Arrays, names: Mapping[str, str | None], path: Path, skip_bad: bool
+) -> Records:
+    """Return the records of named arrays; ``names`` maps roles to arrays that have other names than
+    the usual.
+    """
     problems = Problems(skip_bad)
     by_role, ids = _arrays_by_role(arrays, names, path, problems.lines)
     if "labels" in by_role:
@@ -227,11 +290,20 @@ def _records(arrays: Arrays, names: Mapping[str, str | None], path: Path, skip_b
         n_rows = len(np.atleast_1d(next(by_role[role] for role in _MODALITIES if role in by_role)))
         labels, label_names = np.zeros((n_rows, 0), dtype=bool), ()
     n = len(labels)
-    items = {name: _real_values(by_role[name], arrays, name, n, path) for name in _MODALITIES if name in by_role}
+    items = {
+        name: _real_values(by_role[name], arrays, name, n, path)
+        for name in _MODALITIES
+        if name in by_role
+    }
     display = {} if ids else _display(arrays, n, path)
-    ids = ids or (_texts_of(arrays["id"], "id", path) if "id" in arrays else tuple(map(str, range(n))))
+    ids = ids or (
+        _texts_of(arrays["id"], "id", path) if "id" in arrays else tuple(map(str, range(n)))
+    )
     if len(ids) != n:
-        raise InputError(f"{path}: id has {len(ids)} entries, {'labels' if label_names else 'features'} have {n} rows")
+        raise InputError(
+            f"{path}: id has {len(ids)} entries, {'labels' if label_names else 'features'} have "
+            f"{n} rows"
+        )
     if (twice := _repeated(ids)) is not None:
         raise InputError(f"{path}: several rows have the id {twice!r}")
     finite = {name: _finite_rows(values) for name, values in items.items()}
@@ -242,9 +314,13 @@ def _records(arrays: Arrays, names: Mapping[str, str | None], path: Path, skip_b
         line = f"{path}, row {row} (id {ids[row]}): {broken} features are not finite"
         problems.add(line, remedy, "features not finite")
     if not good.any():
-        raise InputError(f"{path}: no usable row is left of {n}; the last problem is {problems.lines[-1]}")
+        raise InputError(
+            f"{path}: no usable row is left of {n}; the last problem is {problems.lines[-1]}"
+        )
     lines = tuple(problems.lines)
-    records = Records(ids, dict(items), labels, label_names, problems.removed, lines, found=n, display=display)
+    records = Records(
+        ids, dict(items), labels, label_names, problems.removed, lines, found=n, display=display
+    )
     return records if good.all() else records.take(np.flatnonzero(good))
 
 
@@ -256,13 +332,15 @@ def load_simulated(
     text_noise: float = 2.2,
     simulation_seed: int = 0,
 ) -> Records:
-    """Simulate features of two modalities, each ``labels · W / √c + noise · ε`` with W ``(c, width)``, ε ~ N(0, 1).
+    """Simulate features of two modalities, each ``labels · W / √c + noise · ε`` with W ``(c,
+    width)``, ε ~ N(0, 1).
 
-    Label rows are drawn without replacement among those with at least one label. Features are linear in the labels;
-    the noise alone decides how much a modality tells about them.
+    Label rows are drawn without replacement among those with at least one label. Features are
+    linear in the labels; the noise alone decides how much a modality tells about them.
 
     Args:
-        path: an ``.npz``, ``.mat`` or ``.h5`` file with ``labels`` ``(n, c)`` and perhaps ``label_names``.
+        path: an ``.npz``, ``.mat`` or ``.h5`` file with ``labels`` ``(n, c)`` and perhaps
+            ``label_names``.
         rows: number of label rows to draw.
         width: d of both modalities.
         image_noise: spread of the images' noise.
@@ -274,12 +352,16 @@ def load_simulated(
     """
     arrays = read_arrays(path)
     if "labels" not in arrays:
-        raise InputError(f"{path}: has no array 'labels'; it has {', '.join(sorted(arrays)) or 'none'}")
+        raise InputError(
+            f"{path}: has no array 'labels'; it has {', '.join(sorted(arrays)) or 'none'}"
+        )
     labels, names = _read_labels(arrays["labels"], arrays, path)
     labelled = np.flatnonzero(labels.any(axis=1))
     if not 1 <= rows <= len(labelled):
         raise InputError(f"data.rows is {rows}, but {path} has {len(labelled)} rows with a label")
-    chosen = np.sort(generator(simulation_seed, "simulated rows").choice(labelled, size=rows, replace=False))
+    chosen = np.sort(
+        generator(simulation_seed, "simulated rows").choice(labelled, size=rows, replace=False)
+    )
     drawn = labels[chosen]
     items = {}
     for modality, noise in {"image": image_noise, "text": text_noise}.items():
@@ -293,28 +375,44 @@ def load_simulated(
 def _arrays_by_role(
     arrays: Arrays, names: Mapping[str, str | None], path: Path, problems: list[str]
 ) -> tuple[Arrays, tuple[str, ...]]:
-    """Return (image, text and labels by role, a row an item; the ids of the rows if the file comes in parts)."""
+    """Return (image, text and labels by role, a row an item; the ids of the rows if the file comes
+    in parts).
+    """
     by_role: Arrays = {}
     array_names: dict[str, str] = {}
     for role in _NAMES:
         setting = names.get(role)
         if setting is not None and setting not in arrays:
-            raise InputError(f"{path}: has no array {setting!r} ({role}); it has {', '.join(sorted(arrays))}")
+            raise InputError(
+                f"{path}: has no array {setting!r} ({role}); it has {', '.join(sorted(arrays))}"
+            )
         if name := setting or next((name for name in _NAMES[role] if name in arrays), None):
             by_role[role] = np.asarray(arrays[name]) if role == "labels" else arrays[name]
             array_names[role] = name
     if "labels" not in by_role:
         joined, ids = _join_parts(arrays, path, problems)
         if joined and any(names.values()):
-            raise InputError(f"{path}: comes in parts (L_tr …), but one array is named; name labels_array too")
+            raise InputError(
+                f"{path}: comes in parts (L_tr …), but one array is named; name labels_array too"
+            )
         if joined:
             return joined, ids
     if not by_role.keys() & set(_MODALITIES):
-        expected = "image or text (or IAll, TAll; I_tr, T_tr …), and labels (or LAll; L_tr …) if there are any"
-        raise InputError(f"{path}: needs the arrays {expected}; it has {', '.join(sorted(arrays)) or 'none'}")
+        expected = (
+            "image or text (or IAll, TAll; I_tr, T_tr …), and labels (or LAll; L_tr …) if there "
+            "are any"
+        )
+        raise InputError(
+            f"{path}: needs the arrays {expected}; it has {', '.join(sorted(arrays)) or 'none'}"
+        )
     if "labels" not in by_role:
-        for near in difflib.get_close_matches("labels", arrays.keys() - {"label_names"}, n=1, cutoff=0.7):
-            raise InputError(f"{path}: has no array 'labels'; is it {near!r}? Say labels_array={near}, or rename it")
+        for near in difflib.get_close_matches(
+            "labels", arrays.keys() - {"label_names"}, n=1, cutoff=0.7
+        ):
+            raise InputError(
+                f"{path}: has no array 'labels'; is it {near!r}? Say labels_array={near}, or "
+                "rename it"
+            )
     same_rows = {"id": arrays["id"].ravel()} if "id" in arrays else {}
     turned = _by_rows(by_role | same_rows, path, problems)
     if path.is_dir() and len({np.shape(turned[role])[:1] for role in array_names}) > 1:
@@ -327,20 +425,31 @@ def _display(arrays: Arrays, n: int, path: Path) -> dict[str, tuple[str, ...]]:
     """Return the captions and image paths that the file has."""
     display, folder = {}, path if path.is_dir() else path.parent
     for modality, names in _DISPLAY.items():
-        for name in [name for name in names if name in arrays and arrays[name].dtype.kind in "USO"][:1]:
+        for name in [name for name in names if name in arrays and arrays[name].dtype.kind in "USO"][
+            :1
+        ]:
             values = _texts_of(arrays[name], name, path)
             if len(values) != n:
-                raise InputError(f"{path}: {name} has {len(values)} entries, expected {n}, one a row")
-            display[modality] = tuple(str(folder / value) for value in values) if modality == "image" else values
+                raise InputError(
+                    f"{path}: {name} has {len(values)} entries, expected {n}, one a row"
+                )
+            display[modality] = (
+                tuple(str(folder / value) for value in values) if modality == "image" else values
+            )
     return display
 
 
 def _texts_of(values: NDArray[Any], name: str, path: Path) -> tuple[str, ...]:
     """Return the entries of ``id``, ``label_names`` and the like: texts, bytes or integers."""
     if values.shape == () and values.dtype.kind == "U":
-        raise InputError(f"{path}: {name} is an object or a structure; in MATLAB, save cellstr({name})")
+        raise InputError(
+            f"{path}: {name} is an object or a structure; in MATLAB, save cellstr({name})"
+        )
     try:
-        texts = [entry.decode() if isinstance(entry, bytes) else entry for entry in values.ravel().tolist()]
+        texts = [
+            entry.decode() if isinstance(entry, bytes) else entry
+            for entry in values.ravel().tolist()
+        ]
     except UnicodeDecodeError:
         raise InputError(f"{path}: {name} is not UTF-8 text") from None
     for row, text in enumerate(texts):
@@ -354,24 +463,37 @@ def _repeated(names: tuple[str, ...]) -> str | None:
     return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
-def _read_labels(labels: NDArray[Any], arrays: Arrays, path: Path) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+def _read_labels(
+    labels: NDArray[Any], arrays: Arrays, path: Path
+) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
     """Return labels as a Boolean matrix ``(n, c)``, and the names of its columns.
 
     >>> matrix, names = _read_labels(np.array([3, 7, 3]), {}, Path("f.npz"))
     >>> names, matrix.tolist()
     (('label 3', 'label 7'), [[True, False], [False, True], [True, False]])
     """
-    columns = _texts_of(arrays["label_names"], "label_names", path) if "label_names" in arrays else ()
+    columns = (
+        _texts_of(arrays["label_names"], "label_names", path) if "label_names" in arrays else ()
+    )
     width = labels.shape[1] if labels.ndim == 2 else 0
-    if labels.dtype == np.uint8 and width not in (0, len(columns)) and width == -(-len(columns) // 8):
+    if (
+        labels.dtype == np.uint8
+        and width not in (0, len(columns))
+        and width == -(-len(columns) // 8)
+    ):
         bits = np.unpackbits(labels, axis=1)
         if bits[:, len(columns) :].any():
-            raise InputError(f"{path}: labels are packed bits, and some lie beyond the {len(columns)} label_names")
+            raise InputError(
+                f"{path}: labels are packed bits, and some lie beyond the {len(columns)} "
+                "label_names"
+            )
         labels = bits[:, : len(columns)]
     matrix, names = _label_matrix(labels, path)
     names = tuple(map(label_name, columns)) or names
     if len(names) != matrix.shape[1]:
-        raise InputError(f"{path}: {len(names)} label_names, but labels have {matrix.shape[1]} columns")
+        raise InputError(
+            f"{path}: {len(names)} label_names, but labels have {matrix.shape[1]} columns"
+        )
     if (twice := _repeated(names)) is not None:
         raise InputError(f"{path}: several label_names are {twice!r}")
     return matrix, names
@@ -386,26 +508,47 @@ def _label_matrix(labels: NDArray[Any], path: Path) -> tuple[NDArray[np.bool_], 
     if labels.ndim == 1 and labels.size and labels.dtype.kind in "iuf":
         wrong = np.flatnonzero(~np.isfinite(labels) | (labels != np.round(labels)))
         if len(wrong):
-            raise InputError(f"{path}: labels[{wrong[0]}] is {labels[wrong[0]]}, expected the number of a class")
+            raise InputError(
+                f"{path}: labels[{wrong[0]}] is {labels[wrong[0]]}, expected the number of a class"
+            )
         classes = np.unique(labels)
-        return np.asarray(labels[:, None] == classes[None]), tuple(f"label {int(number)}" for number in classes)
+        return np.asarray(labels[:, None] == classes[None]), tuple(
+            f"label {int(number)}" for number in classes
+        )
     if labels.ndim != 2 or not len(labels):
-        raise InputError(f"{path}: labels are {labels.shape}, expected (n, c) with at least one row")
+        raise InputError(
+            f"{path}: labels are {labels.shape}, expected (n, c) with at least one row"
+        )
     outside = np.argwhere(~np.isin(labels, (0, 1)))
     if len(outside):
         row, column = outside[0]
-        raise InputError(f"{path}: labels[{row}, {column}] is {labels[row, column]}, expected 0 or 1")
+        raise InputError(
+            f"{path}: labels[{row}, {column}] is {labels[row, column]}, expected 0 or 1"
+        )
     return labels.astype(bool), tuple(f"label {column}" for column in range(labels.shape[1]))
 
 
-def _real_values(stored: Any, arrays: Arrays, name: str, n: int, path: Path) -> NDArray[np.float32] | SparseRows:
-    if stored.ndim != 2 or len(stored) != n or not stored.shape[1] or stored.dtype.kind not in "biuf":
-        raise InputError(f"{path}: {name} is {stored.shape} {stored.dtype}, expected ({n}, d) numbers with d ≥ 1")
+def _real_values(
+    stored: Any, arrays: Arrays, name: str, n: int, path: Path
+) -> NDArray[np.float32] | SparseRows:
+    if (
+        stored.ndim != 2
+        or len(stored) != n
+        or not stored.shape[1]
+        or stored.dtype.kind not in "biuf"
+    ):
+        raise InputError(
+            f"{path}: {name} is {stored.shape} {stored.dtype}, expected ({n}, d) numbers with d ≥ 1"
+        )
     if isinstance(stored, SparseRows):
         for key in arrays.keys() & {f"{name}_zero", f"{name}_scale"}:
-            raise InputError(f"{path}: {name} is sparse, which goes without {key}; store real values")
+            raise InputError(
+                f"{path}: {name} is sparse, which goes without {key}; store real values"
+            )
         return stored.astype(np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):  # values that overflow are reported with their rows
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # values that overflow are reported with their rows
         values: NDArray[np.float32] = stored.astype(np.float32)
         for key, apply in ((f"{name}_zero", np.subtract), (f"{name}_scale", np.multiply)):
             if key in arrays:

@@ -1,4 +1,5 @@
-"""Photographs of Flickr with hashtags: MIRFLICKR-25k (Huiskes and Lew 2008) and NUS-WIDE (Chua et al. 2009).
+"""Photographs of Flickr with hashtags: MIRFLICKR-25k (Huiskes and Lew 2008) and NUS-WIDE (Chua et
+al. 2009).
 
 Both are read from the official archives as they are (layouts in ``protocol.md`` § 1).
 """
@@ -19,7 +20,9 @@ from channelhash.utils.typed_settings import unknown
 
 _IMAGE = re.compile(r"im(\d+)\.jpe?g", re.IGNORECASE)
 _TAGS = re.compile(r"tags(\d+)\.txt", re.IGNORECASE)
-_LABELS = re.compile(r"(?!readme)(.*[^\d])\.txt", re.IGNORECASE)  # not tags1.txt, nor sky_r1.txt of "relevant" labels
+_LABELS = re.compile(
+    r"(?!readme)(.*[^\d])\.txt", re.IGNORECASE
+)  # not tags1.txt, nor sky_r1.txt of "relevant" labels
 
 
 def load_mirflickr(
@@ -33,29 +36,34 @@ def load_mirflickr(
 ) -> Records:
     """Read images, hashtags and the 24 potential labels, and keep the usable samples.
 
-    A sample is usable with at least one label, one tag, and one tag that occurs ``min_tag_count`` times in the
-    collection; of the official 25,000 that leaves 20,015. Tags with ``=`` (machine tags) are dropped before counting;
-    rare tags stay in the text of a usable sample.
+    A sample is usable with at least one label, one tag, and one tag that occurs ``min_tag_count``
+    times in the collection; of the official 25,000 that leaves 20,015. Tags with ``=`` (machine
+    tags) are dropped before counting; rare tags stay in the text of a usable sample.
 
     Args:
-        root: folder with ``im1.jpg …`` and ``meta/tags``, or one that holds it at some depth; hidden files and what
-            macOS adds to archives are left out, and capitals do not matter.
-        annotations: folder with the label files of annotations v080 (the ``*_r1.txt`` files of relevant labels are not
-            needed); None looks below ``root``, and in folders beside it with "annotations" in their names.
+        root: folder with ``im1.jpg …`` and ``meta/tags``, or one that holds it at some depth;
+            hidden files and what macOS adds to archives are left out, and capitals do not matter.
+        annotations: folder with the label files of annotations v080 (the ``*_r1.txt`` files of
+            relevant labels are not needed); None looks below ``root``, and in folders beside it
+            with "annotations" in their names.
         min_tag_count: how often one of a sample's tags must occur.
-        top_tags: instead, one of a sample's tags must be among this many most frequent ones (the paper's text says
-            20, which leaves another number of samples).
+        top_tags: instead, one of a sample's tags must be among this many most frequent ones (the
+            paper's text says 20, which leaves another number of samples).
         raw_tags: read ``meta/tags_raw``, the tags as typed.
         label_names: keep these labels instead of all 24; a sample with none of them has no label.
         skip_bad: count and list bad lines of label files, and labels and tags of missing images.
 
     Raises:
-        InputError: a folder or file is missing, or a line of a label file is not the number of an image.
+        InputError: a folder or file is missing, or a line of a label file is not the number of an
+            image.
     """
     folders = _visible_folders(root)
     image_folder, images = _numbered(folders, _IMAGE)
     if not images:
-        raise InputError(f"{root}: no pictures im1.jpg … here or in a folder below; unpack mirflickr25k.zip there")
+        raise InputError(
+            f"{root}: no pictures im1.jpg … here or in a folder below; unpack mirflickr25k.zip "
+            "there"
+        )
     name = "tags_raw" if raw_tags else "tags"
     tag_folders = {path: files for path, files in folders.items() if path.name.lower() == name}
     tag_folder, tag_files = _numbered(tag_folders, _TAGS)
@@ -65,9 +73,15 @@ def load_mirflickr(
     label_files = _label_files(root, folders, annotations)
     problems = Problems(skip_bad)
     labels = _read_labels(label_files, images.keys(), label_names, problems)
-    tags = {n: _read_tags(tag_files.get(n, tag_folder / f"tags{n}.txt"), problems) for n in sorted(images)}
+    tags = {
+        n: _read_tags(tag_files.get(n, tag_folder / f"tags{n}.txt"), problems)
+        for n in sorted(images)
+    }
     if strays := sorted(tag_files.keys() - images.keys()):  # a part of the archive is missing
-        line = f"{image_folder}: {len(strays)} tag files have no picture, the first is tags{strays[0]}.txt"
+        line = (
+            f"{image_folder}: {len(strays)} tag files have no picture, the first is "
+            f"tags{strays[0]}.txt"
+        )
         problems.lines.append(f"{line}; unpack mirflickr25k.zip again")
     frequent, rare = _frequent_tags(tags.values(), min_tag_count, top_tags)
     rows = []
@@ -81,33 +95,56 @@ def load_mirflickr(
     return records_from_rows(rows, list(labels), str(root), problems, len(images))
 
 
-def _numbered(folders: Mapping[Path, Sequence[str]], form: re.Pattern[str]) -> tuple[Path, dict[int, Path]]:
-    """Return the first folder that has files of this form, and these by their numbers; no files if there is none."""
+def _numbered(
+    folders: Mapping[Path, Sequence[str]], form: re.Pattern[str]
+) -> tuple[Path, dict[int, Path]]:
+    """Return the first folder that has files of this form, and these by their numbers; no files if
+    there is none.
+    """
     for folder, names in folders.items():
-        if files := {int(match[1]): folder / name for name in names if (match := form.fullmatch(name))}:
+        if files := {
+            int(match[1]): folder / name for name in names if (match := form.fullmatch(name))
+        }:
             return folder, files
     return Path(), {}
 
 
-def _label_files(root: Path, folders: Mapping[Path, Sequence[str]], annotations: Path | None) -> list[Path]:
-    """Return the files of the potential labels: the first folder's whose text files begin with a number."""
+def _label_files(
+    root: Path, folders: Mapping[Path, Sequence[str]], annotations: Path | None
+) -> list[Path]:
+    """Return the files of the potential labels: the first folder's whose text files begin with a
+    number.
+    """
     if annotations is not None:
         folders = _visible_folders(annotations)
     else:
-        beside = sorted(path for path in root.resolve().parent.iterdir() if "annotation" in path.name.lower())
-        folders = {**folders, **{path: names for place in beside for path, names in _visible_folders(place).items()}}
+        beside = sorted(
+            path for path in root.resolve().parent.iterdir() if "annotation" in path.name.lower()
+        )
+        folders = {
+            **folders,
+            **{path: names for place in beside for path, names in _visible_folders(place).items()},
+        }
     for folder, names in folders.items():
         files = [folder / name for name in names if _LABELS.fullmatch(name)]
         if any(re.match(rb"\s*\d+\s", path.read_bytes()) for path in files):
             return files
     where = annotations or root
     if any(name.lower().endswith("_r1.txt") for names in folders.values() for name in names):
-        raise InputError(f"{where}: has only *_r1.txt files, of relevant labels; add sky.txt …, of potential ones")
-    raise InputError(f"{where}: no label files (annotations v080) here, below, or in annotations beside it")
+        raise InputError(
+            f"{where}: has only *_r1.txt files, of relevant labels; add sky.txt …, of potential "
+            "ones"
+        )
+    raise InputError(
+        f"{where}: no label files (annotations v080) here, below, or in annotations beside it"
+    )
 
 
 def _read_labels(
-    files: Sequence[Path], images: Collection[int], label_names: list[str] | None, problems: Problems
+    files: Sequence[Path],
+    images: Collection[int],
+    label_names: list[str] | None,
+    problems: Problems,
 ) -> dict[str, set[int]]:
     """Return label name -> numbers of images, for ``label_names`` or all labels."""
     labels: dict[str, set[int]] = {}
@@ -118,11 +155,19 @@ def _read_labels(
                 numbers.add(int(text))
             elif text:
                 is_number = text.isdecimal()
-                wrong = f"picture {text} is not there" if is_number else f"{text!r} is not the number of a picture"
-                problems.add(f"{path}, line {place}: {wrong}", "mend it, or skip such lines with --skip-bad")
+                wrong = (
+                    f"picture {text} is not there"
+                    if is_number
+                    else f"{text!r} is not the number of a picture"
+                )
+                problems.add(
+                    f"{path}, line {place}: {wrong}", "mend it, or skip such lines with --skip-bad"
+                )
     for name in label_names or []:
         if name not in labels:
-            raise InputError(f"{files[0].parent}: {unknown(f'label {name!r}', name, sorted(labels))}")
+            raise InputError(
+                f"{files[0].parent}: {unknown(f'label {name!r}', name, sorted(labels))}"
+            )
     return {name: labels[name] for name in label_names or sorted(labels)}
 
 
@@ -131,10 +176,14 @@ def _read_tags(path: Path, problems: Problems) -> list[str]:
     if not path.exists():
         problems.add(f"{path}: no such tag file", "unpack the archive again, or use --skip-bad")
         return []
-    return list(dict.fromkeys(line for line in _read_lines(path, problems) if line and "=" not in line))
+    return list(
+        dict.fromkeys(line for line in _read_lines(path, problems) if line and "=" not in line)
+    )
 
 
-def _frequent_tags(tags: Iterable[list[str]], min_tag_count: int, top_tags: int | None) -> tuple[set[str], str]:
+def _frequent_tags(
+    tags: Iterable[list[str]], min_tag_count: int, top_tags: int | None
+) -> tuple[set[str], str]:
     """Return the frequent tags, and why a sample without any of them is removed."""
     counts = Counter(tag for words in tags for tag in words)
     if top_tags is None:
@@ -145,7 +194,8 @@ def _frequent_tags(tags: Iterable[list[str]], min_tag_count: int, top_tags: int 
 
 
 def _visible_folders(root: Path) -> dict[Path, list[str]]:
-    """Return ``root`` and the folders to four levels below it, nearest first, each with its files' names in order.
+    """Return ``root`` and the folders to four levels below it, nearest first, each with its files'
+    names in order.
 
     Hidden files and folders are left out, and ``__MACOSX``, which macOS adds to archives.
     """
@@ -154,16 +204,21 @@ def _visible_folders(root: Path) -> dict[Path, list[str]]:
     def refuse(error: OSError) -> None:
         raise InputError(f"{error.filename}: cannot be read ({error.strerror})")
 
-    for place, below, names in os.walk(root, onerror=refuse if root.is_dir() else None, followlinks=True):
+    for place, below, names in os.walk(
+        root, onerror=refuse if root.is_dir() else None, followlinks=True
+    ):
         folder = Path(place)
         folders[folder] = sorted(name for name in names if not name.startswith("."))
         is_last = len(folder.relative_to(root).parts) == 4
-        below[:] = sorted(name for name in below if not is_last and name[0] != "." and name != "__MACOSX")
+        below[:] = sorted(
+            name for name in below if not is_last and name[0] != "." and name != "__MACOSX"
+        )
     return dict(sorted(folders.items(), key=lambda entry: len(entry[0].parts)))
 
 
 def _read_lines(path: Path, problems: Problems | None = None) -> list[str]:
-    """Read the lines of a file in UTF-8, or Latin-1 where it is not UTF-8 (some tag files are not), and list it then.
+    """Read the lines of a file in UTF-8, or Latin-1 where it is not UTF-8 (some tag files are not),
+    and list it then.
 
     There are no blanks around a line.
     """
@@ -198,37 +253,48 @@ def load_nuswide(
     require_pictures: bool = True,
     skip_bad: bool = False,
 ) -> Records:
-    """Read image list, ground truth and tags, and keep the samples with one of the most frequent labels.
+    """Read image list, ground truth and tags, and keep the samples with one of the most frequent
+    labels.
 
-    Of the official 269,648 the 21 most frequent of the 81 labels leave 195,834. A row, not an id, is a sample: six
-    ids occur twice in the official list. Both rows keep the id, so that splits hold them together
-    (`splits.draw_splits`), and both get the id's tags.
+    Of the official 269,648 the 21 most frequent of the 81 labels leave 195,834. A row, not an id,
+    is a sample: six ids occur twice in the official list. Both rows keep the id, so that splits
+    hold them together (`splits.draw_splits`), and both get the id's tags.
 
     Args:
-        root: folder with ``ImageList``, ``Groundtruth`` and ``NUS_WID_Tags``; images in ``Flickr`` or ``images``, in
-            one of `IMAGE_LAYOUTS`.
+        root: folder with ``ImageList``, ``Groundtruth`` and ``NUS_WID_Tags``; images in ``Flickr``
+            or ``images``, in one of `IMAGE_LAYOUTS`.
         n_labels: number of most frequent labels to keep, ties by name.
         label_names: keep these labels instead.
         require_pictures: treat a sample without an image as bad; False reads texts alone.
-        skip_bad: leave out samples without an image, count and list them; list bad lines of the tag file.
+        skip_bad: leave out samples without an image, count and list them; list bad lines of the tag
+            file.
 
     Raises:
-        InputError: a file is missing, a label file has another length than the image list or a line that is not 0
-            or 1, a tag line has an unknown id, an image is missing.
+        InputError: a file is missing, a label file has another length than the image list or a line
+            that is not 0 or 1, a tag line has an unknown id, an image is missing.
     """
     names, ids = _read_image_list(root)
     problems = Problems(skip_bad)
     problems.lines += [
-        f"id {name} occurs {count} times in the image list: its rows stay on one side of query and retrieval"
+        (
+            f"id {name} occurs {count} times in the image list: its rows stay on one side of query "
+            "and "
+            "retrieval"
+        )
         for name, count in Counter(ids).items()
         if count > 1
     ]
-    chosen, labels = _read_columns(_find(root, "Groundtruth/AllLabels"), len(names), n_labels, label_names)
+    chosen, labels = _read_columns(
+        _find(root, "Groundtruth/AllLabels"), len(names), n_labels, label_names
+    )
     tags = _tags_by_id(_find(root, "NUS_WID_Tags/All_Tags.txt"), set(ids), problems)
     labelled = labels.any(axis=1)
     if not labelled.all():
         problems.removed[f"none of the {len(chosen)} labels"] = int((~labelled).sum())
-    remedy = f"looked for {', '.join(IMAGE_LAYOUTS)}; add it, or use --skip-bad or require_pictures=false"
+    remedy = (
+        f"looked for {', '.join(IMAGE_LAYOUTS)}; add it, or use --skip-bad or "
+        "require_pictures=false"
+    )
     rows = []
     for row in np.flatnonzero(labelled).tolist():
         path = _find_image(root, names[row], ids[row]) if require_pictures else None
@@ -245,13 +311,17 @@ def _find_image(root: Path, listed: str, name: str) -> Path | None:
     """Return the file of an image-list entry in any of the recognised layouts, or None."""
     folder, _, file_name = listed.replace("\\", "/").rpartition("/")
     layouts = (layout.format(folder=folder, name=file_name, id=name) for layout in IMAGE_LAYOUTS)
-    return next((path for layout in layouts if (path := locate_image(root, layout)).is_file()), None)
+    return next(
+        (path for layout in layouts if (path := locate_image(root, layout)).is_file()), None
+    )
 
 
 def count_images(root: Path) -> tuple[int, int]:
     """Return (images found, entries of the image list): what a person has put there so far."""
     names, ids = _read_image_list(root)
-    return sum(_find_image(root, name, id_) is not None for name, id_ in zip(names, ids, strict=True)), len(names)
+    return sum(
+        _find_image(root, name, id_) is not None for name, id_ in zip(names, ids, strict=True)
+    ), len(names)
 
 
 def _read_image_list(root: Path) -> tuple[list[str], list[str]]:
@@ -269,15 +339,21 @@ def _read_image_list(root: Path) -> tuple[list[str], list[str]]:
     return names, ids
 
 
-def _read_columns(folder: Path, n: int, n_labels: int, names: list[str] | None) -> tuple[list[str], NDArray[np.bool_]]:
+def _read_columns(
+    folder: Path, n: int, n_labels: int, names: list[str] | None
+) -> tuple[list[str], NDArray[np.bool_]]:
     """Return the names and columns of the chosen labels."""
     listed = ((_LABEL_COLUMN.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
     files = {match[1]: path for match, path in listed if match}
     if not files:
         raise InputError(f"{folder}: no files Labels_<name>.txt; unpack Groundtruth.zip there")
     if missing := [name for name in names or [] if name not in files]:
-        raise InputError(f"{folder}: no file Labels_{missing[0]}.txt; there are labels {', '.join(files)}")
-    columns = {name: _read_column(path, n) for name, path in files.items() if not names or name in names}
+        raise InputError(
+            f"{folder}: no file Labels_{missing[0]}.txt; there are labels {', '.join(files)}"
+        )
+    columns = {
+        name: _read_column(path, n) for name, path in files.items() if not names or name in names
+    }
     by_frequency = sorted(columns, key=lambda name: (-int(columns[name].sum()), name))
     chosen = names or sorted(by_frequency[:n_labels])
     return chosen, np.stack([columns[name] for name in chosen], axis=1)
@@ -291,22 +367,34 @@ def _read_column(path: Path, n: int) -> NDArray[np.bool_]:
     wrong = ~ones & (values != b"0")
     if wrong.any():
         place = int(wrong.argmax())
-        raise InputError(f"{path}, line {place + 1}: {lines[place].decode(errors='replace')!r} is not 0 or 1")
+        raise InputError(
+            f"{path}, line {place + 1}: {lines[place].decode(errors='replace')!r} is not 0 or 1"
+        )
     if len(values) != n:
-        raise InputError(f"{path}: has {len(values)} lines, the image list has {n}; the files are not of one release")
+        raise InputError(
+            f"{path}: has {len(values)} lines, the image list has {n}; the files are not of one "
+            "release"
+        )
     return ones
 
 
 def _find(root: Path, name: str) -> Path:
-    """Return what the archives have under a name, or what has its last part in other capitals or another folder."""
+    """Return what the archives have under a name, or what has its last part in other capitals or
+    another folder.
+    """
     if (root / name).exists():
         return root / name
     # Each archive may have been unpacked into a folder of its name, or contain that folder itself.
     last = Path(name).name.lower()
     for folder, files in _visible_folders(root).items():
-        if alike := next((path for path in (folder, *map(folder.joinpath, files)) if path.name.lower() == last), None):
+        if alike := next(
+            (path for path in (folder, *map(folder.joinpath, files)) if path.name.lower() == last),
+            None,
+        ):
             return alike
-    raise InputError(f"{root}: no {name}, here or below; get it with `channelhash data download nuswide`")
+    raise InputError(
+        f"{root}: no {name}, here or below; get it with `channelhash data download nuswide`"
+    )
 
 
 def _tags_by_id(path: Path, ids: set[str], problems: Problems) -> dict[str, tuple[str, ...]]:

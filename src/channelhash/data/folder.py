@@ -1,4 +1,5 @@
-"""Items to encode: a table, features, or simply a folder of images, perhaps with captions in a file of their own.
+"""Items to encode: a table, features, or simply a folder of images, perhaps with captions in a file
+of their own.
 
 Captions are a table, lines ``name#0<TAB>caption``, or JSON.
 """
@@ -25,7 +26,8 @@ from channelhash.utils.image_files import RAW_ENDINGS, heif_problem, raw_problem
 
 #: The store that belongs to a folder of photographs.
 STORE_FOLDER = ".channelhash"
-#: Why something is left out that other programs made of the photographs, or keep for a while after they were deleted.
+#: Why something is left out that other programs made of the photographs, or keep for a while after
+#: they were deleted.
 _OF_OTHERS = "thumbnails or a bin of another program"
 _HIDDEN = "hidden"
 #: Why any other file is left out.
@@ -39,12 +41,31 @@ _PROBLEMS = {ending: problem for problem, endings in _ENDINGS.items() for ending
 
 _READ = IMAGE_ENDINGS | RAW_ENDINGS
 # Folders of iPhoto and Aperture that hold no originals.
-_DERIVED = ("thumbnails", "previews", "resources", "data", "data.noindex", "database", "apdb", "faces")
+_DERIVED = (
+    "thumbnails",
+    "previews",
+    "resources",
+    "data",
+    "data.noindex",
+    "database",
+    "apdb",
+    "faces",
+)
 # In lower case: of Synology, QNAP, Windows, Linux, macOS and Capture One.
-_BINS = frozenset((
-    *("@eadir", "@recycle", "@recently-snapshot", "#recycle", "#snapshot", "$recycle.bin", "recycler"),
-    *("system volume information", "lost+found", "__macosx", "captureone"),
-))  # fmt: skip
+_BINS = frozenset(
+    (
+        *(
+            "@eadir",
+            "@recycle",
+            "@recently-snapshot",
+            "#recycle",
+            "#snapshot",
+            "$recycle.bin",
+            "recycler",
+        ),
+        *("system volume information", "lost+found", "__macosx", "captureone"),
+    )
+)
 # Ending of a library of Apple's programs -> folders in it.
 _IN_LIBRARIES = {
     "photoslibrary": ("resources", "database", "private", "scopes"),
@@ -84,11 +105,15 @@ def no_such(path: object) -> InputError:
     photos: no such folder; check the name
     photos.store: no such folder or file; check the name
     """
-    return InputError(f"{path}: no such folder{' or file' if Path(str(path)).suffix else ''}; check the name")
+    return InputError(
+        f"{path}: no such folder{' or file' if Path(str(path)).suffix else ''}; check the name"
+    )
 
 
 def _load_folder(root: Path, skip_bad: bool = False) -> Records:
-    """Read every image below ``root``, at any depth, without texts or labels; an id is a path relative to ``root``."""
+    """Read every image below ``root``, at any depth, without texts or labels; an id is a path
+    relative to ``root``.
+    """
     listing = find_images(root)
     expected = (_NOT_A_PICTURE, _OF_OTHERS, _HIDDEN)
     removed = {reason: count for reason, count in listing.skipped.items() if reason not in expected}
@@ -96,14 +121,18 @@ def _load_folder(root: Path, skip_bad: bool = False) -> Records:
     rows = []
     for name, path in zip(listing.ids, (root / name for name in listing.names), strict=True):
         if problem := image_problem(path):
-            problems.add(problem, "mend it, or leave such pictures out with --skip-bad", "unreadable picture")
+            problems.add(
+                problem, "mend it, or leave such pictures out with --skip-bad", "unreadable picture"
+            )
         else:
             rows.append((name, {"image": path}, ()))
     return records_from_rows(rows, (), str(root), problems, len(listing.names))
 
 
 def images_below(root: Path) -> list[Path]:
-    """Return the image files below ``root``, at any depth, in the order of their paths; errors as in `find_images`."""
+    """Return the image files below ``root``, at any depth, in the order of their paths; errors as
+    in `find_images`.
+    """
     return [root / name for name in find_images(root).names]
 
 
@@ -133,15 +162,19 @@ class _Files(NamedTuple):
         """
         composed = [unicodedata.normalize("NFC", name) for name in self.names]
         counts = Counter(composed)
-        return tuple(new if counts[new] == 1 else name for name, new in zip(self.names, composed, strict=True))
+        return tuple(
+            new if counts[new] == 1 else name
+            for name, new in zip(self.names, composed, strict=True)
+        )
 
 
 def _match_any(patterns: Sequence[str]) -> Callable[[str, bool], bool]:
-    """Return a function (relative path with ``/``, is it a folder) -> does any of the patterns match it.
+    """Return a function (relative path with ``/``, is it a folder) -> does any of the patterns
+    match it.
 
-    A pattern without ``/`` matches names at any depth, another one paths from the top. ``*`` and ``?`` match within a
-    name, ``**`` across folders, ``[ab]`` one of the characters; a ``/`` at the end matches folders only. What lies in a
-    folder that matches is for the caller to leave out.
+    A pattern without ``/`` matches names at any depth, another one paths from the top. ``*`` and
+    ``?`` match within a name, ``**`` across folders, ``[ab]`` one of the characters; a ``/`` at the
+    end matches folders only. What lies in a folder that matches is for the caller to leave out.
 
     >>> matches = _match_any(["*.gif", "raw/", "2019/**/draft-?.jpg"])
     >>> matches("a/b.gif", False), matches("raw", False), matches("a/raw", True)
@@ -156,7 +189,10 @@ def _match_any(patterns: Sequence[str]) -> Callable[[str, bool], bool]:
     both, folders_only = list[str](), list[str]()
     for pattern in patterns:
         if not pattern.strip("/") or pattern.startswith("!"):
-            raise InputError(f"--exclude {pattern!r}: is no pattern of paths to leave out, such as '*.gif' or 'raw/'")
+            raise InputError(
+                f"--exclude {pattern!r}: is no pattern of paths to leave out, such as '*.gif' or "
+                "'raw/'"
+            )
         body = pattern.strip("/")
         anywhere = "" if "/" in pattern.rstrip("/") else "**/"
         (folders_only if pattern.endswith("/") else both).append(glob_translate(anywhere + body))
@@ -168,10 +204,15 @@ def _match_any(patterns: Sequence[str]) -> Callable[[str, bool], bool]:
 def find_images(root: Path, exclude: Sequence[str] = ()) -> _Files:
     """Find the image files below ``root``, at any depth, by one listing of each folder.
 
-    Left out are hidden files and folders (macOS writes ``._photo.jpg`` beside ``photo.jpg``), links to folders, and
-    what other programs keep beside photographs: thumbnails and bins.
+    Left out are hidden files and folders (macOS writes ``._photo.jpg`` beside ``photo.jpg``), links
+    to folders, and what other programs keep beside photographs: thumbnails and bins.
     """
-    left_out, names, skipped, problems = _match_any(exclude), list[str](), Counter[str](), dict[str, str]()
+    left_out, names, skipped, problems = (
+        _match_any(exclude),
+        list[str](),
+        Counter[str](),
+        dict[str, str](),
+    )
     where, folders = Path(os.path.abspath(root)), [""]
     while folders:
         folder = folders.pop()
@@ -202,7 +243,9 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> _Files:
         skipped["raw beside its JPEG"] += len(twins)
         names += [name for name in siblings if name not in twins]
     if not names and not problems:
-        reasons = "".join(f"; left out: {count:,} × {reason}" for reason, count in skipped.items() if count)
+        reasons = "".join(
+            f"; left out: {count:,} × {reason}" for reason, count in skipped.items() if count
+        )
         raise InputError(f"{root}: no pictures in this folder or below it{reasons}")
     return _Files(
         sorted(names, key=lambda name: name.split("/")),
@@ -220,20 +263,34 @@ def _raw_twins(names: Sequence[str]) -> set[str]:
     """
     parts = {name: os.path.splitext(name.casefold()) for name in names}
     stems = {stem for stem, ending in parts.values() if ending not in RAW_ENDINGS}
-    return {name for name, (stem, ending) in parts.items() if ending in RAW_ENDINGS and {stem, stem + ending} & stems}
+    return {
+        name
+        for name, (stem, ending) in parts.items()
+        if ending in RAW_ENDINGS and {stem, stem + ending} & stems
+    }
 
 
 def _shown(name: str) -> str:
-    """Return a name that can be printed: bytes that are not UTF-8, which are half surrogate pairs in it, as �."""
+    """Return a name that can be printed: bytes that are not UTF-8, which are half surrogate pairs
+    in it, as �.
+    """
     return os.fsencode(name).decode(errors="replace")
 
 
 def _no_image(entry: os.DirEntry[str], is_folder: bool) -> str | None:
-    """Return why a file or folder is left out, by its name, or nothing where that is not worth a line; else None."""
+    """Return why a file or folder is left out, by its name, or nothing where that is not worth a
+    line; else None.
+    """
     ending = os.path.splitext(entry.name)[1].lower()
     if entry.name.startswith("."):
         return _HIDDEN if (is_folder or ending in _READ) and entry.name != STORE_FOLDER else ""
-    needs = heif_problem if ending in (".heic", ".heif", ".hif") else raw_problem if ending in RAW_ENDINGS else str
+    needs = (
+        heif_problem
+        if ending in (".heic", ".heif", ".hif")
+        else raw_problem
+        if ending in RAW_ENDINGS
+        else str
+    )
     if not is_folder and (problem := needs()):
         return problem
     if is_folder or ending in _READ:
@@ -246,23 +303,38 @@ def _no_image(entry: os.DirEntry[str], is_folder: bool) -> str | None:
 def _no_file(entry: os.DirEntry[str], name: str) -> str:
     """Return why the image of a name is no file that can be read; empty for a file."""
     try:
-        if len(entry.path) > 1000:  # perhaps too long for the system; only such paths are looked at twice
+        if (
+            len(entry.path) > 1000
+        ):  # perhaps too long for the system; only such paths are looked at twice
             entry.stat()
         if not entry.is_file():
-            kind = "a link to nothing or to a folder" if entry.is_symlink() else "a pipe, a socket or a device"
+            kind = (
+                "a link to nothing or to a folder"
+                if entry.is_symlink()
+                else "a pipe, a socket or a device"
+            )
             return f"is {kind}, no picture"
     except OSError as error:  # links that lead to each other, or a path that is too long
         return f"cannot be read ({error.strerror})"
     return "" if _shown(name) == name else "the name is not UTF-8; rename it"
 
 
-#: Columns or keys that may hold the image's file and the caption, in any case; the first that is there counts. An id is
-#: a path in many tables, and COCO's number of an image.
+#: Columns or keys that may hold the image's file and the caption, in any case; the first that is
+#: there counts. An id is a path in many tables, and COCO's number of an image.
 _FILE_COLUMNS = (
     *("image", "file", "file_name", "filename", "image_name", "image_path", "path", "filepath"),
     *("image_id", "id"),
 )
-_CAPTION_COLUMNS = ("text", "caption", "captions", "description", "comment", "sentence", "sentences", "raw")
+_CAPTION_COLUMNS = (
+    "text",
+    "caption",
+    "captions",
+    "description",
+    "comment",
+    "sentence",
+    "sentences",
+    "raw",
+)
 
 _NUMBERED = re.compile(r"(?P<name>.+?)((#\w+)?#\d+)?")
 
@@ -271,11 +343,12 @@ _Pairs = Iterator[tuple[str, Any, Any]]
 
 
 def find_captions(path: Path, names: Sequence[str]) -> tuple[list[tuple[str, ...]], list[str]]:
-    """Return the captions in a file of each image, and a line if some are of images that are not there.
+    """Return the captions in a file of each image, and a line if some are of images that are not
+    there.
 
-    A caption's file is an image's path, or the end of one path only: ``1.jpg`` is ``2019/1.jpg``. Letters with accents
-    may be written in either form of Unicode. Where none is the same, letters are compared without their case, ``\\``
-    counts as ``/``, and a file without ending is any image.
+    A caption's file is an image's path, or the end of one path only: ``1.jpg`` is ``2019/1.jpg``.
+    Letters with accents may be written in either form of Unicode. Where none is the same, letters
+    are compared without their case, ``\\`` counts as ``/``, and a file without ending is any image.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -301,7 +374,13 @@ def find_captions(path: Path, names: Sequence[str]) -> tuple[list[tuple[str, ...
     lines = []
     if strays:
         count = sum(len(captions[name]) for name in strays)
-        lines = [f"{path}: pictures that are not there: {len(strays)}, with {count} captions, such as {strays[0]}"]
+        lines = [
+            (
+                f"{path}: pictures that are not there: {len(strays)}, with {count} captions, such "
+                "as "
+                f"{strays[0]}"
+            )
+        ]
     return [tuple(texts) for texts in matched], lines
 
 
@@ -330,7 +409,9 @@ def _read_captions(path: Path) -> dict[str, list[str]]:
 
 
 def _rows_alike(name: str, names: Sequence[str], by_stem: dict[str, list[int]]) -> list[int]:
-    """Return the rows whose path is ``name`` or ends so, by the strictest comparison that any passes."""
+    """Return the rows whose path is ``name`` or ends so, by the strictest comparison that any
+    passes.
+    """
     has_ending = _stem(name) != name.casefold()
     for form in (str, str.casefold) if has_ending else (str, str.casefold, _stem):
         target = form(name)
@@ -355,7 +436,9 @@ def _pairs(path: Path) -> _Pairs:
     """Yield the pairs of a file in its order."""
     ending = path.suffix.lower()
     if path.is_dir() or not path.exists():
-        raise InputError(f"{path}: {'is a folder, not a file' if path.is_dir() else 'no such file'} of captions")
+        raise InputError(
+            f"{path}: {'is a folder, not a file' if path.is_dir() else 'no such file'} of captions"
+        )
     if ending in (".jsonl", ".parquet"):
         return _of_rows(path)
     text = read_text(path)
@@ -364,24 +447,35 @@ def _pairs(path: Path) -> _Pairs:
     header = text.lstrip().partition("\n")[0]
     separator = max("\t,|;", key=header.count)
     columns = next(csv.reader([header], delimiter=separator), [])
-    if ending in (".csv", ".tsv") or (_column(columns, _FILE_COLUMNS) and _column(columns, _CAPTION_COLUMNS)):
+    if ending in (".csv", ".tsv") or (
+        _column(columns, _FILE_COLUMNS) and _column(columns, _CAPTION_COLUMNS)
+    ):
         return _of_table(path, text, separator)
     return _of_lines(path, text)
 
 
 def _of_table(path: Path, text: str, separator: str) -> _Pairs:
-    # Captions hold quotation marks; only commas and semicolons come with cells that are quoted because of them.
-    rows = csv_rows(path, text, separator, csv.QUOTE_NONE if separator == "|" else csv.QUOTE_MINIMAL)
+    # Captions hold quotation marks; only commas and semicolons come with cells that are quoted
+    # because of them.
+    rows = csv_rows(
+        path, text, separator, csv.QUOTE_NONE if separator == "|" else csv.QUOTE_MINIMAL
+    )
     columns = next((cells for _, cells in rows if cells), [])
     file, caption = (columns.index(column) for column in _columns(path, columns))
     for line, cells in rows:
-        if caption == len(columns) - 1 and len(cells) > len(columns):  # separators in a caption without quotes
+        if caption == len(columns) - 1 and len(cells) > len(
+            columns
+        ):  # separators in a caption without quotes
             cells[caption:] = [separator.join(cells[caption:])]
-        if separator == "|" and len(cells) == 2 < len(columns):  # in one row of Flickr30k "4|" lacks its bar
+        if separator == "|" and len(cells) == 2 < len(
+            columns
+        ):  # in one row of Flickr30k "4|" lacks its bar
             cells[1:] = cells[1].split(maxsplit=1)
         place = f"{path}, line {line}"
         if cells and len(cells) != len(columns):
-            raise InputError(f"{place}: has {len(cells)} cells, but the header has {len(columns)}; mend the row")
+            raise InputError(
+                f"{place}: has {len(cells)} cells, but the header has {len(columns)}; mend the row"
+            )
         if cells:
             yield place, cells[file], cells[caption]
 
@@ -400,7 +494,10 @@ def _columns(path: Path, columns: Sequence[str]) -> tuple[str, str]:
     if file is None or caption is None:
         noun, names = ("picture", _FILE_COLUMNS) if file is None else ("caption", _CAPTION_COLUMNS)
         listed = ", ".join(columns)
-        raise InputError(f"{path}: has no column for the {noun}; name one {' or '.join(names[:2])} (it has {listed})")
+        raise InputError(
+            f"{path}: has no column for the {noun}; name one {' or '.join(names[:2])} (it has "
+            f"{listed})"
+        )
     return file, caption
 
 
@@ -414,7 +511,10 @@ def _of_lines(path: Path, text: str) -> _Pairs:
     for number, line in enumerate(text.splitlines(), start=1):
         name, tab, caption = line.partition("\t")
         if line.strip() and not tab:
-            raise InputError(f"{path}, line {number}: has no tab; a table begins with a line such as image,caption")
+            raise InputError(
+                f"{path}, line {number}: has no tab; a table begins with a line such as "
+                "image,caption"
+            )
         numbered = _NUMBERED.fullmatch(name.strip())
         yield f"{path}, line {number}", numbered["name"] if numbered else "", caption
 
@@ -423,25 +523,36 @@ def _of_json(path: Path, text: str) -> _Pairs:
     with reading(path, "not JSON", "a file of one JSON object a line ends in .jsonl"):
         content = json.loads(text)
     entries, names = content, dict[Any, str]()
-    if isinstance(content, dict) and "annotations" in content:  # COCO, which names images by their numbers
+    if (
+        isinstance(content, dict) and "annotations" in content
+    ):  # COCO, which names images by their numbers
         entries = content["annotations"]
         with reading(path, "no image of COCO's list", "it needs id and file_name"):
             names = {image["id"]: image["file_name"] for image in content["images"]}
     elif isinstance(content, dict):
-        entries = content.get("images", [{"image": name, "caption": value} for name, value in content.items()])
+        entries = content.get(
+            "images", [{"image": name, "caption": value} for name, value in content.items()]
+        )
     for place, entry in enumerate(entries if isinstance(entries, list) else [None]):
         keys = list(entry) if isinstance(entry, dict) else []
         file, caption = _column(keys, _FILE_COLUMNS), _column(keys, _CAPTION_COLUMNS)
         if file is None or caption is None or not isinstance(entry[file], str | int):
-            raise InputError(f"{path}: no JSON of captions: COCO's, Karpathy's, {{name: caption}}, or a list of pairs")
+            raise InputError(
+                f"{path}: no JSON of captions: COCO's, Karpathy's, {{name: caption}}, or a list of "
+                "pairs"
+            )
         name = names.get(entry[file], entry[file])
-        if file == "filename" and "filepath" in entry:  # Karpathy's splits of COCO have the folder there
+        if (
+            file == "filename" and "filepath" in entry
+        ):  # Karpathy's splits of COCO have the folder there
             name = f"{entry['filepath']}/{name}"
         yield f"{path}, entry {place + 1}", name, entry[caption]
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the captions in a cell or under a key: a text, or a list of texts or of ``{raw: text}``."""
+    """Yield the captions in a cell or under a key: a text, or a list of texts or of ``{raw:
+    text}``.
+    """
     if isinstance(value, str) and value.startswith('["'):  # a list in a table's cell
         with suppress(ValueError):
             value = json.loads(value)

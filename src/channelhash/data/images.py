@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _ENDINGS = (
-    ".jpg .jpeg .jpe .jif .jfif .pjpeg .pjp .mpo .png .webp .bmp .gif .tif .tiff .avif .ppm .pgm .pbm .pnm "
+    ".jpg .jpeg .jpe .jif .jfif .pjpeg .pjp .mpo .png .webp .bmp .gif .tif .tiff .avif .ppm .pgm "
+    ".pbm .pnm "
     ".heic .heif .hif"
 )
 #: Endings of the files that are read, in small letters.
@@ -27,17 +28,23 @@ IMAGE_ENDINGS = frozenset(_ENDINGS.split())
 #: Mode of resizing -> its steps after the colours.
 _STEPS = {
     "square": (
-        "side = min(width, height), left = (width - side) / 2, top = (height - side) / 2, not rounded",
-        "resize((size, size), `filter`, box=(left, top, left + side, top + side)) with Pillow, whose filters are "
+        "side = min(width, height), left = (width - side) / 2, top = (height - side) / 2, not "
+        "rounded",
+        "resize((size, size), `filter`, box=(left, top, left + side, top + side)) with Pillow, "
+        "whose filters are "
         "antialiased",
     ),
     "shortest": (
-        "the short side becomes short_side, the long one int(short_side * long / short): resize with Pillow's `filter`",
-        "cut out size x size pixels from left = round((width - size) / 2), top = round((height - size) / 2), rounding "
+        "the short side becomes short_side, the long one int(short_side * long / short): resize "
+        "with Pillow's `filter`",
+        "cut out size x size pixels from left = round((width - size) / 2), top = round((height - "
+        "size) / 2), rounding "
         "halves to even",
     ),
     "squash": ("resize((size, size), `filter`) with Pillow",),
-    "longest": ("ImageOps.pad(picture, (size, size), `filter`, color=(fill, fill, fill)) with Pillow",),
+    "longest": (
+        "ImageOps.pad(picture, (size, size), `filter`, color=(fill, fill, fill)) with Pillow",
+    ),
 }
 
 
@@ -63,7 +70,8 @@ def image_problem(path: Path, full: bool = True) -> str | None:
 
 
 def locate_image(folder: Path, name: str) -> Path:
-    """Return the file that a list names, if need be with ``\\`` as ``/`` or its ending in other case.
+    """Return the file that a list names, if need be with ``\\`` as ``/`` or its ending in other
+    case.
 
     It is ``folder / name`` where there is none.
 
@@ -96,13 +104,15 @@ class Resize(Prepare):
 
     Attributes:
         size: side in pixels.
-        short_side: with mode ``"shortest"``, the short side before the centre crop; None is ``size``.
+        short_side: with mode ``"shortest"``, the short side before the centre crop; None is
+            ``size``.
         filter: interpolation.
-        mode: resize the short side and crop the centre; squash to a square; resize the long side and pad; or resize the
-            square in the centre, which is cut out first and not to whole pixels.
+        mode: resize the short side and crop the centre; squash to a square; resize the long side
+            and pad; or resize the square in the centre, which is cut out first and not to whole
+            pixels.
         fill: grey value of the padding.
-        reduced: decode a large JPEG file to a nearby smaller size, at least twice that of the result; of 12 million
-            pixels in a third of the time.
+        reduced: decode a large JPEG file to a nearby smaller size, at least twice that of the
+            result; of 12 million pixels in a third of the time.
 
     >>> Resize(4, short_side=6)([Image.new("RGB", (30, 20))]).shape
     torch.Size([1, 3, 4, 4])
@@ -122,7 +132,11 @@ class Resize(Prepare):
         batch = np.empty((len(items), self.size, self.size, 3), dtype=np.uint8)
         for i, image in enumerate(items):
             try:
-                with nullcontext(image) if isinstance(image, Image.Image) else open_image(image) as opened:
+                with (
+                    nullcontext(image)
+                    if isinstance(image, Image.Image)
+                    else open_image(image) as opened
+                ):
                     batch[i] = np.asarray(self._resized(opened))
             except FileNotFoundError:
                 raise InputError(f"{image}: no such picture") from None
@@ -137,7 +151,8 @@ class Resize(Prepare):
         steps = [
             "open the picture with Pillow",
             "turn it as its EXIF orientation says (ImageOps.exif_transpose)",
-            "convert('RGB'), after values of more than 8 bits are scaled to 255, transparent pixels are drawn on white "
+            "convert('RGB'), after values of more than 8 bits are scaled to 255, transparent "
+            "pixels are drawn on white "
             "and a colour profile is converted to sRGB",
             *_STEPS[self.mode],
             "values 0 to 255 as they are, channels R, G, B before rows before columns",
@@ -145,7 +160,11 @@ class Resize(Prepare):
         if self.reduced:
             draft = "picture.draft('RGB', (2 * short_side, 2 * short_side))"
             steps.insert(1, f"if it is a file, {draft}, by which a large JPEG is decoded smaller")
-        fields = {key: value for key, value in asdict(self).items() if key != "mode" and (key != "reduced" or value)}
+        fields = {
+            key: value
+            for key, value in asdict(self).items()
+            if key != "mode" and (key != "reduced" or value)
+        }
         fields["short_side"] = self.short_side or self.size
         return dict(kind="pixels", resize=self.mode, steps=steps) | fields
 
@@ -162,15 +181,16 @@ class Resize(Prepare):
         if self.mode == "square":
             left, top = (width - side) / 2, (height - side) / 2
             return image.resize((size, size), method, box=(left, top, left + side, top + side))
-        # The long side is cut to whole pixels and the crop rounded to even, as in torchvision, which published features
-        # of pre-trained models were made with.
+        # The long side is cut to whole pixels and the crop rounded to even, as in torchvision,
+        # which published features of pre-trained models were made with.
         wide, high = (int(short * length / side) for length in (width, height))
         left, top = round((wide - size) / 2), round((high - size) / 2)
         return image.resize((wide, high), method).crop((left, top, left + size, top + size))
 
 
 def square(size: int) -> Resize:
-    """Return what reads images as squares of the centre, from a smaller decoding of large JPEG files.
+    """Return what reads images as squares of the centre, from a smaller decoding of large JPEG
+    files.
 
     >>> square(2)([Image.new("RGB", (6, 4), "white")]).unique().tolist()
     [255]
@@ -194,7 +214,9 @@ def resize_of(recipe: Mapping[str, Any]) -> Resize:
 
 
 class ImageFiles:
-    """A data set, as PyTorch takes it, of images prepared for a model: row number -> ``(3, s, s)`` uint8."""
+    """A data set, as PyTorch takes it, of images prepared for a model: row number -> ``(3, s, s)``
+    uint8.
+    """
 
     def __init__(self, paths: Sequence[Path], prepare: Callable[[Any], "Tensor"]) -> None:
         self.paths, self.prepare = list(paths), prepare
@@ -206,10 +228,14 @@ class ImageFiles:
         return self.prepare([self.paths[row]])[0]
 
 
-def image_batches(images: Any, batches: Iterable[Sequence[Any]], workers: int) -> "Iterator[Tensor]":
-    """Yield the images of each batch, in order, ``(b, 3, s, s)``; no ``workers`` read in this process.
+def image_batches(
+    images: Any, batches: Iterable[Sequence[Any]], workers: int
+) -> "Iterator[Tensor]":
+    """Yield the images of each batch, in order, ``(b, 3, s, s)``; no ``workers`` read in this
+    process.
 
-    ``batches`` are the keys of each batch, as the data set ``images`` takes them; drawn as they are needed.
+    ``batches`` are the keys of each batch, as the data set ``images`` takes them; drawn as they are
+    needed.
     """
     import torch
 

@@ -32,9 +32,9 @@ def are_files(items: Items) -> TypeGuard[Sequence[Path]]:
 class Records:
     """``n`` samples in columns: ids, raw values of each modality, and labels.
 
-    A row, not an id, is a sample: real collections may hold an id twice. ``items`` maps a modality to its ``n`` raw
-    values: image files (``Path``) for ``"image"``, strings for ``"text"``, or a float array ``(n, d)`` of precomputed
-    features for either, `SparseRows` if few are not 0.
+    A row, not an id, is a sample: real collections may hold an id twice. ``items`` maps a modality
+    to its ``n`` raw values: image files (``Path``) for ``"image"``, strings for ``"text"``, or a
+    float array ``(n, d)`` of precomputed features for either, `SparseRows` if few are not 0.
 
     >>> labels, names = labels_from_names([["dog", "sea"], ["sea"]], None, "example")
     >>> records = Records(("a", "b"), {"text": ("dog on a beach", "waves")}, labels, names)
@@ -52,12 +52,16 @@ class Records:
     removed: dict[str, int] = field(default_factory=dict)  # rows taken out by filters, by reason
     problems: tuple[str, ...] = ()  # a line for each error that was repaired or left out
     found: int | None = None  # rows before any filter; None if there was none
-    display: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # with features: texts, image paths
+    display: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # with features: texts, image paths
 
     def __post_init__(self) -> None:
         n = len(self.ids)
         if self.labels.shape != (n, len(self.label_names)):
-            raise ValueError(f"labels are {self.labels.shape}, expected ({n}, {len(self.label_names)})")
+            raise ValueError(
+                f"labels are {self.labels.shape}, expected ({n}, {len(self.label_names)})"
+            )
         for modality, values in (*self.items.items(), *self.display.items()):
             if len(values) != n:
                 raise ValueError(f"{len(values)} {modality} values for {n} ids")
@@ -69,15 +73,21 @@ class Records:
         """Return the records of ``rows``, in that order."""
         index = np.asarray(rows, dtype=np.int64)
         items: dict[str, Items] = {
-            modality: values.take(index, axis=0) if isinstance(values, Features) else tuple(values[i] for i in index)
+            modality: values.take(index, axis=0)
+            if isinstance(values, Features)
+            else tuple(values[i] for i in index)
             for modality, values in self.items.items()
         }
-        display = {modality: tuple(values[i] for i in index) for modality, values in self.display.items()}
+        display = {
+            modality: tuple(values[i] for i in index) for modality, values in self.display.items()
+        }
         ids = tuple(self.ids[i] for i in index)
         return replace(self, ids=ids, items=items, labels=self.labels[index], display=display)
 
     def display_values(self, modality: str) -> tuple[str, ...] | None:
-        """Return the texts or image paths to display with a search result; None where there are features alone."""
+        """Return the texts or image paths to display with a search result; None where there are
+        features alone.
+        """
         values = self.items.get(modality)
         if values is None or isinstance(values, Features):
             return self.display.get(modality)
@@ -85,7 +95,8 @@ class Records:
 
     @property
     def pair_ids(self) -> tuple[str, ...]:
-        """Names of the images that the rows are pairs of: rows with the same image file are texts of one image.
+        """Names of the images that the rows are pairs of: rows with the same image file are texts
+        of one image.
 
         A row's own id where no other row shows its image, else the smallest id of those that do.
 
@@ -97,14 +108,17 @@ class Records:
         return self.ids if images is None else pairs_by_image(self.ids, images)
 
     def content_hash(self) -> str:
-        """Return 64 hex digits that identify the collection by ids and labels, wherever its files lie."""
+        """Return 64 hex digits that identify the collection by ids and labels, wherever its files
+        lie.
+        """
         ids, names = ("\n".join(column).encode() for column in (self.ids, self.label_names))
         return content_hash(ids, names, np.packbits(self.labels).tobytes())
 
 
 @dataclass
 class Problems:
-    """Bad entries of a data set: the first one raises, or all are listed and those that are left out are counted.
+    """Bad entries of a data set: the first one raises, or all are listed and those that are left
+    out are counted.
 
     Args:
         skip_bad: list bad entries instead of raising.
@@ -147,7 +161,8 @@ def pairs_by_image(ids: Sequence[str], images: Sequence[str]) -> tuple[str, ...]
 
 
 def label_name(name: str) -> str:
-    """Return the name of a label without blanks around it, each accented letter as one character (NFC).
+    """Return the name of a label without blanks around it, each accented letter as one character
+    (NFC).
 
     >>> label_name(" cafe\N{COMBINING ACUTE ACCENT} ") == "caf\N{LATIN SMALL LETTER E WITH ACUTE}"
     True
@@ -158,7 +173,8 @@ def label_name(name: str) -> str:
 def labels_from_names(
     rows: Sequence[Sequence[str]], label_names: Sequence[str] | None, where: str
 ) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
-    """Convert the label names of each row to a Boolean matrix ``(n, c)`` and its column names, as of `label_name`.
+    """Convert the label names of each row to a Boolean matrix ``(n, c)`` and its column names, as
+    of `label_name`.
 
     Args:
         rows: label names of each row.
@@ -173,13 +189,20 @@ def labels_from_names(
     (('dog', 'sea'), [[False, True], [True, True], [False, False]])
     """
     forms = {name: label_name(name) for name in {name for row in rows for name in row}}
-    names = tuple(sorted(set(forms.values())) if label_names is None else dict.fromkeys(map(label_name, label_names)))
+    names = tuple(
+        sorted(set(forms.values()))
+        if label_names is None
+        else dict.fromkeys(map(label_name, label_names))
+    )
     column = {name: j for j, name in enumerate(names)}
     labels = np.zeros((len(rows), len(names)), dtype=bool)
     for i, row in enumerate(rows):
         for name in row:
             if forms[name] not in column:
-                raise InputError(f"{where}: row {i + 1} has the unknown label {name!r}; known: {', '.join(names)}")
+                raise InputError(
+                    f"{where}: row {i + 1} has the unknown label {name!r}; known: "
+                    f"{', '.join(names)}"
+                )
             labels[i, column[forms[name]]] = True
     return labels, names
 
@@ -191,7 +214,8 @@ def records_from_rows(
     problems: Problems,
     found: int,
 ) -> Records:
-    """Return the rows that are left of ``found`` ones, each an id, raw values by modality, and names of labels.
+    """Return the rows that are left of ``found`` ones, each an id, raw values by modality, and
+    names of labels.
 
     Raises:
         InputError: none is left, or as of `labels_from_names`.
@@ -204,6 +228,8 @@ def records_from_rows(
         first = f"; the first problem is {problems.lines[0]}" if problems.lines else ""
         raise InputError(f"{where}: no usable row is left of {found}: {problems.removed}{first}")
     labels, names = labels_from_names([row_labels for *_, row_labels in rows], label_names, where)
-    items: dict[str, Items] = {name: tuple(values[name] for _, values, _ in rows) for name in rows[0][1]}
+    items: dict[str, Items] = {
+        name: tuple(values[name] for _, values, _ in rows) for name in rows[0][1]
+    }
     ids = tuple(name for name, *_ in rows)
     return Records(ids, items, labels, names, problems.removed, tuple(problems.lines), found)

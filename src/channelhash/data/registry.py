@@ -1,4 +1,5 @@
-"""The registry of data sets. A new one is a file with a loader that returns `Records`, and one line here.
+"""The registry of data sets. A new one is a file with a loader that returns `Records`, and one line
+here.
 
 Also the section ``data`` of a configuration: the arguments of a loader, and the split.
 """
@@ -41,8 +42,14 @@ class DataKind:
 def _official(load: Callable[..., Records], n_items: int, *parts: int) -> DataKind:
     """Return a data set with the literature's numbers of images and of the rows of each partition."""
     rows = dict(zip(Splits.__dataclass_fields__, parts, strict=True))
-    sizes = {"queries": rows["query"], "train": rows["train"], "validation_queries": rows["validation_query"]}
-    return DataKind(load, sizes, {"found": n_items, "usable": rows["query"] + rows["retrieval"], **rows})
+    sizes = {
+        "queries": rows["query"],
+        "train": rows["train"],
+        "validation_queries": rows["validation_query"],
+    }
+    return DataKind(
+        load, sizes, {"found": n_items, "usable": rows["query"] + rows["retrieval"], **rows}
+    )
 
 
 #: kind in a configuration -> data set.
@@ -59,7 +66,8 @@ DATA_KINDS: dict[str, DataKind] = {
 
 
 def resolve_data_kind(name: str) -> DataKind:
-    """Return a registered data set, or one's own: a function or a `DataKind` that ``python:module:name`` names.
+    """Return a registered data set, or one's own: a function or a `DataKind` that
+    ``python:module:name`` names.
 
     >>> resolve_data_kind("python:channelhash.data.features:load_features").load.__name__
     'load_features'
@@ -68,19 +76,26 @@ def resolve_data_kind(name: str) -> DataKind:
     if isinstance(entry, DataKind):
         return entry
     if not callable(entry):
-        raise InputError(f"data.kind {name}: is neither a function that returns records nor a DataKind")
+        raise InputError(
+            f"data.kind {name}: is neither a function that returns records nor a DataKind"
+        )
     return DataKind(entry)
 
 
 def check_data(kind: str, values: dict[str, Any]) -> tuple[typed_settings.Settings, SplitSettings]:
-    """Check the keys of a section ``data`` beside ``kind`` and return the loader's arguments and the split.
+    """Check the keys of a section ``data`` beside ``kind`` and return the loader's arguments and
+    the split.
 
     >>> source, split = check_data("synthetic", {"root": "drawn", "n_images": 60, "queries": 10})
     >>> source.n_images, split.queries
     (60, 10)
     """
     data_kind = resolve_data_kind(kind)
-    loader = typed_settings.settings_of(data_kind.load, frozenset({"progress"}))  # a callback is no setting
+    loader = typed_settings.settings_of(
+        data_kind.load, frozenset({"progress"})
+    )  # a callback is no setting
     values = {**data_kind.split_sizes, **values}
-    source, split = typed_settings.read_both(loader, SplitSettings, values, "data", f"kind {kind!r}")
+    source, split = typed_settings.read_both(
+        loader, SplitSettings, values, "data", f"kind {kind!r}"
+    )
     return typed_settings.absolute(source), typed_settings.absolute(split)

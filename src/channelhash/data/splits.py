@@ -28,7 +28,8 @@ _PART_ID = re.compile(r"(train|database|query)\d+")
 
 @dataclass(frozen=True)
 class Splits:
-    """Sorted row numbers of each partition. Q ∩ R = ∅, T ⊂ R, V_q and V_r lie in R∖T and are disjoint (§ 1).
+    """Sorted row numbers of each partition. Q ∩ R = ∅, T ⊂ R, V_q and V_r lie in R∖T and are
+    disjoint (§ 1).
 
     >>> rows = [np.array(rows) for rows in ([0], [1, 2, 3, 4], [1, 2], [3], [4])]
     >>> Splits(*rows).counts()["retrieval"]
@@ -46,13 +47,17 @@ class Splits:
         return {name: len(rows) for name, rows in vars(self).items()}
 
     def join(self, second: "Splits", n_first: int) -> "Splits":
-        """Return the splits of two joined collections, of which the first, that of these, has ``n_first`` rows.
+        """Return the splits of two joined collections, of which the first, that of these, has
+        ``n_first`` rows.
 
         >>> splits = Splits(*(np.array([row]) for row in range(5)))
         >>> [rows.tolist() for rows in vars(splits.join(splits, n_first=5)).values()]
         [[0, 5], [1, 6], [2, 7], [3, 8], [4, 9]]
         """
-        parts = {name: np.concatenate([rows, getattr(second, name) + n_first]) for name, rows in vars(self).items()}
+        parts = {
+            name: np.concatenate([rows, getattr(second, name) + n_first])
+            for name, rows in vars(self).items()
+        }
         return Splits(**parts)
 
     def save(self, records: Records, path: Path, settings: dict[str, Any]) -> None:
@@ -73,12 +78,23 @@ class Splits:
             raise InputError(f"{path}: no such splits file")
         with reading(path, "not a readable splits file", "remove it to draw the splits again"):
             document = json.loads(path.read_text(encoding="utf-8"))
-            splits = cls(**{name: np.asarray(rows, dtype=np.int64) for name, rows in document["rows"].items()})
+            splits = cls(
+                **{
+                    name: np.asarray(rows, dtype=np.int64)
+                    for name, rows in document["rows"].items()
+                }
+            )
             data_hash, rows_hash = document["data_hash"], document["rows_hash"]
         if rows_hash != splits._hash():
-            raise InputError(f"{path}: the rows do not match their hash, the file was changed; remove it to draw again")
+            raise InputError(
+                f"{path}: the rows do not match their hash, the file was changed; remove it to "
+                "draw again"
+            )
         if data_hash != records.content_hash():
-            raise InputError(f"{path}: these splits belong to another collection (ids or labels differ from the data)")
+            raise InputError(
+                f"{path}: these splits belong to another collection (ids or labels differ from the "
+                "data)"
+            )
         return splits
 
     def _hash(self) -> str:
@@ -89,14 +105,18 @@ class SplitSettings(Settings):
     """How the rows are split; keys of the section ``data`` beside those of the data set's loader.
 
     Attributes:
-        queries: rows of Q; None takes the literature's number for the data set, else a tenth of the rows.
-        train: rows of T, drawn from R = D∖Q; None likewise, else half of R; ``rest``, all that is left beside V_q.
-        validation_queries: rows of V_q, drawn from R∖T; None likewise. See `draw_splits` for ``given``.
+        queries: rows of Q; None takes the literature's number for the data set, else a tenth of the
+            rows.
+        train: rows of T, drawn from R = D∖Q; None likewise, else half of R; ``rest``, all that is
+            left beside V_q.
+        validation_queries: rows of V_q, drawn from R∖T; None likewise. See `draw_splits` for
+            ``given``.
         seed: of the draw.
-        split_method: at random, stratified by labels, a number of queries and training rows per label, or as in the
-            file.
+        split_method: at random, stratified by labels, a number of queries and training rows per
+            label, or as in the file.
         splits: a file of splits to use instead (``splits.json`` of another run).
-        only_labels: keep only the rows that have one of these labels, before the split; all if None.
+        only_labels: keep only the rows that have one of these labels, before the split; all if
+            None.
         without_labels: leave out the rows that have one of these labels, and the labels themselves.
     """
 
@@ -118,7 +138,9 @@ class SplitSettings(Settings):
         """
         if self.splits is not None:
             return Splits.load(self.splits, records)
-        return draw_splits(records, self.queries, self.train, self.validation_queries, self.seed, self.split_method)
+        return draw_splits(
+            records, self.queries, self.train, self.validation_queries, self.seed, self.split_method
+        )
 
 
 def draw_splits(
@@ -131,29 +153,30 @@ def draw_splits(
 ) -> Splits:
     """Draw Q from D, T from R = D∖Q, V_q from R∖T; V_r is the rest of R∖T (``protocol.md`` § 1).
 
-    A random draw depends on ``seed`` and the ids alone; one by labels also on the order of the rows. Rows that share an
-    id or an image (`Records.pair_ids`) are drawn together, into one of Q, T, V_q and V_r; a size that whole ids cannot
-    make is missed by fewer rows than one id has.
-    Defaults: a tenth of the rows (at most 2,000) as queries, half of the rest as training rows, as many validation as
-    test queries (at most half of R∖T).
+    A random draw depends on ``seed`` and the ids alone; one by labels also on the order of the
+    rows. Rows that share an id or an image (`Records.pair_ids`) are drawn together, into one of Q,
+    T, V_q and V_r; a size that whole ids cannot make is missed by fewer rows than one id has.
+    Defaults: a tenth of the rows (at most 2,000) as queries, half of the rest as training rows, as
+    many validation as test queries (at most half of R∖T).
 
     Args:
         records: collection D.
         queries: size of Q.
-        train: size of T; ``"rest"`` leaves V_q, and a row or, where rows share an image, a few to V_r.
+        train: size of T; ``"rest"`` leaves V_q, and a row or, where rows share an image, a few to
+            V_r.
         validation_queries: size of V_q.
         seed: of the draw.
-        method: ``"stratified"`` draws each partition by iterative stratification, which without labels is at
-            random. ``"per_class"`` reads
-            ``queries`` and ``train`` as numbers per label, as much of the literature does, and draws V_q at random.
-            Both need unique ids and, where there are labels, one row an image. ``"given"`` takes Q,
-            T and R = T ∪ database from a features file that comes in parts and draws V_q alone. Where there is no
-            database beside T, V_q and V_r are each a tenth of T, or ``validation_queries`` rows of it, and are not
-            trained on.
+        method: ``"stratified"`` draws each partition by iterative stratification, which without
+            labels is at random. ``"per_class"`` reads ``queries`` and ``train`` as numbers per
+            label, as much of the literature does, and draws V_q at random. Both need unique ids
+            and, where there are labels, one row an image. ``"given"`` takes Q, T and R = T ∪
+            database from a features file that comes in parts and draws V_q alone. Where there is no
+            database beside T, V_q and V_r are each a tenth of T, or ``validation_queries`` rows of
+            it, and are not trained on.
 
     Raises:
-        InputError: a count is negative or larger than the rows allow; all rows have the same id; the method needs
-            unique ids, counts, or parts that are missing.
+        InputError: a count is negative or larger than the rows allow; all rows have the same id;
+            the method needs unique ids, counts, or parts that are missing.
 
     >>> records = Records(tuple("abcdefghij"), {"text": ("",) * 10}, np.ones((10, 1), dtype=bool), ("letter",))
     >>> splits = draw_splits(records, queries=2, train=4, seed=1)
@@ -162,10 +185,16 @@ def draw_splits(
     """
     if method == "given":
         if queries is not None or train is not None:
-            raise InputError("data.split_method given takes queries and train from the file; leave both settings out")
+            raise InputError(
+                "data.split_method given takes queries and train from the file; leave both "
+                "settings out"
+            )
         return _splits_of_parts(records, validation_queries, seed)
     if method == "per_class" and not records.label_names:
-        raise InputError("data.split_method per_class needs labels, and there are none; draw these splits at random")
+        raise InputError(
+            "data.split_method per_class needs labels, and there are none; draw these splits at "
+            "random"
+        )
     by_labels = method in ("stratified", "per_class") and bool(records.label_names)
     if by_labels and len(set(records.pair_ids)) < len(records):
         raise InputError(f"data.split_method {method} needs unique ids, and one row an image")
@@ -181,17 +210,23 @@ def draw_splits(
 
     if method == "per_class":
         if queries is None or train is None or train == "rest" or min(queries, train) < 0:
-            raise InputError("data.split_method per_class needs queries and train, as numbers a label from 0 up")
+            raise InputError(
+                "data.split_method per_class needs queries and train, as numbers a label from 0 up"
+            )
         query, rest = cut(rows, queries)
         if len(query) == len(records):
-            raise InputError(f"data.split_method per_class: {queries} queries a label are all {len(query)} rows")
+            raise InputError(
+                f"data.split_method per_class: {queries} queries a label are all {len(query)} rows"
+            )
         trained, rest = cut(random.permutation(rest), train)
         _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
         return _splits(query, trained, *_cut(random.permutation(rest), count, records))
     queries, train, validation_queries = _sizes(len(records), queries, train, validation_queries)
     query, rest = cut(rows, queries)
     if not len(rest):
-        raise InputError(f"all {len(records)} usable rows have the same id; give each item an id of its own")
+        raise InputError(
+            f"all {len(records)} usable rows have the same id; give each item an id of its own"
+        )
     trained, rest = cut(rest, train)
     return _splits(query, trained, *cut(rest, validation_queries))
 
@@ -201,23 +236,37 @@ def _splits(query: Rows, train: Rows, validation_query: Rows, validation_retriev
     return Splits(*map(np.sort, (query, retrieval, train, validation_query, validation_retrieval)))
 
 
-def _sizes(n: int, queries: int | None, train: _TrainRows, validation_queries: int | None) -> tuple[int, int, int]:
+def _sizes(
+    n: int, queries: int | None, train: _TrainRows, validation_queries: int | None
+) -> tuple[int, int, int]:
     """Return the sizes of Q, T and V_q, defaults filled in; InputError where they do not fit."""
     if n < 2:
-        raise InputError(f"{n} usable rows: at least 2 are needed, one to query and one to be found")
+        raise InputError(
+            f"{n} usable rows: at least 2 are needed, one to query and one to be found"
+        )
     queries = min(2000, max(1, n // 10)) if queries is None else queries
     if not 0 < queries < n:
-        raise InputError(f"queries: {queries} asked for, but there are {n} usable rows; choose 1 … {n - 1}")
+        raise InputError(
+            f"queries: {queries} asked for, but there are {n} usable rows; choose 1 … {n - 1}"
+        )
     if train == "rest":
-        validation_queries = min(queries, (n - queries) // 2) if validation_queries is None else validation_queries
+        validation_queries = (
+            min(queries, (n - queries) // 2) if validation_queries is None else validation_queries
+        )
         train = max(n - queries - validation_queries - 1, 0)
     train = (n - queries) // 2 if train is None else train
     if not 0 <= train <= n - queries:
-        raise InputError(f"train: {train} asked for, but {n - queries} rows are left after {queries} queries")
+        raise InputError(
+            f"train: {train} asked for, but {n - queries} rows are left after {queries} queries"
+        )
     rest = n - queries - train
-    validation_queries = min(queries, rest // 2) if validation_queries is None else validation_queries
+    validation_queries = (
+        min(queries, rest // 2) if validation_queries is None else validation_queries
+    )
     if not 0 <= validation_queries <= max(rest - 1, 0):
-        raise InputError(f"validation_queries: {validation_queries} asked for, but {rest} rows are left")
+        raise InputError(
+            f"validation_queries: {validation_queries} asked for, but {rest} rows are left"
+        )
     return queries, train, validation_queries
 
 
@@ -232,7 +281,10 @@ def _splits_of_parts(records: Records, validation_queries: int | None, seed: int
     parts = np.array([match[1] if match else "" for match in matches])
     query, trained = np.flatnonzero(parts == "query"), np.flatnonzero(parts == "train")
     if not all(matches) or not len(query) or len(query) == len(records):
-        raise InputError("data.split_method given needs a features file with the parts I_te … and I_tr … or I_db …")
+        raise InputError(
+            "data.split_method given needs a features file with the parts I_te … and I_tr … or "
+            "I_db …"
+        )
     shuffled = _shuffled_rows(records, generator(seed, "splits"))
     rest = shuffled[parts[shuffled] == "database"]
     if len(rest):
@@ -241,17 +293,21 @@ def _splits_of_parts(records: Records, validation_queries: int | None, seed: int
     count = len(trained) // 10 if validation_queries is None else validation_queries
     if not 0 <= 2 * count < len(trained):
         most = (len(trained) - 1) // 2
-        raise InputError(f"validation_queries: {count} asked for, but {len(trained)} training rows allow 0 … {most}")
+        raise InputError(
+            f"validation_queries: {count} asked for, but {len(trained)} training rows allow 0 … "
+            f"{most}"
+        )
     validation_query, rest = _cut(shuffled[parts[shuffled] == "train"], count, records)
     validation_retrieval, rest = _cut(rest, count, records)
     return _splits(query, rest, validation_query, validation_retrieval)
 
 
 def _cut(rows: Rows, count: int, records: Records) -> tuple[Rows, Rows]:
-    """Split off ``count`` rows, as whole ids in the order of the rows; an id with too many rows is left for the rest.
+    """Split off ``count`` rows, as whole ids in the order of the rows; an id with too many rows is
+    left for the rest.
 
-    If the ids do not add up to ``count``, fewer rows are split off, but one id at least. The ids that were left come
-    last in the rest.
+    If the ids do not add up to ``count``, fewer rows are split off, but one id at least. The ids
+    that were left come last in the rest.
     """
     names = records.pair_ids
     id_rows = [list(group) for _, group in groupby(rows.tolist(), key=lambda row: names[row])]
@@ -272,12 +328,15 @@ def _cut(rows: Rows, count: int, records: Records) -> tuple[Rows, Rows]:
     return np.array([*chain(*chosen)], np.int64), np.array([*chain(*rest, *skipped)], np.int64)
 
 
-def _stratified_sample(labels: NDArray[np.bool_], rows: Rows, count: int, random: np.random.Generator) -> Rows:
-    """Draw ``count`` of ``rows`` with about the same share of each label: iterative stratification into two subsets
-    (Sechidis, Tsoumakas and Vlahavas 2011, algorithm 1).
+def _stratified_sample(
+    labels: NDArray[np.bool_], rows: Rows, count: int, random: np.random.Generator
+) -> Rows:
+    """Draw ``count`` of ``rows`` with about the same share of each label: iterative stratification
+    into two subsets (Sechidis, Tsoumakas and Vlahavas 2011, algorithm 1).
 
-    Rows of the label with the fewest remaining rows are dealt out first, each to the subset that needs most of that
-    label, ties to the subset that needs most rows, then at random. Rows without labels fill up.
+    Rows of the label with the fewest remaining rows are dealt out first, each to the subset that
+    needs most of that label, ties to the subset that needs most rows, then at random. Rows without
+    labels fill up.
 
     >>> labels = np.arange(8)[:, None] % 4 == 0  # one row in four has the label
     >>> rows = _stratified_sample(labels, np.arange(8), 4, np.random.default_rng(0))
@@ -288,7 +347,9 @@ def _stratified_sample(labels: NDArray[np.bool_], rows: Rows, count: int, random
     row_labels = labels[rows]
     needed_rows = np.array([count, len(rows) - count], dtype=np.float64)
     remaining = row_labels.sum(axis=0)
-    needed = (needed_rows / max(1, len(rows)))[:, None] * remaining  # (2, c): rows of each label that a subset needs
+    needed = (needed_rows / max(1, len(rows)))[
+        :, None
+    ] * remaining  # (2, c): rows of each label that a subset needs
     subset = np.full(len(rows), -1)
     members = [np.flatnonzero(column).tolist() for column in row_labels.T]
     while (remaining > 0).any():
@@ -303,16 +364,24 @@ def _stratified_sample(labels: NDArray[np.bool_], rows: Rows, count: int, random
             needed[chosen] -= row_labels[row]
             needed_rows[chosen] -= 1
             remaining -= row_labels[row]
-    # Subset sizes are exact only in expectation: rows without labels, else the last ones dealt, make up the difference.
-    order = [np.flatnonzero(subset == 0), np.flatnonzero(subset == -1), np.flatnonzero(subset == 1)[::-1]]
+    # Subset sizes are exact only in expectation: rows without labels, else the last ones dealt,
+    # make up the difference.
+    order = [
+        np.flatnonzero(subset == 0),
+        np.flatnonzero(subset == -1),
+        np.flatnonzero(subset == 1)[::-1],
+    ]
     return np.sort(rows[np.concatenate(order)[:count]])
 
 
-def _per_class_sample(labels: NDArray[np.bool_], rows: Rows, n_per_class: int, random: np.random.Generator) -> Rows:
+def _per_class_sample(
+    labels: NDArray[np.bool_], rows: Rows, n_per_class: int, random: np.random.Generator
+) -> Rows:
     """Draw ``n_per_class`` rows for every label, as much of the literature draws its queries.
 
-    Labels are served in their order; a row drawn for one label is not drawn again for the next, so frequent labels
-    end up with more than ``n_per_class`` (the paper's objection to it). A label with fewer rows left gives them all.
+    Labels are served in their order; a row drawn for one label is not drawn again for the next, so
+    frequent labels end up with more than ``n_per_class`` (the paper's objection to it). A label
+    with fewer rows left gives them all.
 
     >>> labels = np.array([[1, 0], [1, 1], [0, 1], [0, 0]], dtype=bool)
     >>> len(_per_class_sample(labels, np.arange(4), 1, np.random.default_rng(0)))

@@ -1,7 +1,7 @@
 """The embedded data set: drawn scenes with hashtags, in MIRFLICKR-25k's layout.
 
-A scene is a place with things in it: both are tables in ``scenes.txt``, and what is drawn decides the labels. Hashtags
-are such as people write.
+A scene is a place with things in it: both are tables in ``scenes.txt``, and what is drawn decides
+the labels. Hashtags are such as people write.
 """
 
 import json
@@ -21,7 +21,9 @@ from channelhash.utils.seeds import generator
 
 _Color = tuple[int, ...]
 
-_PARSER = ConfigParser(interpolation=ExtendedInterpolation(), comment_prefixes=("# ",))  # entries may begin with #
+_PARSER = ConfigParser(
+    interpolation=ExtendedInterpolation(), comment_prefixes=("# ",)
+)  # entries may begin with #
 _PARSER.read(Path(__file__).with_name("scenes.txt"), encoding="utf-8")
 _TABLES = {name: dict(section) for name, section in _PARSER.items()}
 _WORDS, _IMPLIED = _TABLES["words"], _TABLES["implied"]
@@ -40,7 +42,9 @@ def _draw_scene(random: np.random.Generator) -> tuple[Image.Image, frozenset[str
     places = [place.split("/") for place in _TABLES["places"].values()]
     place = random.choice(len(places), p=[float(weight) for weight, *_ in places])
     _, own_labels, night, bands, things = places[place]
-    hour = "night" if random.random() < float(night) else "sunset" if random.random() < 0.2 else "day"
+    hour = (
+        "night" if random.random() < float(night) else "sunset" if random.random() < 0.2 else "day"
+    )
     labels = set(own_labels.split())
     image = Image.new("RGB", (width * _SUPERSAMPLING, height * _SUPERSAMPLING))
     top = 0.0
@@ -59,7 +63,10 @@ def _draw_scene(random: np.random.Generator) -> tuple[Image.Image, frozenset[str
             for _ in range(random.integers(1, int(most) + 1)):
                 name = str(random.choice(names.split(",")))
                 thing_labels, _, shapes = _TABLES["things"][name].partition("/")
-                x, y = random.uniform(0.05, 0.95) * image.width, random.uniform(low, high) * image.height
+                x, y = (
+                    random.uniform(0.05, 0.95) * image.width,
+                    random.uniform(low, high) * image.height,
+                )
                 size = random.uniform(least, largest) * image.width
                 _draw_thing(image, shapes, (x, y), size, light, random)
                 labels.update(thing_labels.split())
@@ -69,7 +76,10 @@ def _draw_scene(random: np.random.Generator) -> tuple[Image.Image, frozenset[str
 
 def _draw_band(image: Image.Image, top: float, bottom: float, first: _Color, last: _Color) -> None:
     """Fill a band between two heights, from one colour to another."""
-    start, end = round(top * image.height), max(round(bottom * image.height), round(top * image.height) + 1)
+    start, end = (
+        round(top * image.height),
+        max(round(bottom * image.height), round(top * image.height) + 1),
+    )
     share = np.linspace(0, 1, end - start)[:, None, None]
     rows = np.array(first) * (1 - share) + np.array(last) * share
     band = np.broadcast_to(rows, (end - start, image.width, 3)).astype(np.uint8)
@@ -77,7 +87,12 @@ def _draw_band(image: Image.Image, top: float, bottom: float, first: _Color, las
 
 
 def _draw_thing(
-    image: Image.Image, shapes: str, foot: tuple[float, float], size: float, light: float, random: np.random.Generator
+    image: Image.Image,
+    shapes: str,
+    foot: tuple[float, float],
+    size: float,
+    light: float,
+    random: np.random.Generator,
 ) -> None:
     """Draw the shapes of a thing of a size in pixels whose foot is at (x, y)."""
     draw = ImageDraw.Draw(image)
@@ -85,7 +100,9 @@ def _draw_thing(
     for style, _, figures in (shape.partition(":") for shape in shapes.split("|")):
         kind, color, *width = style.split()
         if color not in colors:
-            colors[color] = _tinted(str(random.choice(_TABLES["colors"].get(color, color).split())), random, light)
+            colors[color] = _tinted(
+                str(random.choice(_TABLES["colors"].get(color, color).split())), random, light
+            )
         options = {"width": max(1, round(float(width[0]) * size))} if kind == "line" else {}
         for numbers in figures.split(","):
             points = np.array(numbers.split(), dtype=float).reshape(-1, 2) * size + foot
@@ -99,11 +116,15 @@ def _tinted(color: str, random: np.random.Generator, light: float = 1.0) -> _Col
 
 
 def _develop(image: Image.Image, random: np.random.Generator) -> Image.Image:
-    """Add exposure, colour cast and sensor noise; some images become black and white, some are mirrored."""
+    """Add exposure, colour cast and sensor noise; some images become black and white, some are
+    mirrored.
+    """
     pixels: NDArray[np.float64] = np.asarray(image, dtype=np.float64)
     if random.random() < 0.06:
         pixels = np.repeat(pixels.mean(axis=2, keepdims=True), 3, axis=2)
-    pixels = pixels * random.uniform(0.8, 1.15) * random.uniform(0.92, 1.08, 3) + random.uniform(-12, 12)
+    pixels = pixels * random.uniform(0.8, 1.15) * random.uniform(0.92, 1.08, 3) + random.uniform(
+        -12, 12
+    )
     pixels = pixels + random.normal(0, random.uniform(1, 9), pixels.shape)
     if random.random() < 0.5:
         pixels = pixels[:, ::-1]
@@ -113,8 +134,8 @@ def _develop(image: Image.Image, random: np.random.Generator) -> Image.Image:
 def _write_hashtags(labels: frozenset[str], random: np.random.Generator) -> list[str]:
     """Write 0 … 20 hashtags for an image with these labels; one image in fourteen has none.
 
-    About half of the labels are named; one image in eight has a tag of something that may be absent; one in fourteen
-    has many irrelevant tags.
+    About half of the labels are named; one image in eight has a tag of something that may be
+    absent; one in fourteen has many irrelevant tags.
 
     >>> _write_hashtags(frozenset({"dog", "sea"}), np.random.default_rng(3))
     ['winter', 'puppy', 'dogggy', 'bravo']
@@ -124,7 +145,11 @@ def _write_hashtags(labels: frozenset[str], random: np.random.Generator) -> list
     named = [label for label in sorted(labels) if random.random() < 0.55]
     if random.random() < 0.12:
         named.append(str(random.choice(list(_WORDS))))
-    words = [str(random.choice(_WORDS[label].split())) for label in named for _ in range(1 + (random.random() < 0.25))]
+    words = [
+        str(random.choice(_WORDS[label].split()))
+        for label in named
+        for _ in range(1 + (random.random() < 0.25))
+    ]
     tags = [_as_typed(word, random) for word in words]
     irrelevant = random.poisson(1.8 if random.random() < 0.93 else 10)
     tags += [str(tag) for tag in random.choice(_TABLES["tags"]["irrelevant"].split(), irrelevant)]
@@ -139,21 +164,31 @@ def _as_typed(word: str, random: np.random.Generator) -> str:
     chance = random.random()
     if chance < 0.10:
         return str(random.choice(_TABLES["tags"]["adjectives"].split())) + word
-    if chance < 0.17 and len(word) > 3:  # two letters swapped, one left out or doubled, never the first
+    if (
+        chance < 0.17 and len(word) > 3
+    ):  # two letters swapped, one left out or doubled, never the first
         i = int(random.integers(1, len(word) - 1))
         start, end = word[:i], word[i:]
-        return str(random.choice([start + end[1] + end[0] + end[2:], start + end[1:], start + end[0] + end]))
+        return str(
+            random.choice(
+                [start + end[1] + end[0] + end[2:], start + end[1:], start + end[0] + end]
+            )
+        )
     if 0.17 <= chance < 0.25:
         return word.upper() if random.random() < 0.3 else word.capitalize()
     return word
 
 
-def synthesize(root: Path, n_images: int = 3000, seed: int = 0, progress: Progress = no_progress) -> None:
-    """Draw ``n_images`` images with labels and hashtags into ``root``, in the layout of MIRFLICKR-25k.
+def synthesize(
+    root: Path, n_images: int = 3000, seed: int = 0, progress: Progress = no_progress
+) -> None:
+    """Draw ``n_images`` images with labels and hashtags into ``root``, in the layout of
+    MIRFLICKR-25k.
 
-    ``mirflickr/im1.jpg …``, ``mirflickr/meta/tags/tags1.txt …`` (lower-case), ``mirflickr/meta/tags_raw/…`` (as
-    typed) and ``annotations/<label>.txt``. Every image is a function of (seed, number) alone. An interrupted call is
-    continued, a finished folder is left unchanged, and a second process waits for the first.
+    ``mirflickr/im1.jpg …``, ``mirflickr/meta/tags/tags1.txt …`` (lower-case),
+    ``mirflickr/meta/tags_raw/…`` (as typed) and ``annotations/<label>.txt``. Every image is a
+    function of (seed, number) alone. An interrupted call is continued, a finished folder is left
+    unchanged, and a second process waits for the first.
     """
     if n_images < 1:
         raise InputError(f"images: {n_images} asked for; a data set has at least 1")
@@ -163,11 +198,17 @@ def synthesize(root: Path, n_images: int = 3000, seed: int = 0, progress: Progre
 
 def _draw_all(root: Path, n_images: int, seed: int, progress: Progress) -> None:
     marker = root / "synthetic.json"
-    settings = {"format": 2, "n_images": n_images, "seed": seed}  # raise the format when the drawing changes
+    settings = {
+        "format": 2,
+        "n_images": n_images,
+        "seed": seed,
+    }  # raise the format when the drawing changes
     if marker.exists():
         existing = json.loads(marker.read_text(encoding="utf-8"))
         if existing != existing | settings:
-            raise InputError(f"{root}: holds an embedded data set made with {existing}; use another folder")
+            raise InputError(
+                f"{root}: holds an embedded data set made with {existing}; use another folder"
+            )
         if existing["finished"]:
             return
     elif root.exists() and any(root.iterdir()):
@@ -183,16 +224,26 @@ def _draw_all(root: Path, n_images: int, seed: int, progress: Progress) -> None:
         for label in labels:
             numbers[label].append(number)
         if not (images / f"im{number}.jpg").exists():
-            typed = "".join(f"{tag}\n" for tag in _write_hashtags(labels, generator(seed, "hashtags", number)))
-            temporary = images / f"im{number}.tmp"  # without atomic_path: 25,000 files are not flushed one by one
+            typed = "".join(
+                f"{tag}\n" for tag in _write_hashtags(labels, generator(seed, "hashtags", number))
+            )
+            temporary = (
+                images / f"im{number}.tmp"
+            )  # without atomic_path: 25,000 files are not flushed one by one
             with space_for(images):
                 for kind, text in (("tags_raw", typed), ("tags", typed.lower())):
-                    (meta / kind / f"tags{number}.txt").write_text(text, encoding="utf-8", newline="\n")
+                    (meta / kind / f"tags{number}.txt").write_text(
+                        text, encoding="utf-8", newline="\n"
+                    )
                 image.save(temporary, "JPEG", quality=90)
-            temporary.replace(images / f"im{number}.jpg")  # last: the image exists only if the sample is complete
+            temporary.replace(
+                images / f"im{number}.jpg"
+            )  # last: the image exists only if the sample is complete
         progress(number, n_images)
     for label, members in numbers.items():
-        write_text(root / "annotations" / f"{label}.txt", "".join(f"{number}\n" for number in members))
+        write_text(
+            root / "annotations" / f"{label}.txt", "".join(f"{number}\n" for number in members)
+        )
     write_text(marker, json.dumps({**settings, "finished": True}))
 
 
@@ -205,8 +256,8 @@ def load_synthetic(
 ) -> Records:
     """Load the embedded data set, after drawing it into ``root`` if necessary.
 
-    The threshold of MIRFLICKR's tag filter is scaled to the number of images: a tag is frequent if it occurs in
-    20 / 25,000 of them, at least in 2.
+    The threshold of MIRFLICKR's tag filter is scaled to the number of images: a tag is frequent if
+    it occurs in 20 / 25,000 of them, at least in 2.
 
     Args:
         root: folder of the set.
@@ -219,4 +270,6 @@ def load_synthetic(
         InputError: ``root`` holds a set with other settings, or something else.
     """
     synthesize(root, n_images, data_seed, progress)
-    return load_mirflickr(root, min_tag_count=max(2, round(n_images * 20 / 25000)), raw_tags=raw_tags)
+    return load_mirflickr(
+        root, min_tag_count=max(2, round(n_images * 20 / 25000)), raw_tags=raw_tags
+    )

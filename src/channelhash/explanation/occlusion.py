@@ -1,8 +1,8 @@
 """Occlusion: how a pair's distance changes when a part of an image is hidden or a word is left out.
 
-Zeiler and Fergus 2014 (§ 4.2) slide a grey square over an image and record the class probability. Here the relaxed
-Hamming distance of the pair (eq. (2) of the paper) and the pair's bits are recorded. The model is only called, so any
-function from items to outputs can be explained.
+Zeiler and Fergus 2014 (§ 4.2) slide a grey square over an image and record the class probability.
+Here the relaxed Hamming distance of the pair (eq. (2) of the paper) and the pair's bits are
+recorded. The model is only called, so any function from items to outputs can be explained.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,8 @@ _Values = NDArray[np.float64]
 _Fill = Literal["grey", "blur"]
 _Cell = tuple[int, int]
 
-#: Short side in pixels to which larger images are reduced before parts are hidden; no model here reads more.
+#: Short side in pixels to which larger images are reduced before parts are hidden; no model here
+#: reads more.
 _SHORT_SIDE = 512
 # Occluded images in memory at a time.
 _BATCH = 32
@@ -49,17 +50,25 @@ class _Grid(NamedTuple):
 
     def positions(self) -> list[_Cell]:
         """Return the upper left cell of every position of the patch, row by row."""
-        return [(r, c) for r in range(self.rows - self.patch + 1) for c in range(self.columns - self.patch + 1)]
+        return [
+            (r, c)
+            for r in range(self.rows - self.patch + 1)
+            for c in range(self.columns - self.patch + 1)
+        ]
 
     def box(self, position: _Cell, size: tuple[int, int]) -> tuple[int, int, int, int]:
-        """Return the patch's (left, top, right, bottom) in pixels of an image of ``size`` (width, height)."""
+        """Return the patch's (left, top, right, bottom) in pixels of an image of ``size`` (width,
+        height).
+        """
         (row, column), (width, height) = position, size
         left, right = (round(edge * width / self.columns) for edge in (column, column + self.patch))
         top, bottom = (round(edge * height / self.rows) for edge in (row, row + self.patch))
         return left, top, right, bottom
 
     def cell_means(self, values: NDArray[Any]) -> _Values:
-        """Average ``(len(positions),)`` values over the positions that cover each cell: ``(rows, columns)``."""
+        """Average ``(len(positions),)`` values over the positions that cover each cell: ``(rows,
+        columns)``.
+        """
         total, count = np.zeros((self.rows, self.columns)), np.zeros((self.rows, self.columns))
         for (row, column), value in zip(self.positions(), values.tolist(), strict=True):
             patch = np.s_[row : row + self.patch, column : column + self.patch]
@@ -77,7 +86,8 @@ class MapSettings:
         patch: side of the hidden patch in cells; it moves by one cell.
         fill: what the patch shows: grey, or the image blurred.
         max_words: number of words of a text that are left out in turn, at most.
-        max_positions: number of positions of the patch, at most; an image that needs more gets no map.
+        max_positions: number of positions of the patch, at most; an image that needs more gets no
+            map.
 
     >>> MapSettings(cells=4).patch
     2
@@ -93,11 +103,15 @@ class MapSettings:
         if not 1 <= self.cells <= 64:
             raise InputError(f"cells: {self.cells} along the short side; give 1 to 64")
         if not 1 <= self.patch <= self.cells:
-            line = f"patch: a side of {self.patch} cells; give 1 to {self.cells}, no more than the short side has"
+            line = (
+                f"patch: a side of {self.patch} cells; give 1 to {self.cells}, no more than the "
+                "short side has"
+            )
             raise InputError(line)
 
     def grid(self, size: tuple[int, int]) -> _Grid:
-        """Divide an image of ``size`` (width, height) into nearly square cells, ``cells`` along its short side.
+        """Divide an image of ``size`` (width, height) into nearly square cells, ``cells`` along its
+        short side.
 
         >>> MapSettings(cells=8, patch=2).grid((640, 480))
         _Grid(rows=8, columns=11, patch=2)
@@ -117,7 +131,9 @@ def reduce_image(image: Image.Image) -> Image.Image:
     image = decode(image, _SHORT_SIDE)
     if factor >= 1:
         return image
-    return image.resize((max(1, round(width * factor)), max(1, round(height * factor))), Image.Resampling.BILINEAR)
+    return image.resize(
+        (max(1, round(width * factor)), max(1, round(height * factor))), Image.Resampling.BILINEAR
+    )
 
 
 def _make_filler(image: Image.Image, fill: _Fill) -> Image.Image:
@@ -144,7 +160,8 @@ def _hide(image: Image.Image, box: tuple[int, int, int, int], filler: Image.Imag
 
 
 def _distance_changes(full: Outputs, parts: Outputs, partner: Outputs) -> _Values:
-    """Return how many bits farther from the partner each part is than the whole: d(part, ·) − d(whole, ·).
+    """Return how many bits farther from the partner each part is than the whole: d(part, ·) −
+    d(whole, ·).
 
     >>> _distance_changes(np.ones(4), np.array([[1, 1, 1, 1], [1, 1, -1, -1]]), np.ones(4)).tolist()
     [0.0, 2.0]
@@ -154,14 +171,17 @@ def _distance_changes(full: Outputs, parts: Outputs, partner: Outputs) -> _Value
 
 
 class ImageMap(NamedTuple):
-    """Influence of the parts of an image on a pair, cell by cell: means over the patches that cover a cell.
+    """Influence of the parts of an image on a pair, cell by cell: means over the patches that cover
+    a cell.
 
     Attributes:
         image: the image, upright and reduced.
-        influence: ``(rows, columns)`` change of the relaxed distance in bits; positive holds the pair together.
+        influence: ``(rows, columns)`` change of the relaxed distance in bits; positive holds the
+            pair together.
         flips: ``(rows, columns)`` number of the image's own bits that flip.
         patch: side of the patch in cells.
-        strongest: numbers (from 1) of the bits that flip under the patch that changes the distance most.
+        strongest: numbers (from 1) of the bits that flip under the patch that changes the distance
+            most.
         flipping: ``(k,)`` share of the positions at which each bit flips.
     """
 
@@ -173,7 +193,9 @@ class ImageMap(NamedTuple):
     flipping: _Values
 
 
-def map_image(image: Image.Image, grid: _Grid, encode: Encode, partner: Outputs, fill: _Fill) -> ImageMap:
+def map_image(
+    image: Image.Image, grid: _Grid, encode: Encode, partner: Outputs, fill: _Fill
+) -> ImageMap:
     """Slide the patch over an image.
 
     >>> def encode(images):  # one bit: is the left half bright?
@@ -187,7 +209,9 @@ def map_image(image: Image.Image, grid: _Grid, encode: Encode, partner: Outputs,
     parts = []
     for start in range(0, len(positions), _BATCH):
         batch = positions[start : start + _BATCH]
-        parts.append(encode([_hide(image, grid.box(position, image.size), filler) for position in batch]))
+        parts.append(
+            encode([_hide(image, grid.box(position, image.size), filler) for position in batch])
+        )
     rows = np.concatenate(parts)
     changes, flips = _distance_changes(full, rows, partner), binarize(rows) != binarize(full[None])
     return ImageMap(
@@ -205,7 +229,8 @@ class WordInfluence(NamedTuple):
 
     Attributes:
         word: the word; each occurrence in the text is a word of its own.
-        influence: change of the relaxed distance in bits without it; positive holds the pair together.
+        influence: change of the relaxed distance in bits without it; positive holds the pair
+            together.
         flips: numbers (from 1) of the bits that flip without it.
 
     >>> WordInfluence("dog", 2.0, flips=(3, 7)).influence
@@ -228,7 +253,10 @@ def map_words(text: str, encode: Encode, partner: Outputs, max_words: int) -> li
     words = text.split()
     shorter = [" ".join([*words[:i], *words[i + 1 :]]) for i in range(min(max_words, len(words)))]
     rows = encode([text, *shorter])
-    changes, flips = _distance_changes(rows[0], rows[1:], partner), binarize(rows[1:]) != binarize(rows[:1])
+    changes, flips = (
+        _distance_changes(rows[0], rows[1:], partner),
+        binarize(rows[1:]) != binarize(rows[:1]),
+    )
     influences = zip(words, changes.tolist(), flips, strict=False)
     return [WordInfluence(word, change, _numbers(bits)) for word, change, bits in influences]
 

@@ -1,1 +1,3 @@
-"""The laboratory: the demo, downloads, distillation, experiments and reports. Nothing below imports it."""
+"""The laboratory: the demo, downloads, distillation, experiments and reports. Nothing below imports
+it.
+"""

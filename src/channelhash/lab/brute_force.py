@@ -1,4 +1,6 @@
-"""Exact search by comparing all pairs of codes: the reference for what is faster, and enough for few codes."""
+"""Exact search by comparing all pairs of codes: the reference for what is faster, and enough for
+few codes.
+"""
 
 from collections.abc import Sequence
 
@@ -11,7 +13,9 @@ from channelhash.search.index import Matches
 _BLOCK_ENTRIES = 1 << 24
 
 
-def nearest(queries: PackedCodes, database: PackedCodes, ids: Sequence[str], k: int) -> list[Matches]:
+def nearest(
+    queries: PackedCodes, database: PackedCodes, ids: Sequence[str], k: int
+) -> list[Matches]:
     """Find the ``k`` nearest database codes of every query, or all where there are fewer.
 
     Args:

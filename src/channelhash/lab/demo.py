@@ -36,15 +36,20 @@ _TEXT_QUERIES = {
 
 
 def demo_config(folder: Path, loss: str, quick: bool) -> RunConfig:
-    """Return the demo's configuration of one loss: the recommendation, with small encoders from scratch where the
-    networks of ``channelhash[photos]`` are not installed.
+    """Return the demo's configuration of one loss: the recommendation, with small encoders from
+    scratch where the networks of ``channelhash[photos]`` are not installed.
 
     >>> demo_config(Path("demo"), "dsch", quick=True).loss.kappa_q
     0.3
     """
     sections = read_sections(preset_path("demo"))
     if quick:
-        sections["data"] |= {"n_images": 2000, "queries": 150, "train": 1200, "validation_queries": 75}
+        sections["data"] |= {
+            "n_images": 2000,
+            "queries": 150,
+            "train": 1200,
+            "validation_queries": 75,
+        }
         sections["train"]["epochs"] = 15
     sections["data"]["root"] = folder / f"data-{sections['data']['n_images']}"
     sections["loss"] = {"name": loss, **({"recommended": True} if loss in RECOMMENDED else {})}
@@ -53,17 +58,28 @@ def demo_config(folder: Path, loss: str, quick: bool) -> RunConfig:
     return make_config(sections)
 
 
-def run_demo(folder: Path, quick: bool, progress: StageProgress, notify: Callable[[str], None]) -> dict[str, Any]:
-    """Draw the data, train and evaluate one model a loss, search with a few queries; finished parts are kept."""
+def run_demo(
+    folder: Path, quick: bool, progress: StageProgress, notify: Callable[[str], None]
+) -> dict[str, Any]:
+    """Draw the data, train and evaluate one model a loss, search with a few queries; finished parts
+    are kept.
+    """
     began = time.perf_counter()
     configs = {loss: demo_config(folder, loss, quick) for loss in _LOSSES}
-    notify(f"Draw, train three losses, compare, search: about {'2 minutes' if quick else '4 minutes'}")
+    notify(
+        f"Draw, train three losses, compare, search: about {'2 minutes' if quick else '4 minutes'}"
+    )
     if missing := missing_packages():
-        notify(f"{missing[0]} is missing: small networks learn from scratch; pip install 'channelhash[photos]'")
+        notify(
+            f"{missing[0]} is missing: small networks learn from scratch; pip install "
+            "'channelhash[photos]'"
+        )
     steps = itertools.count(1)
 
     def begin(step: str) -> None:
-        notify(f"{next(steps)}/{len(_LOSSES) + 2} after {time.perf_counter() - began:.0f} s: {step}")
+        notify(
+            f"{next(steps)}/{len(_LOSSES) + 2} after {time.perf_counter() - began:.0f} s: {step}"
+        )
 
     begin(f"draw the embedded data set into {folder}")
     records = Collection.load(configs["dsch"].sources, progress("draw pictures")).records
@@ -71,11 +87,16 @@ def run_demo(folder: Path, quick: bool, progress: StageProgress, notify: Callabl
     runs, tasks = {}, {}
     for loss, config in configs.items():
         runs[loss] = folder / ("quick" if quick else "full") / loss
-        begin(f"train with {loss} ({config.train.epochs} epochs, {config.n_bits} bits) and evaluate")
+        begin(
+            f"train with {loss} ({config.train.epochs} epochs, {config.n_bits} bits) and evaluate"
+        )
         start_run(config, runs[loss], resume=True, progress=progress)
         tasks[loss] = evaluate_run(runs[loss], progress=progress)["tasks"]
     begin("answer a few queries with the DSCH model")
-    query, database = (CodeSet.load(runs["dsch"] / "codes" / f"test-{role}.parquet") for role in ("query", "retrieval"))
+    query, database = (
+        CodeSet.load(runs["dsch"] / "codes" / f"test-{role}.parquet")
+        for role in ("query", "retrieval")
+    )
     sheets = {side: runs["dsch"] / "plots" / f"{side}-queries.png" for side in ("text", "image")}
     answers, texts = _answer_texts(load_hash_model(runs["dsch"]), database)
     write_contact_sheet(answers, sheets["text"])
@@ -85,30 +106,48 @@ def run_demo(folder: Path, quick: bool, progress: StageProgress, notify: Callabl
         "runs": {loss: str(run) for loss, run in runs.items()},
         "sheets": {side: str(path) for side, path in sheets.items()},
         "texts": texts,
-        "rows": {"query": len(query), "retrieval": len(database), "train": int(configs["dsch"].split.train or 0)},
+        "rows": {
+            "query": len(query),
+            "retrieval": len(database),
+            "train": int(configs["dsch"].split.train or 0),
+        },
         "seconds": round(time.perf_counter() - began, 1),
     }
 
 
-def _answer_texts(model: HashModel, database: CodeSet) -> tuple[list[list[Cell]], dict[str, dict[str, float]]]:
-    """Return one row a text query, the words and the nearest images, right or wrong; and how many of these fit.
+def _answer_texts(
+    model: HashModel, database: CodeSet
+) -> tuple[list[list[Cell]], dict[str, dict[str, float]]]:
+    """Return one row a text query, the words and the nearest images, right or wrong; and how many
+    of these fit.
 
-    ``fitting`` of the ``shown`` answers have all labels that the words ask for, by ``chance`` this share would.
+    ``fitting`` of the ``shown`` answers have all labels that the words ask for, by ``chance`` this
+    share would.
     """
     assert database.labels is not None
-    results = nearest(model.encode_texts(list(_TEXT_QUERIES)), database.codes["image"], database.ids, _ANSWERS)
+    results = nearest(
+        model.encode_texts(list(_TEXT_QUERIES)), database.codes["image"], database.ids, _ANSWERS
+    )
     sheet, fits = [], {}
     for (text, expected), result in zip(_TEXT_QUERIES.items(), results, strict=True):
-        right = np.all(database.labels[:, [database.label_names.index(label) for label in expected]], axis=1)
+        right = np.all(
+            database.labels[:, [database.label_names.index(label) for label in expected]], axis=1
+        )
         answers = zip(result.rows.tolist(), result.distances.tolist(), strict=True)
-        sheet.append([Cell(None, text), *(_answer_cell(database, row, d, bool(right[row])) for row, d in answers)])
+        sheet.append(
+            [
+                Cell(None, text),
+                *(_answer_cell(database, row, d, bool(right[row])) for row, d in answers),
+            ]
+        )
         fitting, chance = int(right[result.rows].sum()), float(right.mean())
         fits[text] = {"fitting": fitting, "shown": len(result.rows), "chance": chance}
     return sheet, fits
 
 
 def _answer_rows(query: CodeSet, database: CodeSet) -> list[list[Cell]]:
-    """Make one row a query, an image: itself, then the items with the nearest texts, right if they share a label.
+    """Make one row a query, an image: itself, then the items with the nearest texts, right if they
+    share a label.
 
     >>> packed = np.array([[0], [7]], np.uint8)
     >>> codes = CodeSet(["a", "b"], {"image": packed, "text": packed}, np.eye(2), n_bits=8)
@@ -131,12 +170,16 @@ def _answer_rows(query: CodeSet, database: CodeSet) -> list[list[Cell]]:
 
 
 def _answer_cell(database: CodeSet, row: int, distance: int, right: bool) -> Cell:
-    """Return the cell of an answer: its distance, and its image and text or what else is known of it."""
+    """Return the cell of an answer: its distance, and its image and text or what else is known of
+    it.
+    """
     return Cell(_picture(database, row), f"{bits(distance)}: {_words(database, row)}", right)
 
 
 def _words(codes: CodeSet, row: int) -> str:
-    return (codes.texts[row] if codes.texts else ", ".join(codes.names_of(row))) or str(codes.ids[row])
+    return (codes.texts[row] if codes.texts else ", ".join(codes.names_of(row))) or str(
+        codes.ids[row]
+    )
 
 
 def _picture(codes: CodeSet, row: int) -> Path | None:

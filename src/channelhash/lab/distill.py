@@ -21,7 +21,15 @@ from channelhash.metrics.report import count_tasks
 from channelhash.models import MODELS
 from channelhash.presets import data_kind
 from channelhash.runs.evaluate import run_codes
-from channelhash.runs.folder import OpenedRun, claim_folder, describe_run, keep_splits, open_run, read_run, save_model
+from channelhash.runs.folder import (
+    OpenedRun,
+    claim_folder,
+    describe_run,
+    keep_splits,
+    open_run,
+    read_run,
+    save_model,
+)
 from channelhash.runs.train import create_model
 from channelhash.training.distributed import launched_rank, rank
 from channelhash.training.inputs import feature_records
@@ -34,7 +42,9 @@ from channelhash.utils.typed_settings import apply_overrides, is_python_name, tr
 _OF_ENCODERS = ("features", "feature_dtype", "precision")
 
 
-def student_config(teacher: RunConfig, student: str, data: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
+def student_config(
+    teacher: RunConfig, student: str, data: Path | None, overrides: Sequence[str] = ()
+) -> RunConfig:
     """Return the configuration that ``distill`` trains a student by.
 
     >>> from channelhash.lab.demo import demo_config
@@ -49,7 +59,10 @@ def student_config(teacher: RunConfig, student: str, data: Path | None, override
     if "data" in sections:  # ids choose the rows, however the teacher's were chosen
         split |= {"only_labels": None, "without_labels": None}
     elif teacher.extend is not None:
-        raise InputError("--data: the teacher extends a run, its items are in two places; give them as one source")
+        raise InputError(
+            "--data: the teacher extends a run, its items are in two places; give them as one "
+            "source"
+        )
     else:
         sections["data"] = {"kind": teacher.kind, **teacher.source.model_dump(mode="json")}
     apply_overrides(sections, *overrides)
@@ -57,13 +70,21 @@ def student_config(teacher: RunConfig, student: str, data: Path | None, override
         if key in sections["data"]:
             raise InputError(f"data.{key}: the partitions are the teacher's; leave it out")
     if "extend" in sections:
-        raise InputError("extend: a student learns from its teacher alone, it extends no run; leave the section out")
+        raise InputError(
+            "extend: a student learns from its teacher alone, it extends no run; leave the section "
+            "out"
+        )
     n_bits = sections.setdefault("model", {}).setdefault("n_bits", teacher.n_bits)
     if n_bits != teacher.n_bits:
-        raise InputError(f"model.n_bits: is {n_bits!r}, but the teacher's codes have {teacher.n_bits}; leave it out")
+        raise InputError(
+            f"model.n_bits: is {n_bits!r}, but the teacher's codes have {teacher.n_bits}; leave it "
+            "out"
+        )
     loss = sections.setdefault("loss", {}).setdefault("name", "distillation")
     if not resolve_loss(loss).needs_teacher:
-        raise InputError(f"loss.name: {loss!r} takes no teacher; a student's loss is {', '.join(TEACHER_LOSSES)}")
+        raise InputError(
+            f"loss.name: {loss!r} takes no teacher; a student's loss is {', '.join(TEACHER_LOSSES)}"
+        )
     train = teacher.train.model_dump(mode="json", exclude=set(_OF_ENCODERS))
     sections["data"] |= split
     sections["train"] = train | sections.get("train", {})
@@ -83,30 +104,46 @@ def _own_sections(student: str) -> dict[str, dict[str, Any]]:
 
 
 def _compare_runs(
-    teacher: OpenedRun, student: OpenedRun, partners: Partners, modalities: tuple[str, ...], progress: StageProgress
+    teacher: OpenedRun,
+    student: OpenedRun,
+    partners: Partners,
+    modalities: tuple[str, ...],
+    progress: StageProgress,
 ) -> dict[str, Any]:
     """Compute all scores of a distillation, on the test splits and the items that both sides have."""
     of_student = partners.of_student
     codes = _codes_of_both(teacher, student, of_student, progress)
     query, database = codes["teacher"]
-    if query.labels is None or database.labels is None or not (query.labels.any(0) & database.labels.any(0)).any():
-        raise InputError(f"{teacher.folder}: no query shares a label with an item of the retrieval set")
+    if (
+        query.labels is None
+        or database.labels is None
+        or not (query.labels.any(0) & database.labels.any(0)).any()
+    ):
+        raise InputError(
+            f"{teacher.folder}: no query shares a label with an item of the retrieval set"
+        )
     student_codes, n = codes["student"][0].codes, query.n_bits
     maps: dict[str, dict[str, float]] = {}
     chance: dict[str, float] = {}
     for a in codes:
         for b in codes:
             histograms = count_tasks(codes[a][0], codes[b][1])
-            maps[f"{a}->{b}"] = {task: counts.mean_average_precision() for task, counts in histograms.items()}
+            maps[f"{a}->{b}"] = {
+                task: counts.mean_average_precision() for task, counts in histograms.items()
+            }
             chance |= {task: counts.chance_level() for task, counts in histograms.items()}
     return {
-        "without_partner": {"student": int((of_student < 0).sum()), "teacher": int((partners.of_teacher < 0).sum())},
+        "without_partner": {
+            "student": int((of_student < 0).sum()),
+            "teacher": int((partners.of_teacher < 0).sum()),
+        },
         "n_bits": n,
         "rows": student.splits.counts(),
         "map": maps,
         "chance": chance,
         "agreement": {
-            name: float((unpack(student_codes[name], n) == unpack(query.codes[name], n)).mean()) for name in modalities
+            name: float((unpack(student_codes[name], n) == unpack(query.codes[name], n)).mean())
+            for name in modalities
         },
         "size": {"teacher": _size(teacher), "student": _size(student)},
     }
@@ -115,7 +152,9 @@ def _compare_runs(
 def _codes_of_both(
     teacher: OpenedRun, student: OpenedRun, of_student: Rows, progress: StageProgress
 ) -> dict[str, tuple[CodeSet, CodeSet]]:
-    """Return codes of Q and R of the items that both have, in the same order, with the teacher's labels."""
+    """Return codes of Q and R of the items that both have, in the same order, with the teacher's
+    labels.
+    """
     runs = {side.folder: run_codes(side.folder, progress=progress) for side in (teacher, student)}
     codes: dict[str, list[CodeSet]] = {"teacher": [], "student": []}
     for role in ("query", "retrieval"):
@@ -144,10 +183,12 @@ def distill(
     resume: bool = False,
     progress: StageProgress = no_stage_progress,
 ) -> dict[str, Any]:
-    """Train a student of ``teacher`` into ``folder``, a run's folder like any other, and compare the two.
+    """Train a student of ``teacher`` into ``folder``, a run's folder like any other, and compare
+    the two.
 
-    The student's splits are the teacher's, joined by id. Beside what any run has, ``distillation.json`` holds the
-    teacher's folder and fingerprint, and the scores. ``problems.txt`` names the items without partner.
+    The student's splits are the teacher's, joined by id. Beside what any run has,
+    ``distillation.json`` holds the teacher's folder and fingerprint, and the scores.
+    ``problems.txt`` names the items without partner.
     """
     records = Collection.load(config.sources).records
     partners = Partners.match(records, teacher.collection.records)
@@ -161,7 +202,10 @@ def distill(
     former = json.loads(path.read_text(encoding="utf-8")) if path.exists() else origin
     for key in ("teacher_weights", "modalities"):
         if former.get(key) != origin[key]:
-            raise InputError(f"{path}: was begun with {key} {former.get(key)}, not {origin[key]}; choose another --out")
+            raise InputError(
+                f"{path}: was begun with {key} {former.get(key)}, not {origin[key]}; choose "
+                "another --out"
+            )
 
     with trusting(config.python_names), claim_folder(config, folder, resume) as is_new:
         if is_new:
@@ -172,11 +216,15 @@ def distill(
             describe_run(config, folder, [*records.problems, *partners.unmatched])
             model = create_model(config, labelled.take(splits.train))
             model.code_spaces = (origin["teacher_weights"], *teacher.model.extends)
-            trainee = Trainee.prepare(model, Collection((labelled,)), splits.train, config.train, progress)
+            trainee = Trainee.prepare(
+                model, Collection((labelled,)), splits.train, config.train, progress
+            )
             del model  # and with it a frozen backbone, whose features are computed
             sizes = {"n_bits": config.n_bits, "modalities": tuple(labelled.items)}
             loss = resolve_loss(config.loss_name)(**sizes, **vars(config.loss))
-            targets = _teacher_outputs(teacher, partners.of_student[splits.train], tuple(labelled.items), progress)
+            targets = _teacher_outputs(
+                teacher, partners.of_student[splits.train], tuple(labelled.items), progress
+            )
             model = trainee.fit(loss, targets, splits, folder, progress)
             save_model(model, config, folder)
     run = read_run(folder).as_dict()
@@ -186,22 +234,33 @@ def distill(
     if "map" not in description:
         with trusting(config.python_names):
             student = open_run(folder)
-        description = origin | _compare_runs(teacher, student, partners, tuple(labelled.items), progress)
+        description = origin | _compare_runs(
+            teacher, student, partners, tuple(labelled.items), progress
+        )
         write_text(path, json.dumps(description, indent=2))
     return run | description
 
 
-def _teacher_outputs(teacher: OpenedRun, rows: Rows, modalities: Sequence[str], progress: StageProgress) -> Tensor:
+def _teacher_outputs(
+    teacher: OpenedRun, rows: Rows, modalities: Sequence[str], progress: StageProgress
+) -> Tensor:
     """Return the teacher's outputs ``(n, m, k)`` of ``rows`` of its data, in evaluation mode."""
     records = teacher.collection.records
     features = feature_records(teacher.model, records, teacher.config.train, progress).take(rows)
     model = teacher.model.on_features()
-    outputs = [model.outputs(name, features.items[name], progress(f"teacher's {name} codes")) for name in modalities]
+    outputs = [
+        model.outputs(name, features.items[name], progress(f"teacher's {name} codes"))
+        for name in modalities
+    ]
     return torch.stack(outputs, dim=1)
 
 
-def _labelled_by(teacher: OpenedRun, records: Records, partners: Partners, modalities: Sequence[str]) -> Records:
-    """Return the student's records with the teacher's labels, of the modalities that the student learns."""
+def _labelled_by(
+    teacher: OpenedRun, records: Records, partners: Partners, modalities: Sequence[str]
+) -> Records:
+    """Return the student's records with the teacher's labels, of the modalities that the student
+    learns.
+    """
     both = [modality for modality in teacher.model.modalities if modality in records.items]
     if (unknown := set(modalities) - set(both)) or not both:
         where = f"--modalities {min(unknown)}: " if unknown else ""

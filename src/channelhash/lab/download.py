@@ -40,12 +40,17 @@ class _Source(NamedTuple):
 _LIACS = "https://press.liacs.nl/mirflickr/mirflickr25k.v3b"
 _NUS = "https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide"
 
-#: Addresses: press.liacs.nl/mirflickr/mirdownload.html and lms.comp.nus.edu.sg/…/nuswide/NUS-WIDE.html. MIRFLICKR's
-#: MD5 sums are those that its download page and mirrors of it give; none are published for NUS-WIDE.
+#: Addresses: press.liacs.nl/mirflickr/mirdownload.html and
+#: lms.comp.nus.edu.sg/…/nuswide/NUS-WIDE.html. MIRFLICKR's MD5 sums are those that its download
+#: page and mirrors of it give; none are published for NUS-WIDE.
 _SOURCES: dict[str, tuple[_Source, ...]] = {
     "mirflickr25k": (
         _Source(f"{_LIACS}/mirflickr25k.zip", "pictures", "a23d0a8564ee84cda5622a6c2f947785"),
-        _Source(f"{_LIACS}/mirflickr25k_annotations_v080.zip", "annotations", "aa0138c79892b1b670184d142380948f"),
+        _Source(
+            f"{_LIACS}/mirflickr25k_annotations_v080.zip",
+            "annotations",
+            "aa0138c79892b1b670184d142380948f",
+        ),
     ),
     "nuswide": (
         _Source(f"{_NUS}/ImageList.zip", "ImageList"),
@@ -62,8 +67,8 @@ _CHUNK = 2**20
 def download(name: str, root: Path, progress: StageProgress = no_stage_progress) -> list[str]:
     """Fetch and unpack the archives of a data set; make no request for those already unpacked.
 
-    A broken connection is resumed where it stopped (a range request), also by the next call. A file that changed on the
-    server meanwhile does not pass the check of its archive.
+    A broken connection is resumed where it stopped (a range request), also by the next call. A file
+    that changed on the server meanwhile does not pass the check of its archive.
     """
     fetched = []
     for source in pick(_SOURCES, name, "data set"):
@@ -102,14 +107,18 @@ def _fetch(source: _Source, archive: Path, progress: Progress) -> None:
         have = part.stat().st_size
         if attempt + 1 < _ATTEMPTS:
             time.sleep(_PAUSE if have > before else _PAUSE * 2**attempt)
-    raise JobError(f"{source.url}: {problem}; {have} bytes are kept, the same command goes on from there")
+    raise JobError(
+        f"{source.url}: {problem}; {have} bytes are kept, the same command goes on from there"
+    )
 
 
 def _one_connection(source: _Source, part: Path, progress: Progress) -> None:
     """Append to ``part`` until the server has sent all."""
     have = part.stat().st_size
     headers = {"User-Agent": "channelhash"} | ({"Range": f"bytes={have}-"} if have else {})
-    with urllib.request.urlopen(urllib.request.Request(source.url, headers=headers), timeout=60) as response:
+    with urllib.request.urlopen(
+        urllib.request.Request(source.url, headers=headers), timeout=60
+    ) as response:
         have = have if response.status == 206 else 0
         total = have + int(response.headers.get("Content-Length", 0))
         with open(part, "ab" if have else "wb") as file:
@@ -130,11 +139,14 @@ def _check(source: _Source, archive: Path) -> None:
     if md5 != source.md5:
         aside = archive.replace(archive.with_name(archive.name + ".bad"))
         wrong = f"MD5 is {md5}, published is {source.md5}"
-        raise JobError(f"{archive}: {wrong}; set aside as {aside.name}, the same command downloads it again")
+        raise JobError(
+            f"{archive}: {wrong}; set aside as {aside.name}, the same command downloads it again"
+        )
 
 
 def _unpack(archive: Path, target: Path) -> None:
-    """Unpack a ``.zip`` into the new folder ``target``, in one step: it is complete or does not exist.
+    """Unpack a ``.zip`` into the new folder ``target``, in one step: it is complete or does not
+    exist.
 
     No member lands outside it, and none becomes a link: `zipfile` sees to that.
     """

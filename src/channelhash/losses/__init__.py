@@ -1,8 +1,10 @@
-"""Losses, one file each. A new loss is one file here and one line in `LOSSES`; `base.HashLoss` is their contract.
+"""Losses, one file each. A new loss is one file here and one line in `LOSSES`; `base.HashLoss` is
+their contract.
 
-Losses that were published for one modality see a batch of several as `multimodal` says. Any loss is made here, of its
-settings: those given, those that ``published: true`` (``docs/reference/baselines.md``) and ``recommended: true`` stand
-for, and the weights of `Terms` beside it, each of which is off unless a configuration turns it on.
+Losses that were published for one modality see a batch of several as `multimodal` says. Any loss is
+made here, of its settings: those given, those that ``published: true``
+(``docs/reference/baselines.md``) and ``recommended: true`` stand for, and the weights of `Terms`
+beside it, each of which is off unless a configuration turns it on.
 """
 
 from collections.abc import Mapping
@@ -56,7 +58,8 @@ LOSSES: dict[str, type[HashLoss]] = {
     "contrastive": ContrastiveLoss,
 }
 
-#: Likewise, losses that compare with a teacher's outputs instead of labels (`channelhash.lab.distill`).
+#: Likewise, losses that compare with a teacher's outputs instead of labels
+#: (`channelhash.lab.distill`).
 TEACHER_LOSSES: dict[str, type[HashLoss]] = {"distillation": DistillationLoss}
 
 #: Name of a loss -> the settings with which it is its authors'; empty where its defaults are.
@@ -93,19 +96,24 @@ def resolve_loss(name: str) -> type[HashLoss]:
     'CSQLoss'
 
     Raises:
-        InputError: no loss has this name (the nearest known one is named), or what ``python:…`` names
-            cannot be imported or is no subclass of `HashLoss` with a method ``compute``.
+        InputError: no loss has this name (the nearest known one is named), or what ``python:…``
+            names cannot be imported or is no subclass of `HashLoss` with a method ``compute``.
     """
     entry = look_up(LOSSES | TEACHER_LOSSES, name, "loss.name")
     if not (isinstance(entry, type) and issubclass(entry, HashLoss)):
-        raise InputError(f"loss.name {name}: is not a loss; derive it from channelhash.losses.HashLoss")
+        raise InputError(
+            f"loss.name {name}: is not a loss; derive it from channelhash.losses.HashLoss"
+        )
     if entry.__abstractmethods__:
-        raise InputError(f"loss.name {name}: does not define {', '.join(sorted(entry.__abstractmethods__))}")
+        raise InputError(
+            f"loss.name {name}: does not define {', '.join(sorted(entry.__abstractmethods__))}"
+        )
     return entry
 
 
 def loss_settings(loss: type[HashLoss]) -> type[Settings]:
-    """Return the settings of a loss: the arguments of its constructor without those that the model and the data give.
+    """Return the settings of a loss: the arguments of its constructor without those that the model
+    and the data give.
 
     >>> list(loss_settings(SCHLoss).model_fields)
     ['tau', 'alpha', 'beta', 'kappa_q']
@@ -143,18 +151,26 @@ class Terms:
     @property
     def active(self) -> list[str]:
         """Names of the terms that are on."""
-        return [name for name in ("contrastive", "pairs", "average_precision") if getattr(self, name)]
+        return [
+            name for name in ("contrastive", "pairs", "average_precision") if getattr(self, name)
+        ]
 
     def problem(self, loss: type[HashLoss]) -> str:
-        """Return why these terms do not go with losses of this class, as ``"key: reason"``; empty if they do.
+        """Return why these terms do not go with losses of this class, as ``"key: reason"``; empty
+        if they do.
 
         >>> Terms(pairs=0.5).problem(TDSRDHLoss)[:45]
         'pairs: this loss trains one modality at a tim'
         """
         if self.active and loss.trains_anchor:
-            return f"{self.active[0]}: this loss trains one modality at a time, the term trains all; set it to 0"
+            return (
+                f"{self.active[0]}: this loss trains one modality at a time, the term trains "
+                "all; set it to 0"
+            )
         if self.active and loss.needs_teacher:
-            return f"{self.active[0]}: terms read labels, which a teacher's codes are not; set it to 0"
+            return (
+                f"{self.active[0]}: terms read labels, which a teacher's codes are not; set it to 0"
+            )
         return ""
 
 
@@ -206,8 +222,8 @@ class LossWithTerms(HashLoss):
 
 
 def expand_settings(name: str, settings: Mapping[str, Any], n_bits: int) -> dict[str, Any]:
-    """Return ``settings`` without the keys ``published`` and ``recommended``; where one is true, with the settings that
-    it stands for beside those given.
+    """Return ``settings`` without the keys ``published`` and ``recommended``; where one is true,
+    with the settings that it stands for beside those given.
 
     >>> expand_settings("talr", {"published": True, "bin_width": 1}, 64)
     {'alpha': 0.5, 'bin_width': 1}
@@ -222,18 +238,23 @@ def expand_settings(name: str, settings: Mapping[str, Any], n_bits: int) -> dict
     if not any(switches.values()):
         return rest
     if all(switches.values()):
-        raise InputError("loss.recommended: the weights are ours or the authors'; leave out it or loss.published")
+        raise InputError(
+            "loss.recommended: the weights are ours or the authors'; leave out it or loss.published"
+        )
     if switches["published"]:
         if name not in PUBLISHED:
             raise InputError(
-                f"loss.published: nobody else has published {name!r}; leave it out, or take {', '.join(PUBLISHED)}"
+                f"loss.published: nobody else has published {name!r}; leave it out, or take "
+                f"{', '.join(PUBLISHED)}"
             )
         return {**PUBLISHED[name], **rest}
     if name not in RECOMMENDED:
         raise InputError(
-            f"loss.recommended: is not known for {name!r}; set it to false, or take {', '.join(RECOMMENDED)}"
+            f"loss.recommended: is not known for {name!r}; set it to false, or take "
+            f"{', '.join(RECOMMENDED)}"
         )
-    # Of the quantisation error and of the direct AP term, as `docs/reference/results/benchmark.md` compares them.
+    # Of the quantisation error and of the direct AP term, as `docs/reference/results/benchmark.md`
+    # compares them.
     return {"kappa_q": 0.3, "average_precision": float(n_bits), **rest}
 
 
@@ -250,9 +271,9 @@ def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> HashLos
         name: as in `resolve_loss`.
         n_bits: code length k.
         n_labels: number of labels c.
-        settings: arguments of that loss, and of `Terms`. Where all terms are off, it is the loss itself. With
-            ``published=True`` those that are not given are its authors' (`PUBLISHED`), with
-            ``recommended=True`` ours (`expand_settings`).
+        settings: arguments of that loss, and of `Terms`. Where all terms are off, it is the loss
+            itself. With ``published=True`` those that are not given are its authors' (`PUBLISHED`),
+            with ``recommended=True`` ours (`expand_settings`).
 
     Raises:
         InputError: as `resolve_loss` and `expand_settings`.
@@ -263,11 +284,19 @@ def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> HashLos
     settings = expand_settings(name, settings, n_bits)
     if not n_labels and "n_labels" in fields:
         raise InputError(
-            f"loss.name: {name!r} learns from labels, and this collection has none; take contrastive, or dsch, sch … "
+            f"loss.name: {name!r} learns from labels, and this collection has none; take "
+            "contrastive, or dsch, sch … "
             "to which each pair is a class of its own"
         )
     of_terms = settings_of(Terms).model_fields
     terms = Terms(**{key: value for key, value in settings.items() if key in of_terms})
-    sizes = {key: value for key, value in {"n_bits": n_bits, "n_labels": n_labels}.items() if key in fields}
-    loss = kind(**sizes, **{key: value for key, value in settings.items() if key in fields or key not in of_terms})
+    sizes = {
+        key: value
+        for key, value in {"n_bits": n_bits, "n_labels": n_labels}.items()
+        if key in fields
+    }
+    loss = kind(
+        **sizes,
+        **{key: value for key, value in settings.items() if key in fields or key not in of_terms},
+    )
     return LossWithTerms(loss, n_bits, terms) if terms.active else loss

@@ -1,4 +1,6 @@
-"""The contract of every loss, losses with channels, and the functions that several losses are built from."""
+"""The contract of every loss, losses with channels, and the functions that several losses are built
+from.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -40,10 +42,11 @@ class Batch:
 
     Attributes:
         outputs: modality -> ``(n, k)`` real-valued codes, at least float32.
-        labels: ``(n, c)`` bool or numbers from 0 to 1 on the device of the outputs; a teacher's outputs for a loss that
-            needs a teacher.
+        labels: ``(n, c)`` bool or numbers from 0 to 1 on the device of the outputs; a teacher's
+            outputs for a loss that needs a teacher.
         anchor: the modality that is trained; None trains all of them.
-        rows: ``(n,)`` the numbers of the samples among the training rows, where the caller knows them.
+        rows: ``(n,)`` the numbers of the samples among the training rows, where the caller knows
+            them.
         shard: the part of the loss that is computed.
 
     >>> Batch({"image": torch.zeros(3, 8), "text": torch.ones(3, 8)}, torch.eye(3)).codes.shape
@@ -62,26 +65,32 @@ class Batch:
         return torch.stack(list(self.outputs.values()))
 
     def codes_of_width(self, n_bits: int) -> Tensor:
-        """Return `codes`; raise a `ValueError` if they have other than the ``n_bits`` that a loss was made for."""
+        """Return `codes`; raise a `ValueError` if they have other than the ``n_bits`` that a loss
+        was made for.
+        """
         codes = self.codes
         if codes.shape[2] != n_bits:
-            raise ValueError(f"this loss is for codes of {n_bits} bits, the outputs have {codes.shape[2]}")
+            raise ValueError(
+                f"this loss is for codes of {n_bits} bits, the outputs have {codes.shape[2]}"
+            )
         return codes
 
 
 class HashLoss(nn.Module, ABC):
     """A loss over the real-valued codes of a batch.
 
-    A subclass implements `compute`. The attributes of its class tell callers what the loss needs; the arguments of its
-    constructor, apart from ``n_bits``, ``n_labels`` and ``modalities``, are keys of a configuration's section ``loss``.
+    A subclass implements `compute`. The attributes of its class tell callers what the loss needs;
+    the arguments of its constructor, apart from ``n_bits``, ``n_labels`` and ``modalities``, are
+    keys of a configuration's section ``loss``.
 
     Attributes:
         trains_anchor: the loss trains one modality at a time, its ``anchor``.
 
-        sharded: `compute` computes the asked shard alone; shards add up in value and in gradient. Without it the whole
-            loss is computed for each shard and divided by their number.
+        sharded: `compute` computes the asked shard alone; shards add up in value and in gradient.
+            Without it the whole loss is computed for each shard and divided by their number.
         needs_rows: `compute` reads the numbers of the training rows.
-        needs_teacher: the loss compares outputs with a teacher's outputs, which take the place of labels.
+        needs_teacher: the loss compares outputs with a teacher's outputs, which take the place of
+            labels.
 
     >>> class Length(HashLoss):
     ...     def compute(self, batch):
@@ -113,9 +122,11 @@ class HashLoss(nn.Module, ABC):
 
         Args:
             outputs: modality -> ``(n, k)`` real-valued codes; one, two or more modalities.
-            labels: ``(n, c)`` bool or numbers from 0 to 1; ``(n, m, k)`` outputs of the teacher for a loss that needs
-                one. Numbers on a GPU are checked on the first call only, as each check waits for the GPU.
-            anchor: the modality to train, for a loss that trains one at a time; None sums over all anchors.
+            labels: ``(n, c)`` bool or numbers from 0 to 1; ``(n, m, k)`` outputs of the teacher for
+                a loss that needs one. Numbers on a GPU are checked on the first call only, as each
+                check waits for the GPU.
+            anchor: the modality to train, for a loss that trains one at a time; None sums over all
+                anchors.
             rows: ``(n,)`` which training rows these are; losses that do not need them ignore them.
             shard: the part of the loss to compute; the parts add up in value and in gradient.
 
@@ -123,46 +134,65 @@ class HashLoss(nn.Module, ABC):
             A scalar, computed in float32 (float64 for float64 outputs) also under autocast.
 
         Raises:
-            ValueError: the shapes of outputs and labels do not fit together, labels have other values, or the loss
-                does not take what it is given or misses what it needs.
+            ValueError: the shapes of outputs and labels do not fit together, labels have other
+                values, or the loss does not take what it is given or misses what it needs.
         """
         outputs = _checked_outputs(outputs)
         codes = next(iter(outputs.values()))
         if anchor is not None and not self.trains_anchor:
-            raise ValueError(f"{type(self).__name__} trains all modalities at once; leave anchor out")
+            raise ValueError(
+                f"{type(self).__name__} trains all modalities at once; leave anchor out"
+            )
         if anchor is not None and anchor not in outputs:
             raise ValueError(f"anchor {anchor!r} is not one of the modalities {', '.join(outputs)}")
         if rows is None and self.needs_rows:
-            raise ValueError(f"{type(self).__name__} needs the numbers of the batch's training rows; give rows")
+            raise ValueError(
+                f"{type(self).__name__} needs the numbers of the batch's training rows; give rows"
+            )
         labels = torch.as_tensor(labels)
         if not self.needs_teacher:
             if not (self._saw_labels and codes.is_cuda):
                 check_labels(labels, 1.0)
                 self._saw_labels = True
             if labels.ndim != 2 or len(labels) != len(codes):
-                raise ValueError(f"labels are (n, c) with n = {len(codes)} as the outputs, not {tuple(labels.shape)}")
+                raise ValueError(
+                    f"labels are (n, c) with n = {len(codes)} as the outputs, not "
+                    f"{tuple(labels.shape)}"
+                )
         with torch.autocast(codes.device.type, enabled=False):
             value = self.compute_shard(Batch(outputs, labels.to(codes.device), anchor, rows, shard))
         if not isinstance(value, Tensor) or value.ndim:
-            result = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
-            raise ValueError(f"{type(self).__name__}.compute has to return a scalar tensor, not {result}")
+            result = (
+                f"a tensor of shape {tuple(value.shape)}"
+                if isinstance(value, Tensor)
+                else repr(value)
+            )
+            raise ValueError(
+                f"{type(self).__name__}.compute has to return a scalar tensor, not {result}"
+            )
         return value
 
     def compute_shard(self, batch: Batch) -> Tensor:
-        """Return the shard of the loss that ``batch`` asks for, of losses that cannot be sharded an even fraction."""
+        """Return the shard of the loss that ``batch`` asks for, of losses that cannot be sharded an
+        even fraction.
+        """
         value = self.compute(batch)
         return value if self.sharded else value / batch.shard.parts
 
     @property
     def channels(self) -> "ChannelLoss | None":
-        """The loss that says which channel a similarity has, for pairs that are not of a batch; None without one."""
+        """The loss that says which channel a similarity has, for pairs that are not of a batch;
+        None without one.
+        """
         return None
 
 
 class ChannelLoss(HashLoss):
-    """L_D / n² + κ_q · L_q / n, eq. (dsch:full), for the channels that a subclass gives in `bounds`.
+    """L_D / n² + κ_q · L_q / n, eq. (dsch:full), for the channels that a subclass gives in
+    `bounds`.
 
-    S of a pair is the cosine of the labels. Time O(m² n² k), memory O(m n k + m² · min(n, 512)²) for m modalities.
+    S of a pair is the cosine of the labels. Time O(m² n² k), memory O(m n k + m² · min(n, 512)²)
+    for m modalities.
 
     Args:
         n_bits: code length k.
@@ -187,7 +217,12 @@ class ChannelLoss(HashLoss):
     sharded = True
 
     def __init__(
-        self, n_bits: int, alpha: float = 1.0, beta: float = 1.0, gamma_l: float = 1.0, kappa_q: float = 0.0
+        self,
+        n_bits: int,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        gamma_l: float = 1.0,
+        kappa_q: float = 0.0,
     ) -> None:
         super().__init__()
         if n_bits < 1:
@@ -201,7 +236,9 @@ class ChannelLoss(HashLoss):
         """Return the lower and upper end of the channel of each similarity, in bits."""
 
     def bounds_for(self, labels: Tensor) -> Bounds:
-        """Return the bounds for pairs of samples with ``labels`` ``(n, c)``; only BSCH's depend on them."""
+        """Return the bounds for pairs of samples with ``labels`` ``(n, c)``; only BSCH's depend on
+        them.
+        """
         return self.bounds
 
     @property
@@ -225,27 +262,35 @@ class ChannelLoss(HashLoss):
             loss = torch.add(loss, quantization_error(stacked), alpha=self.kappa_q / n)
         return loss
 
-    def pair_error(self, a: Tensor, b: Tensor, similarity: Tensor, bounds: Bounds | None = None) -> Tensor:
-        """Sum (ψ · max(0, lower − d, d − upper))^γ_ℓ over all pairs of a sample of ``a`` with one of ``b``, of any
-        modalities. Time O(m² r c k), memory O(m² r c).
+    def pair_error(
+        self, a: Tensor, b: Tensor, similarity: Tensor, bounds: Bounds | None = None
+    ) -> Tensor:
+        """Sum (ψ · max(0, lower − d, d − upper))^γ_ℓ over all pairs of a sample of ``a`` with one
+        of ``b``, of any modalities. Time O(m² r c k), memory O(m² r c).
 
         Args:
-            a: ``(m, r, k)`` directions (codes of length 1, see `channels.unit_rows`) of m modalities.
+            a: ``(m, r, k)`` directions (codes of length 1, see `channels.unit_rows`) of m
+                modalities.
             b: ``(m, c, k)`` likewise.
             similarity: S of the pairs, ``(r, c)``.
             bounds: of the pairs; None takes `bounds`.
         """
-        lower, upper = (ends[:, None] for ends in (bounds or self.bounds)(similarity))  # for all pairs of modalities
+        lower, upper = (
+            ends[:, None] for ends in (bounds or self.bounds)(similarity)
+        )  # for all pairs of modalities
         m, r, k = a.shape
         half_k = lower.new_tensor(0.5 * k)
-        distances = torch.addmm(half_k, a.flatten(0, 1), b.flatten(0, 1).T, alpha=-0.5 * k).view(m, r, m, b.shape[1])
-        # The nearest point of the channel is a constant to the gradient: outside it stays where it is as d moves,
-        # inside d is that point itself and |0| has slope 0.
+        distances = torch.addmm(half_k, a.flatten(0, 1), b.flatten(0, 1).T, alpha=-0.5 * k).view(
+            m, r, m, b.shape[1]
+        )
+        # The nearest point of the channel is a constant to the gradient: outside it stays where it
+        # is as d moves, inside d is that point itself and |0| has slope 0.
         violation = (distances - torch.clamp(distances.detach(), lower, upper)).abs()
         if not self.alpha == self.beta == 1:
             violation = set_weights(similarity, self.alpha, self.beta)[:, None] * violation
         if self.gamma_l != 1:
-            # 0 ** γ_ℓ has an infinite slope for γ_ℓ < 1: pairs inside their channel are kept out of the power.
+            # 0 ** γ_ℓ has an infinite slope for γ_ℓ < 1: pairs inside their channel are kept out of
+            # the power.
             outside = violation > 0
             violation = torch.where(outside, torch.where(outside, violation, 1) ** self.gamma_l, 0)
         return violation.sum()
@@ -262,12 +307,17 @@ def _checked_outputs(outputs: Outputs) -> Outputs:
     """
     shapes = {modality: tuple(codes.shape) for modality, codes in outputs.items()}
     if not shapes or len(set(shapes.values())) != 1 or len(next(iter(shapes.values()))) != 2:
-        raise ValueError(f"outputs are one (n, k) tensor per modality, all of one shape, not {shapes}")
-    return {m: codes if codes.dtype == torch.float64 else codes.float() for m, codes in outputs.items()}
+        raise ValueError(
+            f"outputs are one (n, k) tensor per modality, all of one shape, not {shapes}"
+        )
+    return {
+        m: codes if codes.dtype == torch.float64 else codes.float() for m, codes in outputs.items()
+    }
 
 
 def set_weights(similarity: Tensor, alpha: float, beta: float) -> Tensor:
-    """Return ψ of eq. (sch:loss): β where S = 0, α where S = 1, 1 elsewhere; shaped like ``similarity``.
+    """Return ψ of eq. (sch:loss): β where S = 0, α where S = 1, 1 elsewhere; shaped like
+    ``similarity``.
 
     >>> set_weights(torch.tensor([0.0, 0.5, 1.0]), alpha=2.0, beta=0.25).tolist()
     [0.25, 1.0, 2.0]
@@ -279,7 +329,8 @@ def set_weights(similarity: Tensor, alpha: float, beta: float) -> Tensor:
 
 
 def quantization_error(codes: Tensor) -> Tensor:
-    """Return Σ_m ‖B̂_m − sign(Σ_m B̂_m)‖₁ with sign(0) = +1, eq. (dsch:quant); no gradient flows through the sign.
+    """Return Σ_m ‖B̂_m − sign(Σ_m B̂_m)‖₁ with sign(0) = +1, eq. (dsch:quant); no gradient flows
+    through the sign.
 
     Args:
         codes: ``(m, n, k)``.
@@ -299,8 +350,9 @@ def sign(values: Tensor) -> Tensor:
     return torch.where(values.detach() >= 0, 1.0, -1.0).to(values.dtype)
 
 
-#: ``(a, b, rows, columns)`` -> scalar: the error summed over a tile's pairs; ``a`` are the codes ``(m, r, k)`` of the
-#: samples ``rows``, ``b`` those of ``columns``. The same for the tile across the diagonal.
+#: ``(a, b, rows, columns)`` -> scalar: the error summed over a tile's pairs; ``a`` are the codes
+#: ``(m, r, k)`` of the samples ``rows``, ``b`` those of ``columns``. The same for the tile across
+#: the diagonal.
 _TileError = Callable[[Tensor, Tensor, slice, slice], Tensor]
 
 
@@ -311,15 +363,16 @@ _SIDE = 512
 def _sum_over_pairs(codes: Tensor, tile_error: _TileError, shard: Shard = _WHOLE) -> Tensor:
     """Sum an error that is symmetric in two samples over all ordered pairs of samples.
 
-    Up to 512 samples are one tile. More are cut into tiles of 512 × 512 pairs; those on and above the diagonal are
-    computed, one after the other, each with its gradient, so that nothing with n² entries ever exists. Then the sum
-    can be differentiated once, not twice.
+    Up to 512 samples are one tile. More are cut into tiles of 512 × 512 pairs; those on and above
+    the diagonal are computed, one after the other, each with its gradient, so that nothing with n²
+    entries ever exists. Then the sum can be differentiated once, not twice.
 
     Args:
         codes: ``(m, n, k)``, of m modalities.
         tile_error: see `_TileError`; differentiable in the codes.
-        shard: which part of the sum; parts add up in value and in gradient. Tiles are dealt out in turn: among p
-            processes the work is even from n ≈ 1000 p on, and up to 512 samples it is all in the first part.
+        shard: which part of the sum; parts add up in value and in gradient. Tiles are dealt out in
+            turn: among p processes the work is even from n ≈ 1000 p on, and up to 512 samples it is
+            all in the first part.
 
     Returns:
         A scalar. Time O(m² n² k) over the number of parts, memory O(m n k) and that of one tile.
@@ -342,10 +395,14 @@ def _tiles(n: int) -> list[tuple[slice, slice]]:
 
 
 class _SumOfTiles(torch.autograd.Function):
-    """The sum with its gradient, ``(m, n, k)``: computed with the value, it costs less than each tile a second time."""
+    """The sum with its gradient, ``(m, n, k)``: computed with the value, it costs less than each
+    tile a second time.
+    """
 
     @staticmethod
-    def forward(ctx: Any, codes: Tensor, tiles: list[tuple[slice, slice]], tile_error: _TileError) -> Tensor:
+    def forward(
+        ctx: Any, codes: Tensor, tiles: list[tuple[slice, slice]], tile_error: _TileError
+    ) -> Tensor:
         total, gradient = codes.new_zeros(()), torch.zeros_like(codes)
         for rows, columns in tiles:
             with torch.enable_grad():
@@ -373,8 +430,9 @@ class _SumOfTiles(torch.autograd.Function):
 def hash_centres(n_labels: int, n_bits: int, seed: int) -> Tensor:
     """Return a code for each label, ``(c, k)`` of ±1 (CSQ, algorithm 1).
 
-    The first c rows of Hadamard's matrix H and of −H: k/2 bits apart from one another, or k from its opposite. Where k
-    is no power of two (Sylvester's construction has no other), or c > 2k: bits drawn with probability ½.
+    The first c rows of Hadamard's matrix H and of −H: k/2 bits apart from one another, or k from
+    its opposite. Where k is no power of two (Sylvester's construction has no other), or c > 2k:
+    bits drawn with probability ½.
 
     >>> hash_centres(3, 4, seed=0)
     tensor([[ 1.,  1.,  1.,  1.],
@@ -395,4 +453,6 @@ def random_signs(shape: tuple[int, ...], seed: int, *names: str) -> Tensor:
     >>> random_signs((2, 3), 0, "example").abs().tolist()
     [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
     """
-    return torch.from_numpy(generator(seed, *names).choice(np.array([-1, 1], dtype=np.float32), size=shape))
+    return torch.from_numpy(
+        generator(seed, *names).choice(np.array([-1, 1], dtype=np.float32), size=shape)
+    )

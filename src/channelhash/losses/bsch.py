@@ -9,15 +9,17 @@ from channelhash.losses.base import Bounds, ChannelLoss
 
 
 class BSCHLoss(ChannelLoss):
-    """L_D / n² + κ_q · L_q / n as in `dsch.DSCHLoss`, with the channels of `channels.balanced_bounds`.
+    """L_D / n² + κ_q · L_q / n as in `dsch.DSCHLoss`, with the channels of
+    `channels.balanced_bounds`.
 
-    mAP counts a pair as relevant as soon as S > 0. So there is a gap between the channels of S = 0 and S → 0, as large
-    as any codes could attain under these labels, and similar pairs have no lower end. What it is worth beside DSCH and
-    SCH: ``docs/explanation/which-loss.md``.
+    mAP counts a pair as relevant as soon as S > 0. So there is a gap between the channels of S = 0
+    and S → 0, as large as any codes could attain under these labels, and similar pairs have no
+    lower end. What it is worth beside DSCH and SCH: ``docs/explanation/which-loss.md``.
 
     Args:
         n_bits: code length k.
-        similarity_ratio: r of the training labels, `channels.similarity_ratio`; None takes that of each batch.
+        similarity_ratio: r of the training labels, `channels.similarity_ratio`; None takes that of
+            each batch.
         rho: fraction ρ of the largest gap, 0 … 1; 0 leaves none.
         alpha: weight α of pairs with S = 1.
         beta: weight β of pairs with S = 0.
@@ -51,14 +53,16 @@ class BSCHLoss(ChannelLoss):
         self.similarity_ratio, self.rho = similarity_ratio, rho
 
     def bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the lower and upper end of the channel of each similarity, in bits; without an r of its own the loss
-        takes that of these similarities."""
+        """Return the lower and upper end of the channel of each similarity, in bits; without an r
+        of its own the loss takes that of these similarities."""
         ratio = self.similarity_ratio
         if ratio is None:
             ratio = float(similarity.sum() / (similarity == 0).sum())
         return balanced_bounds(similarity, self.n_bits, ratio, self.rho)
 
     def bounds_for(self, labels: Tensor) -> Bounds:
-        """Return the bounds for r, or without an r of its own for that of samples with ``labels`` ``(n, c)``."""
+        """Return the bounds for r, or without an r of its own for that of samples with ``labels``
+        ``(n, c)``.
+        """
         ratio = similarity_ratio(labels) if self.similarity_ratio is None else self.similarity_ratio
         return partial(balanced_bounds, n_bits=self.n_bits, similarity_ratio=ratio, rho=self.rho)

@@ -14,13 +14,14 @@ from channelhash.losses.base import Batch, HashLoss
 
 
 class ContrastiveLoss(HashLoss):
-    """InfoNCE (van den Oord et al. 2018) with cosines between modalities, both ways, as CLIP does (2021)::
+    """InfoNCE (van den Oord et al. 2018) with cosines between modalities, both ways, as CLIP does
+    (2021)::
 
         L = mean over ordered pairs of modalities a ≠ b and samples i of
             −log ( e^(cos(a_i, b_i) / T) / Σ_j e^(cos(a_i, b_j) / T) )
 
-    The loss learns from pairs alone, such as images with their captions: labels are not read. A sample's codes find
-    each other among those of the batch, so large batches teach more.
+    The loss learns from pairs alone, such as images with their captions: labels are not read. A
+    sample's codes find each other among those of the batch, so large batches teach more.
 
     Args:
         temperature: T > 0, of cosines.
@@ -33,7 +34,9 @@ class ContrastiveLoss(HashLoss):
     0.0
     """
 
-    def __init__(self, temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.07) -> None:
+    def __init__(
+        self, temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.07
+    ) -> None:
         super().__init__()
         if not temperature > 0:
             raise ValueError(f"temperature is {temperature}; it is above 0")
@@ -46,12 +49,15 @@ class ContrastiveLoss(HashLoss):
     def compute_by_labels(self, batch: Batch) -> Tensor:
         """Return the loss in which j is i or has S_ij < 1.
 
-        Samples with the same set of labels (S = 1) are not negatives of each other: the losses of this package put them
-        at distance 0. Samples that share some labels, or that have none, are.
+        Samples with the same set of labels (S = 1) are not negatives of each other: the losses of
+        this package put them at distance 0. Samples that share some labels, or that have none, are.
         """
         outputs = batch.outputs
         if len(outputs) < 2:
-            raise ValueError(f"a contrastive term is between modalities, the outputs are of {', '.join(outputs)} alone")
+            raise ValueError(
+                "a contrastive term is between modalities, the outputs are of "
+                f"{', '.join(outputs)} alone"
+            )
         first = next(iter(outputs.values()))
         left_out = (label_cosines(batch.labels.to(first)) == 1).fill_diagonal_(False)
         partner = torch.arange(len(first), device=first.device)

@@ -8,25 +8,27 @@ from channelhash.losses.multimodal import ItemLoss, Items
 
 
 class CSQLoss(ItemLoss):
-    """From "Central Similarity Quantization for Efficient Image and Video Retrieval" (CVPR 2020), central
-    similarity loss and quantisation loss::
+    """From "Central Similarity Quantization for Efficient Image and Video Retrieval" (CVPR 2020),
+    central similarity loss and quantisation loss::
 
-        L = L_C + λ L_Q
-        L_C = mean over items and bits of −[c' log h + (1 − c') log(1 − h)],   L_Q = mean log cosh(|2h − 1| − 1)
+        L = L_C + λ L_Q L_C = mean over items and bits of −[c' log h + (1 − c') log(1 − h)],   L_Q =
+        mean log cosh(|2h − 1| − 1)
 
     with h = (1 + tanh z) / 2 and c' the item's centre in {0, 1}; centres from `base.hash_centres`.
 
-    Several labels: the centre is the majority of the labels' centres, bit by bit. Ties are broken by one random code,
-    drawn once, as in the published code. Items without labels have no centre and are in L_Q alone.
+    Several labels: the centre is the majority of the labels' centres, bit by bit. Ties are broken
+    by one random code, drawn once, as in the published code. Items without labels have no centre
+    and are in L_Q alone.
 
-    ``published``: the authors' code has L_Q = mean of (|tanh z| − 1)², and a third term: 0.2 · the mean of
-    log(1 + e^Ω) − s Ω, Ω = 10/k · tanh z_iᵀ tanh z_j, s = 1 for pairs that share a label, over the pairs of a batch's
-    first half with its second.
+    ``published``: the authors' code has L_Q = mean of (|tanh z| − 1)², and a third term: 0.2 · the
+    mean of log(1 + e^Ω) − s Ω, Ω = 10/k · tanh z_iᵀ tanh z_j, s = 1 for pairs that share a label,
+    over the pairs of a batch's first half with its second.
 
     Args:
         n_bits: code length k.
         n_labels: number of labels c.
-        lambda_q: weight λ of the quantisation error; the published code has 0.05, of (|tanh z| − 1)².
+        lambda_q: weight λ of the quantisation error; the published code has 0.05, of (|tanh z| −
+            1)².
         seed: of the random centres and of the code that breaks ties.
         squared: L_Q is the mean of (|tanh z| − 1)², as in the published code.
         lambda_p: weight of the pairs of the two halves; 0.2 in the published code.
@@ -61,10 +63,16 @@ class CSQLoss(ItemLoss):
         """Return the loss of ``items``."""
         target = (self.centres_of(items.labels) + 1) / 2
         # h = (1 + tanh z) / 2 is the sigmoid of 2z, whose logarithm does not overflow.
-        entropy = nn.functional.binary_cross_entropy_with_logits(2 * items.codes, target, reduction="none").mean(dim=1)
+        entropy = nn.functional.binary_cross_entropy_with_logits(
+            2 * items.codes, target, reduction="none"
+        ).mean(dim=1)
         errors = items.codes.tanh().abs() - 1
-        quantization = errors.square().mean() if self.squared else torch.log(torch.cosh(errors)).mean()
+        quantization = (
+            errors.square().mean() if self.squared else torch.log(torch.cosh(errors)).mean()
+        )
         loss = items.mean_of_labelled(entropy) + self.lambda_q * quantization
         if self.lambda_p:
-            loss = loss + self.lambda_p * items.likelihood_of_halves(items.codes.tanh(), 10 / self.n_bits)
+            loss = loss + self.lambda_p * items.likelihood_of_halves(
+                items.codes.tanh(), 10 / self.n_bits
+            )
         return loss

@@ -1,4 +1,6 @@
-"""DCGH: trained proxies, and pairs held to the cosine of their labels (Chen et al., arXiv 2410.15387, 2024)."""
+"""DCGH: trained proxies, and pairs held to the cosine of their labels (Chen et al., arXiv
+2410.15387, 2024).
+"""
 
 import torch
 from torch import Tensor, nn
@@ -8,16 +10,20 @@ from channelhash.losses.multimodal import ItemLoss, Items, mean_where
 
 
 class DCGHLoss(ItemLoss):
-    """From "Deep Class-guided Hashing for Multi-label Cross-modal Retrieval" (arXiv 2410.15387), its code::
+    """From "Deep Class-guided Hashing for Multi-label Cross-modal Retrieval" (arXiv 2410.15387),
+    its code::
 
-        L = Σ_m (mean_{y_ij = 1} (1 − c_ij) + mean_{y_ij = 0} max(0, c_ij) + γ · mean_i Var_j y_ij (1 − c_ij))
-            + Σ_{a ≤ b} (β · mean_{(i, j) ∈ I} max(0, d_ij) + α · mean_{S_ij > 0} max(0, S_ij − d_ij))
+        L = Σ_m (mean_{y_ij = 1} (1 − c_ij) + mean_{y_ij = 0} max(0, c_ij) + γ · mean_i Var_j y_ij
+        (1 − c_ij))
+            + Σ_{a ≤ b} (β · mean_{(i, j) ∈ I} max(0, d_ij) + α · mean_{S_ij > 0} max(0, S_ij −
+            d_ij))
         c_ij = cos(h_mi, p_j),   d_ij = cos(h_ai, h_bj),   h = tanh z
 
-    over modalities m, a, b and trained proxies p_j of the labels, shared by the modalities. I are the pairs of samples
-    that both have two labels or more and share none, as in DSPH (`hyp2.HyP2Loss`). To DSPH's terms it adds a graded
-    one, in which similar pairs have at least the cosine S of their labels, and one which is to make a sample equally
-    far from the proxies of its labels: a variance over all labels, divided by c − 1.
+    over modalities m, a, b and trained proxies p_j of the labels, shared by the modalities. I are
+    the pairs of samples that both have two labels or more and share none, as in DSPH
+    (`hyp2.HyP2Loss`). To DSPH's terms it adds a graded one, in which similar pairs have at least
+    the cosine S of their labels, and one which is to make a sample equally far from the proxies of
+    its labels: a variance over all labels, divided by c − 1.
 
     Args:
         n_bits: code length k.
@@ -33,7 +39,9 @@ class DCGHLoss(ItemLoss):
     True
     """
 
-    def __init__(self, n_bits: int, n_labels: int, alpha: float = 0.05, beta: float = 0.8, gamma: float = 1.0) -> None:
+    def __init__(
+        self, n_bits: int, n_labels: int, alpha: float = 0.05, beta: float = 0.8, gamma: float = 1.0
+    ) -> None:
         super().__init__(n_bits, n_labels)
         self.alpha, self.beta, self.gamma = alpha, beta, gamma
         self.proxies = nn.Parameter(torch.empty(n_labels, n_bits))
@@ -47,7 +55,11 @@ class DCGHLoss(ItemLoss):
         has = items.labels > 0
         far = (1 - to_proxies) * has
         variance = far.var(dim=1, correction=min(1, items.labels.shape[1] - 1)).mean()
-        single = mean_where(1 - to_proxies, has) + mean_where(to_proxies.clamp_min(0), ~has) + self.gamma * variance
+        single = (
+            mean_where(1 - to_proxies, has)
+            + mean_where(to_proxies.clamp_min(0), ~has)
+            + self.gamma * variance
+        )
         similarity, near = items.similarity(), directions @ directions.T
         apart = items.sum_of_pairs(near.clamp_min(0), items.irrelevant())
         graded = items.sum_of_pairs((similarity - near).clamp_min(0), similarity > 0)

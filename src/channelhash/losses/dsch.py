@@ -7,7 +7,8 @@ from channelhash.losses.base import ChannelLoss
 
 
 class DSCHLoss(ChannelLoss):
-    """L = L_D / n² + κ_q · L_q / n, eq. (dsch:full), with the dynamic channels of `channels.dsch_bounds`.
+    """L = L_D / n² + κ_q · L_q / n, eq. (dsch:full), with the dynamic channels of
+    `channels.dsch_bounds`.
 
     Args:
         n_bits: code length k.
@@ -20,7 +21,8 @@ class DSCHLoss(ChannelLoss):
         kappa_q: weight κ_q of the quantisation error.
 
     Raises:
-        ValueError: ``n_bits`` is below 1, or a channel would have a negative width: λ_neg above k, or τ below 0.
+        ValueError: ``n_bits`` is below 1, or a channel would have a negative width: λ_neg above k,
+            or τ below 0.
 
     >>> import torch
     >>> codes = torch.tensor([[1.0, 1, 1, 1], [-1, -1, -1, -1]])
@@ -42,7 +44,10 @@ class DSCHLoss(ChannelLoss):
         super().__init__(n_bits, alpha, beta, gamma_l, kappa_q)
         lambda_neg = n_bits / 2 if lambda_neg is None else lambda_neg
         if not (lambda_neg <= n_bits and tau >= 0):
-            raise ValueError(f"lambda_neg is {lambda_neg} of {n_bits} bits, tau is {tau}; no channel is that narrow")
+            raise ValueError(
+                f"lambda_neg is {lambda_neg} of {n_bits} bits, tau is {tau}; no channel is that "
+                "narrow"
+            )
         self.lambda_neg, self.tau, self.gamma_w = lambda_neg, tau, gamma_w
 
     def bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,6 @@
-"""GreedyHash: a classifier on the signs themselves, with a straight-through gradient (Su et al., NeurIPS 2018)."""
+"""GreedyHash: a classifier on the signs themselves, with a straight-through gradient (Su et al.,
+NeurIPS 2018).
+"""
 
 from torch import Tensor, nn
 
@@ -7,15 +9,16 @@ from channelhash.losses.multimodal import ItemLoss, Items
 
 
 class GreedyHashLoss(ItemLoss):
-    """From "Greedy Hash: Towards Fast Optimization for Accurate Hash Coding in CNN" (NeurIPS 2018)::
+    """From "Greedy Hash: Towards Fast Optimization for Accurate Hash Coding in CNN" (NeurIPS
+    2018)::
 
         L = CE(W b, y) + α · mean | |z| − 1 |³,   b = sgn(z),   ∂L/∂z = ∂L/∂b
 
-    The linear classifier W has no bias, is shared by the modalities and is trained with the model: it is a parameter of
-    this loss.
+    The linear classifier W has no bias, is shared by the modalities and is trained with the model:
+    it is a parameter of this loss.
 
-    Several labels: the cross-entropy is against a distribution that is even over an item's labels; with one label it is
-    the paper's. Items without labels are in the penalty alone.
+    Several labels: the cross-entropy is against a distribution that is even over an item's labels;
+    with one label it is the paper's. Items without labels are in the penalty alone.
 
     Args:
         n_bits: code length k.
@@ -36,6 +39,8 @@ class GreedyHashLoss(ItemLoss):
 
     def compute_items(self, items: Items) -> Tensor:
         """Return the loss of ``items``."""
-        bits = sign(items.codes) + (items.codes - items.codes.detach())  # exactly ±1, with the slope of the codes
+        bits = sign(items.codes) + (
+            items.codes - items.codes.detach()
+        )  # exactly ±1, with the slope of the codes
         entropy = items.cross_entropy(bits @ self.classifier.weight.to(bits).T)
         return entropy + self.alpha * (items.codes.abs() - 1).abs().pow(3).mean()

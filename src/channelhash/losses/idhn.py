@@ -1,4 +1,6 @@
-"""IDHN: hard pairs by likelihood, softly similar ones by squared error (Zhang et al., IEEE TMM 2020)."""
+"""IDHN: hard pairs by likelihood, softly similar ones by squared error (Zhang et al., IEEE TMM
+2020).
+"""
 
 import torch
 from torch import Tensor
@@ -8,8 +10,8 @@ from channelhash.losses.multimodal import ItemLoss, Items
 
 
 class IDHNLoss(ItemLoss):
-    """From "Improved Deep Hashing with Soft Pairwise Similarity for Multi-label Image Retrieval" (IEEE TMM 2020), as
-    published with its code::
+    """From "Improved Deep Hashing with Soft Pairwise Similarity for Multi-label Image Retrieval"
+    (IEEE TMM 2020), as published with its code::
 
         L = mean_ij [log(1 + e^Ω_ij) − s_ij Ω_ij           where s_ij is 0 or 1 (hard)
                      γ k · ((b_iᵀ b_j + k) / 2k − s_ij)²    elsewhere (soft)]
@@ -27,7 +29,9 @@ class IDHNLoss(ItemLoss):
     0.6931
     """
 
-    def __init__(self, n_bits: int, alpha: float = 5.0, gamma: float = 0.1, lambda_q: float = 0.1) -> None:
+    def __init__(
+        self, n_bits: int, alpha: float = 5.0, gamma: float = 0.1, lambda_q: float = 0.1
+    ) -> None:
         super().__init__(n_bits)
         self.alpha, self.gamma, self.lambda_q = alpha, gamma, lambda_q
 

@@ -1,9 +1,10 @@
 """Training on new items while the codes of old ones stay as they are.
 
-That stored codes are constants and new items learn theirs against them is the idea of Wu, Dai, Liu, Li and Wang, "Deep
-Incremental Hashing Network for Efficient Image Retrieval" (CVPR 2019); that a new model is trained to stay comparable
-with what an old one made, that of Shen, Xiong, Xia and Soatto, "Towards Backward-Compatible Representation Learning"
-(CVPR 2020). Here both are stated in channels: the channels of the loss that made the old codes place the new ones.
+That stored codes are constants and new items learn theirs against them is the idea of Wu, Dai, Liu,
+Li and Wang, "Deep Incremental Hashing Network for Efficient Image Retrieval" (CVPR 2019); that a
+new model is trained to stay comparable with what an old one made, that of Shen, Xiong, Xia and
+Soatto, "Towards Backward-Compatible Representation Learning" (CVPR 2020). Here both are stated in
+channels: the channels of the loss that made the old codes place the new ones.
 """
 
 import math
@@ -19,9 +20,11 @@ from channelhash.utils.seeds import generator
 def _stored_loss(
     outputs: Outputs, labels: Tensor, stored: Outputs, stored_labels: Tensor, channels: ChannelLoss
 ) -> Tensor:
-    """Return how far the outputs of r samples are outside their channels with c stored codes, which are constants::
+    """Return how far the outputs of r samples are outside their channels with c stored codes, which
+    are constants::
 
-        1/(r c) · Σ_{m, m'} Σ_{i, j} (ψ_ij · max(0, lower_ij − d, d − upper_ij))^γ_ℓ,   d = d(û_i^m, b_j^m')
+        1/(r c) · Σ_{m, m'} Σ_{i, j} (ψ_ij · max(0, lower_ij − d, d − upper_ij))^γ_ℓ,   d = d(û_i^m,
+        b_j^m')
 
     >>> from channelhash.losses import SCHLoss
     >>> codes = {"text": torch.tensor([[1.0, 1, 1, 1]])}
@@ -34,7 +37,8 @@ def _stored_loss(
 
 
 def _keep_loss(outputs: Outputs, codes: Outputs) -> Tensor:
-    """Return 1/r · Σ_m Σ_i d(û_i^m, b_i^m): how many bits r samples have moved away from their own codes.
+    """Return 1/r · Σ_m Σ_i d(û_i^m, b_i^m): how many bits r samples have moved away from their own
+    codes.
 
     >>> round(_keep_loss({"text": torch.tensor([[2.0, 2, 2, -2]])}, {"text": torch.ones(1, 4)}).item(), 4)
     1.0
@@ -45,15 +49,17 @@ def _keep_loss(outputs: Outputs, codes: Outputs) -> Tensor:
 
 
 def _directions(outputs: Outputs, codes: Outputs) -> tuple[Tensor, Tensor]:
-    """Return outputs and codes of ±1 of the same modalities as rows of length 1, ``(m, n, k)`` each."""
+    """Return outputs and codes of ±1 of the same modalities as rows of length 1, ``(m, n, k)``
+    each.
+    """
     values = torch.stack(list(outputs.values()))
     constants = torch.stack([codes[modality] for modality in outputs]).to(values)
     return unit_rows(values), constants / math.sqrt(values.shape[2])
 
 
 class ExtensionLoss(HashLoss):
-    """A loss with channels of a batch's new items, and two terms by which stored codes stay valid: L = L_own +
-    w_s · `_stored_loss` of the new items + w_k · `_keep_loss` of the old ones.
+    """A loss with channels of a batch's new items, and two terms by which stored codes stay valid:
+    L = L_own + w_s · `_stored_loss` of the new items + w_k · `_keep_loss` of the old ones.
 
     A term is 0 for a batch without its items.
 
@@ -88,10 +94,19 @@ class ExtensionLoss(HashLoss):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.base_loss, self.stored, self.keep, self.partners, self.seed = base_loss, stored, keep, partners, seed
+        self.base_loss, self.stored, self.keep, self.partners, self.seed = (
+            base_loss,
+            stored,
+            keep,
+            partners,
+            seed,
+        )
         constants = {f"codes_{modality}": values for modality, values in codes.items()}
         constants |= {"labels": labels, "rows": rows}
-        for name, values in constants.items():  # on the model's device, but in no checkpoint: they never change
+        for (
+            name,
+            values,
+        ) in constants.items():  # on the model's device, but in no checkpoint: they never change
             self.register_buffer(name, values, persistent=False)
 
     def compute(self, batch: Batch) -> Tensor:
@@ -107,8 +122,13 @@ class ExtensionLoss(HashLoss):
             total = total + self.base_loss(_rows(outputs, new), labels[new])
             if self.stored:
                 drawn = self._partners(rows)
-                stored, stored_labels = self._codes(outputs, drawn), self.get_buffer("labels")[drawn]
-                error = _stored_loss(_rows(outputs, new), labels[new], stored, stored_labels, channels)
+                stored, stored_labels = (
+                    self._codes(outputs, drawn),
+                    self.get_buffer("labels")[drawn],
+                )
+                error = _stored_loss(
+                    _rows(outputs, new), labels[new], stored, stored_labels, channels
+                )
                 total = total + self.stored * error
         if self.keep and old.any():
             codes = self._codes(outputs, stored_rows[old])

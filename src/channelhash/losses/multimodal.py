@@ -1,12 +1,14 @@
-"""How a loss that was published for one modality sees a batch of several; decided here once for all of them.
+"""How a loss that was published for one modality sees a batch of several; decided here once for all
+of them.
 
-Every code of every modality is an item of its own and carries the labels of its sample. A loss over pairs is then over
-all ordered pairs of modalities, within and across, as the channel losses are (``protocol.md`` § 5); a loss over single
-items counts each modality once; and centres, proxies and classifiers are shared by the modalities, which is what brings
-their codes together. A sample is as similar to itself across modalities as within one: S = 1, also without labels.
+Every code of every modality is an item of its own and carries the labels of its sample. A loss over
+pairs is then over all ordered pairs of modalities, within and across, as the channel losses are
+(``protocol.md`` § 5); a loss over single items counts each modality once; and centres, proxies and
+classifiers are shared by the modalities, which is what brings their codes together. A sample is as
+similar to itself across modalities as within one: S = 1, also without labels.
 
-Terms are means over items or pairs, so that their weights do not depend on the batch size or the number of modalities,
-unless a loss says otherwise.
+Terms are means over items or pairs, so that their weights do not depend on the batch size or the
+number of modalities, unless a loss says otherwise.
 """
 
 from abc import abstractmethod
@@ -49,10 +51,11 @@ class Items:
         return label_cosines(samples).to(self.codes).repeat(self.n_modalities, self.n_modalities)
 
     def likelihood_of_halves(self, codes: Tensor, alpha: float) -> Tensor:
-        """Return the mean of log(1 + e^Ω) − s Ω, Ω = α · h_iᵀ h_j, i in the first half of the items, j in the second:
-        image and text of two modalities.
+        """Return the mean of log(1 + e^Ω) − s Ω, Ω = α · h_iᵀ h_j, i in the first half of the
+        items, j in the second: image and text of two modalities.
 
-        Authors of losses over pairs for one modality draw their pairs so, from two halves of a batch.
+        Authors of losses over pairs for one modality draw their pairs so, from two halves of a
+        batch.
 
         >>> items = Items(torch.zeros(2, 4), torch.ones(2, 1), n_modalities=2)
         >>> round(items.likelihood_of_halves(items.codes, alpha=2.5).item(), 4)  # log(1 + e^0)
@@ -72,8 +75,8 @@ class Items:
         return mean_where(values, self.labels.any(dim=1))
 
     def cross_entropy(self, logits: Tensor) -> Tensor:
-        """Return the mean cross-entropy of ``(N, c)`` logits against a distribution that is even over an item's labels;
-        items without labels are left out.
+        """Return the mean cross-entropy of ``(N, c)`` logits against a distribution that is even
+        over an item's labels; items without labels are left out.
 
         >>> items = Items(torch.zeros(2, 8), torch.tensor([[1, 1], [0, 0]]), 1)
         >>> round(items.cross_entropy(torch.zeros(2, 2)).item(), 4)  # log 2
@@ -88,7 +91,8 @@ class Items:
         return several[:, None] & several & (self.labels @ self.labels.T == 0)
 
     def sum_of_pairs(self, values: Tensor, chosen: Tensor) -> Tensor:
-        """Return the mean of the ``chosen`` pairs, added up over unordered pairs of modalities; a mean of none is 0.
+        """Return the mean of the ``chosen`` pairs, added up over unordered pairs of modalities; a
+        mean of none is 0.
 
         Args:
             values: ``(N, N)``.
@@ -108,7 +112,8 @@ class Items:
 
 
 def items_of(batch: Batch, n_bits: int, n_labels: int | None = None) -> Items:
-    """Return the items of a batch for a loss that was made for ``n_bits`` and, unless None, for ``n_labels``.
+    """Return the items of a batch for a loss that was made for ``n_bits`` and, unless None, for
+    ``n_labels``.
 
     >>> batch = Batch({"image": torch.zeros(3, 8), "text": torch.ones(3, 8)}, torch.eye(3))
     >>> items_of(batch, n_bits=8).codes.shape
@@ -119,7 +124,9 @@ def items_of(batch: Batch, n_bits: int, n_labels: int | None = None) -> Items:
     """
     codes = batch.codes_of_width(n_bits).flatten(0, 1)
     if n_labels is not None and batch.labels.shape[1] != n_labels:
-        raise ValueError(f"this loss is for {n_labels} labels, the batch has {batch.labels.shape[1]}")
+        raise ValueError(
+            f"this loss is for {n_labels} labels, the batch has {batch.labels.shape[1]}"
+        )
     return Items(codes, batch.labels.to(codes).repeat(len(batch.outputs), 1), len(batch.outputs))
 
 

@@ -8,17 +8,20 @@ from channelhash.losses.multimodal import ItemLoss, Items
 
 
 class OrthoHashLoss(ItemLoss):
-    """From "One Loss for All: Deep Hashing with a Single Cosine Similarity based Learning Objective" (NeurIPS 2021)::
+    """From "One Loss for All: Deep Hashing with a Single Cosine Similarity based Learning
+    Objective" (NeurIPS 2021)::
 
         L = −mean_i Σ_y t_iy log softmax_y(s (cos(z_i, o_y) − m · y_iy))
 
-    over targets o_y from `base.hash_centres` (the published code draws them at random; the paper names both).
+    over targets o_y from `base.hash_centres` (the published code draws them at random; the paper
+    names both).
 
-    Several labels: t_i is spread evenly over an item's labels and each of their cosines has the margin, the paper's
-    "label smoothing". Items without labels are left out.
+    Several labels: t_i is spread evenly over an item's labels and each of their cosines has the
+    margin, the paper's "label smoothing". Items without labels are left out.
 
-    Left out: the batch normalisation that the paper puts after the last layer for the balance of bits. It is part of
-    the model, and this project's codes do not depend on the batch (``protocol.md`` § 4).
+    Left out: the batch normalisation that the paper puts after the last layer for the balance of
+    bits. It is part of the model, and this project's codes do not depend on the batch
+    (``protocol.md`` § 4).
 
     Args:
         n_bits: code length k.
@@ -35,7 +38,9 @@ class OrthoHashLoss(ItemLoss):
     True
     """
 
-    def __init__(self, n_bits: int, n_labels: int, s: float = 8.0, m: float = 0.2, seed: int = 0) -> None:
+    def __init__(
+        self, n_bits: int, n_labels: int, s: float = 8.0, m: float = 0.2, seed: int = 0
+    ) -> None:
         super().__init__(n_bits, n_labels)
         self.s, self.m = s, m
         self.centres = nn.Buffer(hash_centres(n_labels, n_bits, seed), persistent=False)

@@ -9,7 +9,8 @@ from channelhash.losses.multimodal import items_of
 
 
 class RSCHLoss(ChannelLoss):
-    """Root mean squares of the channels' violations, one of the similar pairs and one of the dissimilar ones::
+    """Root mean squares of the channels' violations, one of the similar pairs and one of the
+    dissimilar ones::
 
         L = 1/m² Σ_{a, b} (√mean_{S > 0} v² + √mean_{S = 0} v²) + κ_q · L_q(B) / n
         v = D − k/2 · (1 − S) where S > 0,  k/2 − D where S = 0,  if positive, else 0
@@ -17,17 +18,18 @@ class RSCHLoss(ChannelLoss):
 
     over the m² ordered pairs of modalities, in bits; L_q as in `dsch.DSCHLoss`.
 
-    What it bounds: a similar pair is as far as a dissimilar one only if their violations together reach the gap between
-    their ends, which is at least Δ = k/2 · min_{S > 0} S. By Markov's and Minkowski's inequalities the fraction of such
-    misplaced pairs of pairs, 1 − AUC, is at most (√mean v² + √mean v²)² / Δ². A mean of all violations, as in SCH and
-    DSCH, weighs the two kinds of pairs by how frequent they are; the metric does not.
+    What it bounds: a similar pair is as far as a dissimilar one only if their violations together
+    reach the gap between their ends, which is at least Δ = k/2 · min_{S > 0} S. By Markov's and
+    Minkowski's inequalities the fraction of such misplaced pairs of pairs, 1 − AUC, is at most
+    (√mean v² + √mean v²)² / Δ². A mean of all violations, as in SCH and DSCH, weighs the two kinds
+    of pairs by how frequent they are; the metric does not.
 
-    Two things are as in the code of SCH's authors (`sch.SCHOriginalLoss`): inner products of tanh, by which a code
-    reaches its channel's ends only if it is binary; and norms, whose gradient does not fade while violations do. What
-    it is worth: ``docs/explanation/which-loss.md``.
+    Two things are as in the code of SCH's authors (`sch.SCHOriginalLoss`): inner products of tanh,
+    by which a code reaches its channel's ends only if it is binary; and norms, whose gradient does
+    not fade while violations do. What it is worth: ``docs/explanation/which-loss.md``.
 
-    Pairs with stored codes are held to the channels as in `base.ChannelLoss`: by the mean of their violations, in
-    cosines.
+    Pairs with stored codes are held to the channels as in `base.ChannelLoss`: by the mean of their
+    violations, in cosines.
 
     Several labels: S is the cosine of the label vectors.
 
@@ -46,7 +48,9 @@ class RSCHLoss(ChannelLoss):
         super().__init__(n_bits, kappa_q=kappa_q)
 
     def bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the lower and upper end of the channel of each similarity, in bits: those of BSCH without a gap."""
+        """Return the lower and upper end of the channel of each similarity, in bits: those of BSCH
+        without a gap.
+        """
         return balanced_bounds(similarity, self.n_bits, similarity_ratio=0.0)
 
     def compute(self, batch: Batch) -> Tensor:

@@ -1,4 +1,6 @@
-"""SCH: Semantic Channel Hashing (Hu et al. 2024), with channels of fixed width; and as its authors' code has it."""
+"""SCH: Semantic Channel Hashing (Hu et al. 2024), with channels of fixed width; and as its authors'
+code has it.
+"""
 
 import torch
 from torch import Tensor
@@ -9,9 +11,11 @@ from channelhash.losses.multimodal import ItemLoss, Items
 
 
 class SCHLoss(ChannelLoss):
-    """L_SCH / n², eq. (sch:loss), with the channels of `channels.sch_bounds`; no quantisation term, as published.
+    """L_SCH / n², eq. (sch:loss), with the channels of `channels.sch_bounds`; no quantisation term,
+    as published.
 
-    ``kappa_q=0.01`` gives the second baseline of ``protocol.md`` § 5, which differs from DSCH in the channel only.
+    ``kappa_q=0.01`` gives the second baseline of ``protocol.md`` § 5, which differs from DSCH in
+    the channel only.
 
     Args:
         n_bits: code length k.
@@ -29,7 +33,12 @@ class SCHLoss(ChannelLoss):
     """
 
     def __init__(
-        self, n_bits: int, tau: float = 3.0, alpha: float = 1.0, beta: float = 1.0, kappa_q: float = 0.0
+        self,
+        n_bits: int,
+        tau: float = 3.0,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        kappa_q: float = 0.0,
     ) -> None:
         super().__init__(n_bits, alpha, beta, kappa_q=kappa_q)
         if not tau >= 0:
@@ -42,15 +51,17 @@ class SCHLoss(ChannelLoss):
 
 
 class SCHOriginalLoss(ItemLoss):
-    """From "Cross-Modal Hashing Method with Properties of Hamming Space: A New Perspective" (IEEE TPAMI 2024), its
-    vectorised form, eq. (10)::
+    """From "Cross-Modal Hashing Method with Properties of Hamming Space: A New Perspective" (IEEE
+    TPAMI 2024), its vectorised form, eq. (10)::
 
-        L = 1/n² Σ_{m_i, m_j} (‖ψ ∘ max(0, λˡ − D)‖_F + ‖ψ ∘ max(0, D − λᵘ)‖_F),   D = (k − B B'ᵀ) / 2,   B = tanh Z
+        L = 1/n² Σ_{m_i, m_j} (‖ψ ∘ max(0, λˡ − D)‖_F + ‖ψ ∘ max(0, D − λᵘ)‖_F),   D = (k − B B'ᵀ) /
+        2,   B = tanh Z
 
-    Three things differ from `SCHLoss`, which is the paper's and the protocol's reading of it. Distances are of
-    inner products, not of cosines, so a code that is not yet binary is nearer to k/2 than its direction is. The
-    violations of each pair of modalities are taken together by Frobenius norms, one for those below the channel and one
-    for those above. And the codes go through tanh. The channels are the same, `channels.sch_bounds`.
+    Three things differ from `SCHLoss`, which is the paper's and the protocol's reading of it.
+    Distances are of inner products, not of cosines, so a code that is not yet binary is nearer to
+    k/2 than its direction is. The violations of each pair of modalities are taken together by
+    Frobenius norms, one for those below the channel and one for those above. And the codes go
+    through tanh. The channels are the same, `channels.sch_bounds`.
 
     Several labels: S is the cosine of the label vectors.
 
@@ -67,7 +78,9 @@ class SCHOriginalLoss(ItemLoss):
     0.3536
     """
 
-    def __init__(self, n_bits: int, tau: float = 3.0, alpha: float = 1.0, beta: float = 1.0) -> None:
+    def __init__(
+        self, n_bits: int, tau: float = 3.0, alpha: float = 1.0, beta: float = 1.0
+    ) -> None:
         super().__init__(n_bits)
         if not tau >= 0:
             raise ValueError(f"tau is {tau}; no channel is that narrow")

@@ -1,4 +1,6 @@
-"""The TDSRDH loss (Zhou et al. 2023) in the normalised form of the paper: pairwise, quantisation and triplet term."""
+"""The TDSRDH loss (Zhou et al. 2023) in the normalised form of the paper: pairwise, quantisation
+and triplet term.
+"""
 
 import torch
 from torch import Tensor
@@ -11,13 +13,14 @@ from channelhash.losses.base import Batch, HashLoss, Outputs, sign
 class TDSRDHLoss(HashLoss):
     """Loss of one anchor modality against the others, which are detached (``protocol.md`` § 5).
 
-    pairwise:      Σ_ij (log(1 + e^γ_ij) − S̃_ij γ_ij) / n², γ = ½ · anchor · otherᵀ, S̃_ij = 1 if i and j share a label
-    quantisation:  α · ‖anchor − sign(anchor + other)‖²_F / n
-    triplet:       β · Σ_{j ≠ i} max(0, ε + ‖a_i − o_i‖² − ‖a_i − o_j‖²) / n²
+    pairwise:      Σ_ij (log(1 + e^γ_ij) − S̃_ij γ_ij) / n², γ = ½ · anchor · otherᵀ, S̃_ij = 1 if i
+    and j share a label quantisation:  α · ‖anchor − sign(anchor + other)‖²_F / n triplet:       β ·
+    Σ_{j ≠ i} max(0, ε + ‖a_i − o_i‖² − ‖a_i − o_j‖²) / n²
 
-    Streams are trained in turn: one epoch pass with ``anchor="image"``, one with ``anchor="text"``. Without an anchor
-    the losses of all anchors are summed. With more than two modalities the pairwise and triplet terms are summed over
-    the others; a single one stands against a detached copy of itself.
+    Streams are trained in turn: one epoch pass with ``anchor="image"``, one with ``anchor="text"``.
+    Without an anchor the losses of all anchors are summed. With more than two modalities the
+    pairwise and triplet terms are summed over the others; a single one stands against a detached
+    copy of itself.
 
     Args:
         alpha: weight of the quantisation term.
@@ -40,12 +43,16 @@ class TDSRDHLoss(HashLoss):
         """Return the loss of the batch's anchor, or the sum over all of them."""
         related = (label_cosines(batch.labels) > 0).to(batch.codes)
         anchors = batch.outputs if batch.anchor is None else [batch.anchor]
-        return torch.stack([self._one_anchor(batch.outputs, related, name) for name in anchors]).sum()
+        return torch.stack(
+            [self._one_anchor(batch.outputs, related, name) for name in anchors]
+        ).sum()
 
     def _one_anchor(self, outputs: Outputs, related: Tensor, name: str) -> Tensor:
         anchor = outputs[name]
         n = len(anchor)
-        others = [codes.detach() for modality, codes in outputs.items() if modality != name] or [anchor.detach()]
+        others = [codes.detach() for modality, codes in outputs.items() if modality != name] or [
+            anchor.detach()
+        ]
         target = sign(anchor + torch.stack(others).sum(dim=0))
         loss = self.alpha * (anchor - target).square().sum() / n
         for other in others:

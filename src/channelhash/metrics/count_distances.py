@@ -1,12 +1,15 @@
-"""Passes over all query–item pairs: from codes and label sets to counts. No pass builds an array of pairs.
+"""Passes over all query–item pairs: from codes and label sets to counts. No pass builds an array of
+pairs.
 
-The gain of an item is S, the cosine of its labels and the query's (eq. (1) of the paper), linear. Gains are kept as
-whole numbers of 2⁻³², so that sums over the shards of a database are exact in any order; and as a / √s for an item of s
-labels that shares a of them, because a query's own factor 1 / √(its number of labels) cancels in NDCG.
+The gain of an item is S, the cosine of its labels and the query's (eq. (1) of the paper), linear.
+Gains are kept as whole numbers of 2⁻³², so that sums over the shards of a database are exact in any
+order; and as a / √s for an item of s labels that shares a of them, because a query's own factor 1 /
+√(its number of labels) cancels in NDCG.
 
-In the compiled passes codes and label sets are 64-bit words, word by word ``(words, n)``, so that a word of
-neighbouring items lies side by side: the compiler turns a loop over items into vector instructions, unlike a loop over
-an item's words. Items go through in blocks that stay in the first cache, each block for a few queries.
+In the compiled passes codes and label sets are 64-bit words, word by word ``(words, n)``, so that a
+word of neighbouring items lies side by side: the compiler turns a loop over items into vector
+instructions, unlike a loop over an item's words. Items go through in blocks that stay in the first
+cache, each block for a few queries.
 """
 
 from collections.abc import Sequence
@@ -63,7 +66,9 @@ def _distances(out, code, items, width, start, size):  # type: ignore[no-untyped
 
 @inner
 def _count_cells(out, row, pairs, q, width, start, size):  # type: ignore[no-untyped-def]
-    """Count in ``row`` the cell ``out[i] = width · distance + number of shared labels`` of each item of a block."""
+    """Count in ``row`` the cell ``out[i] = width · distance + number of shared labels`` of each
+    item of a block.
+    """
     _distances(out, pairs.codes[q], pairs.items, width, start, size)
     labels, sets = pairs.labels[q], pairs.sets
     for w in range(len(labels)):
@@ -78,7 +83,9 @@ def _count_cells(out, row, pairs, q, width, start, size):  # type: ignore[no-unt
 
 @inner
 def _empty_cell(cell, width, row, shared, units, counts):  # type: ignore[no-untyped-def]
-    """Add the items of a cell to the counts of a query, of all, relevant ones and gains, and empty it."""
+    """Add the items of a cell to the counts of a query, of all, relevant ones and gains, and empty
+    it.
+    """
     count, row[cell] = row[cell], 0
     d, a = cell // width, cell % width
     shared[a] += count
@@ -91,14 +98,19 @@ def _empty_cell(cell, width, row, shared, units, counts):  # type: ignore[no-unt
 
 @njit(cache=True, nogil=True)
 def _count_by_distance(first_query, last_query, pairs, widths, ends, units, totals, shared):  # type: ignore[no-untyped-def]
-    """Add to each query's ``totals`` by distance: all items, relevant ones, gains; and to its counts by shared labels.
+    """Add to each query's ``totals`` by distance: all items, relevant ones, gains; and to its
+    counts by shared labels.
 
-    The items come in segments of equally many labels. Within one, a pair is counted under (distance, shared labels),
-    and what so many shared labels are worth is looked up once a cell and not once a pair.
+    The items come in segments of equally many labels. Within one, a pair is counted under
+    (distance, shared labels), and what so many shared labels are worth is looked up once a cell and
+    not once a pair.
     """
     total, relevant, gained = totals
     n_bins = total.shape[1]
-    cells, buffer = np.zeros((_GROUP, n_bins * units.shape[1]), dtype=np.int64), np.empty(_BLOCK, dtype=np.uint64)
+    cells, buffer = (
+        np.zeros((_GROUP, n_bins * units.shape[1]), dtype=np.int64),
+        np.empty(_BLOCK, dtype=np.uint64),
+    )
     for first in range(first_query, last_query, _GROUP):
         last = min(first + _GROUP, last_query)
         begin = 0
@@ -110,25 +122,35 @@ def _count_by_distance(first_query, last_query, pairs, widths, ends, units, tota
                     row, width = cells[q - first], widths[q]
                     counts = total[q], relevant[q], gained[q]
                     _count_cells(buffer, row, pairs, q, width, start, size)
-                    # Cells are emptied once a segment; where there are more of them than items, after every block by
-                    # the items themselves: otherwise many short segments would cost more than the pairs.
+                    # Cells are emptied once a segment; where there are more of them than items,
+                    # after every block by the items themselves: otherwise many short segments would
+                    # cost more than the pairs.
                     n_cells = np.uint64(n_bins) * width
                     if end - begin < n_cells:
                         for i in range(size):
-                            _empty_cell(buffer[i], width, row, shared[q, segment], units[segment], counts)
+                            _empty_cell(
+                                buffer[i], width, row, shared[q, segment], units[segment], counts
+                            )
                     elif start + size == end:
                         for cell in range(n_cells):
-                            _empty_cell(cell, width, row, shared[q, segment], units[segment], counts)
+                            _empty_cell(
+                                cell, width, row, shared[q, segment], units[segment], counts
+                            )
             begin = end
 
 
 @njit(cache=True, nogil=True)
 def _count_pairs_jointly(first_part, last_part, pairs, queries, width, counts):  # type: ignore[no-untyped-def]
-    """Add the pairs of each part, so many ``queries``, to ``counts[part, width · distance + shared labels]``.
+    """Add the pairs of each part, so many ``queries``, to ``counts[part, width · distance + shared
+    labels]``.
 
     ``width`` is one more than the most labels that a query has.
     """
-    n_queries, n_items, buffer = len(pairs.codes), pairs.items.shape[1], np.empty(_BLOCK, dtype=np.uint64)
+    n_queries, n_items, buffer = (
+        len(pairs.codes),
+        pairs.items.shape[1],
+        np.empty(_BLOCK, dtype=np.uint64),
+    )
     for part in range(first_part, last_part):
         first, last = part * queries, min((part + 1) * queries, n_queries)
         for start in range(0, n_items, _BLOCK):
@@ -153,8 +175,8 @@ def _steps(out, labels, sets, start, size):  # type: ignore[no-untyped-def]
 
 @njit(fastmath={"reassoc"}, error_model="numpy")
 def _sum_of_precisions(places, n):  # type: ignore[no-untyped-def]
-    """Sum of hits / rank over places that hold both in one word. Terms are added in any order: that is several at a
-    time."""
+    """Sum of hits / rank over places that hold both in one word. Terms are added in any order: that
+    is several at a time."""
     total = 0.0
     for i in range(n):
         total += np.float64(places[i] >> _HALF) / np.float64(places[i] & np.uint64(0xFFFFFFFF))
@@ -165,8 +187,9 @@ def _sum_of_precisions(places, n):  # type: ignore[no-untyped-def]
 def _sum_precisions_in_order(first_query, last_query, pairs, counters, sums):  # type: ignore[no-untyped-def]
     """Add each query's precisions at its relevant items, ties in the order of the items.
 
-    The rank of an item is the number of nearer items, of earlier ones as near, and itself. So with the histograms at
-    hand a second pass with a running counter for each distance gives every rank, without sorting.
+    The rank of an item is the number of nearer items, of earlier ones as near, and itself. So with
+    the histograms at hand a second pass with a running counter for each distance gives every rank,
+    without sorting.
     """
     codes, items, labels, sets = pairs
     distances, step = np.empty(_BLOCK, dtype=np.uint64), np.empty(_BLOCK, dtype=np.uint64)
@@ -195,10 +218,11 @@ _UNITS = 2.0**32
 
 @dataclass(frozen=True)
 class LabelGains:
-    """Gains of the items of a database for every query, in units of 2⁻³² / √(number of the query's labels).
+    """Gains of the items of a database for every query, in units of 2⁻³² / √(number of the query's
+    labels).
 
-    The last three are lists of equal length, ordered by query and falling gain: ``count`` items are worth ``gain`` to
-    ``query``. Items that are worth nothing are not listed.
+    The last three are lists of equal length, ordered by query and falling gain: ``count`` items are
+    worth ``gain`` to ``query``. Items that are worth nothing are not listed.
 
     Attributes:
         by_distance: ``(nq, k + 1)`` int64, sum of the gains at distance d.
@@ -219,15 +243,17 @@ class LabelGains:
 
 
 def _gain_units(sizes: NDArray[Any], width: int) -> Counts:
-    """Compute the gain of an item of s labels that shares a of them, for each s in ``sizes`` and a = 0 … ``width`` − 1:
-    ``(len(sizes), width)`` whole numbers of 2⁻³².
+    """Compute the gain of an item of s labels that shares a of them, for each s in ``sizes`` and a
+    = 0 … ``width`` − 1: ``(len(sizes), width)`` whole numbers of 2⁻³².
     """
     of_labels = np.sqrt(np.maximum(sizes, 1))[:, None]
     return cast(Counts, np.rint(_UNITS * np.arange(width) / of_labels).astype(np.int64))
 
 
 def _gain_lists(shared: Counts, units: Counts, first: int) -> _GainLists:
-    """List (query, gain, count) as `LabelGains` does for some queries, in its order; a gain may come several times."""
+    """List (query, gain, count) as `LabelGains` does for some queries, in its order; a gain may
+    come several times.
+    """
     worth = units.ravel()
     falling = np.argsort(-worth, kind="stable")
     falling = falling[: np.count_nonzero(worth)]
@@ -239,7 +265,8 @@ def _gain_lists(shared: Counts, units: Counts, first: int) -> _GainLists:
 def _label_gains(by_distance: Counts, lists: Sequence[_GainLists]) -> LabelGains:
     """Make gains from their sums by distance and from lists in which a gain may come several times.
 
-    A single list is in order. Counts may be negative, to take items away; gains of no item are not listed.
+    A single list is in order. Counts may be negative, to take items away; gains of no item are not
+    listed.
     """
     nothing = (np.empty(0, np.int64),) * 3
     query, gain, count = (np.concatenate(parts) for parts in zip(nothing, *lists, strict=True))
@@ -251,7 +278,9 @@ def _label_gains(by_distance: Counts, lists: Sequence[_GainLists]) -> LabelGains
     starts = np.flatnonzero(new)
     counts = np.add.reduceat(count, starts) if len(starts) else count
     is_nonzero = counts != 0
-    return LabelGains(by_distance, query[new][is_nonzero], gain[new][is_nonzero], counts[is_nonzero])
+    return LabelGains(
+        by_distance, query[new][is_nonzero], gain[new][is_nonzero], counts[is_nonzero]
+    )
 
 
 #: ``(p, 2)`` rows of a query and of an item.
@@ -264,32 +293,48 @@ _CELLS = 1 << 22
 def checked_pairs(pairs: Pairs, n_bits: int) -> Pairs:
     """Return codes and labels that have been checked, the labels as bool."""
     query_codes, database_codes, query_labels, database_labels = pairs
-    for name, codes, labels in (("query", query_codes, query_labels), ("database", database_codes, database_labels)):
+    for name, codes, labels in (
+        ("query", query_codes, query_labels),
+        ("database", database_codes, database_labels),
+    ):
         check_packed(codes, n_bits)
         if np.ndim(labels) != 2 or len(labels) != len(codes):
-            raise ValueError(f"{len(codes)} {name} codes, but {name} labels are {np.shape(labels)}; expected (n, c)")
+            raise ValueError(
+                f"{len(codes)} {name} codes, but {name} labels are {np.shape(labels)}; expected "
+                "(n, c)"
+            )
     query_sets, database_sets = boolean_labels(query_labels), boolean_labels(database_labels)
     if query_sets.shape[1] != database_sets.shape[1]:
-        raise ValueError(f"query labels have {query_sets.shape[1]} columns, database labels {database_sets.shape[1]}")
+        raise ValueError(
+            f"query labels have {query_sets.shape[1]} columns, database labels "
+            f"{database_sets.shape[1]}"
+        )
     if len(database_codes) == 0:
         raise ValueError("the database is empty")
     return query_codes, database_codes, query_sets, database_sets
 
 
-def count_distances(pairs: Pairs, n_bits: int, self_pairs: RowPairs | None = None) -> tuple[Counts, Counts, LabelGains]:
-    """Count, by distance and query, all items, the relevant ones (those sharing a label) and their gains; without the
-    pairs ``self_pairs``, if any, of a query and an item. The first two are n_d and n_d⁺, ``(nq, k + 1)`` int64 each.
+def count_distances(
+    pairs: Pairs, n_bits: int, self_pairs: RowPairs | None = None
+) -> tuple[Counts, Counts, LabelGains]:
+    """Count, by distance and query, all items, the relevant ones (those sharing a label) and their
+    gains; without the pairs ``self_pairs``, if any, of a query and an item. The first two are n_d
+    and n_d⁺, ``(nq, k + 1)`` int64 each.
 
-    O(nq · nd · (k + c) / 64) time on all cores. The memory beside the inputs is two copies of the codes and label sets
-    as 64-bit words, the result, and 32 MB.
+    O(nq · nd · (k + c) / 64) time on all cores. The memory beside the inputs is two copies of the
+    codes and label sets as 64-bit words, the result, and 32 MB.
     """
     query_codes, database_codes, query_labels, database_labels = pairs
     sides = _word_pairs(pairs)
     order, sizes, ends = _by_label_count(np.bitwise_count(sides.sets).sum(axis=0, dtype=np.int64))
-    sides = sides._replace(items=sides.items.take(order, axis=1), sets=sides.sets.take(order, axis=1))
+    sides = sides._replace(
+        items=sides.items.take(order, axis=1), sets=sides.sets.take(order, axis=1)
+    )
     widths = np.bitwise_count(sides.labels).sum(axis=1, dtype=np.uint64) + np.uint64(1)
     units = _gain_units(sizes, int(widths.max(initial=1)))
-    total, relevant, gained = (np.zeros((len(query_codes), n_bits + 1), dtype=np.int64) for _ in range(3))
+    total, relevant, gained = (
+        np.zeros((len(query_codes), n_bits + 1), dtype=np.int64) for _ in range(3)
+    )
     chunk, lists = max(1, _CELLS // units.size), []
     for first in range(0, len(query_codes), chunk):
         rows = slice(first, first + chunk)
@@ -300,7 +345,9 @@ def count_distances(pairs: Pairs, n_bits: int, self_pairs: RowPairs | None = Non
         lists.append(_gain_lists(shared, units, first))
     if self_pairs is not None and len(self_pairs):
         query, item = self_pairs.T
-        distance = np.bitwise_count(query_codes[query] ^ database_codes[item]).sum(axis=1, dtype=np.int64)
+        distance = np.bitwise_count(query_codes[query] ^ database_codes[item]).sum(
+            axis=1, dtype=np.int64
+        )
         common = (query_labels[query] & database_labels[item]).sum(axis=1)
         gain = units[np.searchsorted(sizes, database_labels[item].sum(axis=1)), common]
         is_nonzero = common > 0
@@ -308,12 +355,19 @@ def count_distances(pairs: Pairs, n_bits: int, self_pairs: RowPairs | None = Non
         np.subtract.at(relevant, (query, distance), is_nonzero)
         np.subtract.at(gained, (query, distance), gain)
         # In lists alone, which are summed by query and gain: one list is taken for one in order.
-        lists.append((query[is_nonzero], gain[is_nonzero], np.full(int(is_nonzero.sum()), -1, dtype=np.int64)))
+        lists.append(
+            (
+                query[is_nonzero],
+                gain[is_nonzero],
+                np.full(int(is_nonzero.sum()), -1, dtype=np.int64),
+            )
+        )
     return total, relevant, _label_gains(gained, lists)
 
 
 def count_jointly(pairs: Pairs, n_bits: int) -> Counts:
-    """Count the pairs at each distance that share so many labels: ``(k + 1, most labels of a query + 1)`` int64.
+    """Count the pairs at each distance that share so many labels: ``(k + 1, most labels of a query
+    + 1)`` int64.
 
     Arguments, time and memory as in `count_distances`.
     """
@@ -326,14 +380,17 @@ def count_jointly(pairs: Pairs, n_bits: int) -> Counts:
 
 
 def precisions_in_order(pairs: Pairs, total: Counts, relevant: Counts) -> NDArray[np.float64]:
-    """Sum the precisions at each query's relevant items ``(nq,)``, tied items in the order of the database.
+    """Sum the precisions at each query's relevant items ``(nq,)``, tied items in the order of the
+    database.
 
-    ``total`` and ``relevant`` are n_d and n_d⁺ of exactly these codes and labels; all else is as in `count_distances`,
-    at about half its speed.
+    ``total`` and ``relevant`` are n_d and n_d⁺ of exactly these codes and labels; all else is as in
+    `count_distances`, at about half its speed.
     """
     sides = _word_pairs(pairs)
     sums = np.zeros(len(sides.codes))
-    before, relevant_before = ((np.cumsum(counts, axis=1) - counts).astype(np.uint64) for counts in (total, relevant))
+    before, relevant_before = (
+        (np.cumsum(counts, axis=1) - counts).astype(np.uint64) for counts in (total, relevant)
+    )
     # Relevant items above, all items below, in one word a distance.
     run_tasks(_sum_precisions_in_order, len(sums), sides, before + (relevant_before << _HALF), sums)
     return sums
@@ -343,7 +400,8 @@ def _by_label_count(size_of_item: Counts) -> tuple[Counts, Counts, Counts]:
     """Order items by how many labels they have, from those numbers ``(n,)``.
 
     Returns:
-        ``(n,)`` rows of the items; the numbers of labels that occur, rising; and where the items of each number end.
+        ``(n,)`` rows of the items; the numbers of labels that occur, rising; and where the items of
+        each number end.
     """
     counts = np.bincount(size_of_item)
     # A stable sort of numbers of up to 16 bits goes by their digits and not by comparisons.
@@ -353,7 +411,9 @@ def _by_label_count(size_of_item: Counts) -> tuple[Counts, Counts, Counts]:
 
 
 def _word_pairs(pairs: Pairs) -> _WordPairs:
-    """Return codes and labels as the kernels take them: contiguous, and not read-only as those of a mapped file."""
+    """Return codes and labels as the kernels take them: contiguous, and not read-only as those of a
+    mapped file.
+    """
     query_codes, database_codes, query_labels, database_labels = pairs
     labels, sets = (words(np.packbits(side, axis=1)) for side in (query_labels, database_labels))
     sides = words(query_codes), words(database_codes).T, labels, sets.T

@@ -1,7 +1,8 @@
-"""Plots of an evaluation as PNG files: precision against recall, the lookup by radius, distances of pairs.
+"""Plots of an evaluation as PNG files: precision against recall, the lookup by radius, distances of
+pairs.
 
-All plots have one look: readable in grey, on paper and by colour-blind people. Colours are Okabe and Ito's, which
-colour-blind people tell apart; each line has its own dash and mark as well.
+All plots have one look: readable in grey, on paper and by colour-blind people. Colours are Okabe
+and Ito's, which colour-blind people tell apart; each line has its own dash and mark as well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,11 +55,16 @@ def _precision_recall_plot(histograms: _Histograms) -> Figure:
         curve = histogram.precision_recall_curve()
         line(axes, number, 100 * curve.recall, 100 * curve.precision, arrow(task))
     first = next(iter(histograms.values()))
-    # Precision at recall 1, which is what any order gets: the same in all tasks, which have the same labels.
+    # Precision at recall 1, which is what any order gets: the same in all tasks, which have the
+    # same labels.
     chance = 100 * first.relevant.sum() / first.total.sum()
     axes.axhline(chance, color="0.35", linewidth=1, linestyle=(0, (1, 3)), label="chance")
     _percent_axis(axes, "precision, %")
-    axes.set(xlabel="recall, %", xlim=(0, 102), title=f"Precision and recall within radius 0 … {first.n_bits} bits")
+    axes.set(
+        xlabel="recall, %",
+        xlim=(0, 102),
+        title=f"Precision and recall within radius 0 … {first.n_bits} bits",
+    )
     legend_below(figure, axes)
     return figure
 
@@ -70,7 +76,8 @@ def _percent_axis(axes: Axes, label: str) -> None:
 
 
 def _radius_plot(histograms: _Histograms) -> Figure:
-    """Plot precision, recall and share of empty answers of the lookup within each radius, means over queries.
+    """Plot precision, recall and share of empty answers of the lookup within each radius, means
+    over queries.
 
     >>> import channelhash as ch
     >>> histogram = ch.metrics.HammingHistogram(np.array([[1, 3]]), np.array([[1, 1]]))
@@ -79,13 +86,19 @@ def _radius_plot(histograms: _Histograms) -> Figure:
     """
     figure = Figure(figsize=(6.4, 8.6), layout="constrained")
     panels = figure.subplots(3, sharex=True)
-    farthest = max(int(np.flatnonzero(counts.total.any(axis=0))[-1]) for counts in histograms.values())
+    farthest = max(
+        int(np.flatnonzero(counts.total.any(axis=0))[-1]) for counts in histograms.values()
+    )
     for number, (task, histogram) in enumerate(histograms.items()):
         for axes, values in zip(panels, histogram.by_radius(), strict=True):
             line(axes, number, np.arange(farthest + 1), 100 * values[: farthest + 1], arrow(task))
     for axes, title, what in zip(
         panels,
-        ("Precision by radius (an empty answer counts as 0)", "Recall by radius", "Queries that find nothing"),
+        (
+            "Precision by radius (an empty answer counts as 0)",
+            "Recall by radius",
+            "Queries that find nothing",
+        ),
         ("mean precision, %", "mean recall, %", "share of queries, %"),
         strict=True,
     ):
@@ -98,7 +111,8 @@ def _radius_plot(histograms: _Histograms) -> Figure:
 
 
 def _distances_plot(histograms: _Histograms) -> Figure:
-    """Plot the distances of pairs that share a label and of those that share none, one panel a task.
+    """Plot the distances of pairs that share a label and of those that share none, one panel a
+    task.
 
     >>> import channelhash as ch
     >>> histogram = ch.metrics.HammingHistogram(np.array([[1, 3]]), np.array([[1, 1]]))
@@ -119,14 +133,23 @@ def _distances_plot(histograms: _Histograms) -> Figure:
         ):
             shares = 100 * pairs / max(1, int(pairs.sum()))
             axes.stairs(
-                shares, edges, fill=True, facecolor=face, edgecolor=color, hatch=hatch, linewidth=1.5, label=label
+                shares,
+                edges,
+                fill=True,
+                facecolor=face,
+                edgecolor=color,
+                hatch=hatch,
+                linewidth=1.5,
+                label=label,
             )
         axes.set_title(arrow(task))
         axes.grid(alpha=0.3)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axes in panels[:, 0]:
         axes.set_ylabel("share of such pairs, %")
-    for axes in panels.ravel()[max(0, len(histograms) - columns) : len(histograms)]:  # those with none below them
+    for axes in panels.ravel()[
+        max(0, len(histograms) - columns) : len(histograms)
+    ]:  # those with none below them
         axes.set_xlabel("Hamming distance, bits")
         axes.tick_params(labelbottom=True)
     for axes in panels.ravel()[len(histograms) :]:
@@ -138,10 +161,20 @@ def _distances_plot(histograms: _Histograms) -> Figure:
 def _sizes(histograms: _Histograms) -> str:
     first = next(iter(histograms.values()))
     skipped = f" ({first.skipped} of them without a relevant item)" if first.skipped else ""
-    return f"{first.n_bits} bits, {len(first.total):,} queries{skipped}, {int(first.total[0].sum()):,} items"
+    return (
+        f"{first.n_bits} bits, {len(first.total):,} queries{skipped}, "
+        f"{int(first.total[0].sum()):,} items"
+    )
 
 
-def line(axes: Axes, number: int, x: np.ndarray, y: np.ndarray, label: str, spread: np.ndarray | None = None) -> None:
+def line(
+    axes: Axes,
+    number: int,
+    x: np.ndarray,
+    y: np.ndarray,
+    label: str,
+    spread: np.ndarray | None = None,
+) -> None:
     """Draw one curve; the ``number``-th has the same colour, dash and mark in every plot.
 
     >>> axes = Figure().subplots()
@@ -151,7 +184,9 @@ def line(axes: Axes, number: int, x: np.ndarray, y: np.ndarray, label: str, spre
     """
     color = COLORS[number % len(COLORS)]
     dash, mark = _DASHES[number % len(_DASHES)], _MARKS[number % len(_MARKS)]
-    (curve,) = axes.plot(x, y, color=color, linestyle=dash, marker=mark, linewidth=1.6, markersize=4.5, label=label)
+    (curve,) = axes.plot(
+        x, y, color=color, linestyle=dash, marker=mark, linewidth=1.6, markersize=4.5, label=label
+    )
     curve.set_markevery(max(1, len(x) // _MARK_COUNT))
     if spread is not None:
         axes.errorbar(x, y, spread, fmt="none", ecolor=color, elinewidth=1.2, capsize=3)
@@ -172,8 +207,12 @@ def arrow(task: str) -> str:
     return task.replace("->", " → ")
 
 
-def write_figure(figure: Figure, folder: Path, name: str, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
-    """Write a figure as ``folder/name.png`` and ``folder/name.svg``; the same figure gives the same bytes."""
+def write_figure(
+    figure: Figure, folder: Path, name: str, kinds: Sequence[str] = ("png", "svg")
+) -> list[Path]:
+    """Write a figure as ``folder/name.png`` and ``folder/name.svg``; the same figure gives the same
+    bytes.
+    """
     paths = [folder / f"{name}.{kind}" for kind in kinds]
     for path, kind in zip(paths, kinds, strict=True):
         # An SVG has no date, and its ids are drawn from the file's name.

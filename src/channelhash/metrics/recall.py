@@ -1,11 +1,12 @@
 """Instance retrieval: does a query find its own counterpart, such as a caption its photograph?
 
-Recall@K is the share of queries with at least one counterpart among the first K items; the median rank is the median
-over queries of the rank of the counterpart that comes first. Both need only the group of tied items in which a query's
-first counterpart lies, and are expectations over the orders of that group, as all scores here.
+Recall@K is the share of queries with at least one counterpart among the first K items; the median
+rank is the median over queries of the rank of the counterpart that comes first. Both need only the
+group of tied items in which a query's first counterpart lies, and are expectations over the orders
+of that group, as all scores here.
 
-Real values are ranked by cosine. Items are tied where their cosines round to the same multiple of 2⁻²²: duplicates in a
-collection do, which rounding errors would part.
+Real values are ranked by cosine. Items are tied where their cosines round to the same multiple of
+2⁻²²: duplicates in a collection do, which rounding errors would part.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,7 +41,8 @@ class _RecallReport(TypedDict):
         median_rank: median over queries of the expected rank of the first counterpart.
         queries: number of queries that the means are over.
         skipped: number of queries without a counterpart, which are left out.
-        recall_items: number of items that are searched, of `instance_recall`; chance is about K / ``recall_items``.
+        recall_items: number of items that are searched, of `instance_recall`; chance is about K /
+            ``recall_items``.
 
     >>> query, items = np.array([[0]], np.uint8), np.array([[7], [0]], np.uint8)
     >>> FirstGroup.of_codes(query, items, np.array([1]), 8).report([1])
@@ -60,7 +62,8 @@ class FirstGroup(NamedTuple):
     Attributes:
         ahead: ``(nq,)`` number of items before the group, none of them a counterpart.
         tied: ``(nq,)`` number of items in the group.
-        counterparts: ``(nq,)`` how many of those are counterparts; 0 for a query that has none at all.
+        counterparts: ``(nq,)`` how many of those are counterparts; 0 for a query that has none at
+            all.
 
     >>> group = FirstGroup(np.array([1]), np.array([4]), np.array([1]))
     >>> group.found_within(3).tolist(), group.rank().tolist()
@@ -72,10 +75,13 @@ class FirstGroup(NamedTuple):
     counterparts: NDArray[np.int64]
 
     @classmethod
-    def of_codes(cls, query: PackedCodes, database: PackedCodes, pairs: _Rows, n_bits: int) -> "FirstGroup":
+    def of_codes(
+        cls, query: PackedCodes, database: PackedCodes, pairs: _Rows, n_bits: int
+    ) -> "FirstGroup":
         """Find the group of each query's first counterpart by Hamming distance.
 
-        O(nq · nd · k / 64) time; the memory beside the inputs and the result is some 100 MB, or one query's distances.
+        O(nq · nd · k / 64) time; the memory beside the inputs and the result is some 100 MB, or one
+        query's distances.
 
         >>> query, items = np.array([[0]], np.uint8), np.array([[1], [2]], np.uint8)
         >>> FirstGroup.of_codes(query, items, np.array([0]), 8).tied.tolist()
@@ -83,7 +89,11 @@ class FirstGroup(NamedTuple):
         """
         for codes in (query, database):
             check_packed(codes, n_bits)
-        return _first_groups(lambda rows: -hamming_distances(query[rows], database), (len(query), len(database)), pairs)
+        return _first_groups(
+            lambda rows: -hamming_distances(query[rows], database),
+            (len(query), len(database)),
+            pairs,
+        )
 
     @classmethod
     def of_vectors(cls, query: _Matrix, database: _Matrix, pairs: _Rows) -> "FirstGroup":
@@ -113,14 +123,20 @@ class FirstGroup(NamedTuple):
         return np.where(self.counterparts > 0, 1 - missed, np.nan)
 
     def rank(self) -> Scores:
-        """Compute the expected rank of the first counterpart, a + (t + 1) / (r + 1), ``(nq,)``; NaN without any."""
-        return np.where(self.counterparts > 0, self.ahead + (self.tied + 1) / (self.counterparts + 1), np.nan)
+        """Compute the expected rank of the first counterpart, a + (t + 1) / (r + 1), ``(nq,)``; NaN
+        without any.
+        """
+        return np.where(
+            self.counterparts > 0, self.ahead + (self.tied + 1) / (self.counterparts + 1), np.nan
+        )
 
     def report(self, k: Iterable[int] = _DEFAULT_K) -> _RecallReport:
         """Return the scores over all queries."""
         counted = self.counterparts > 0
         if not counted.any():
-            raise ValueError(f"none of the {len(counted)} queries has a counterpart: there is nothing to find")
+            raise ValueError(
+                f"none of the {len(counted)} queries has a counterpart: there is nothing to find"
+            )
         return {
             "recall_at": {str(each): float(self.found_within(each)[counted].mean()) for each in k},
             "median_rank": float(np.median(self.rank()[counted])),
@@ -130,26 +146,31 @@ class FirstGroup(NamedTuple):
 
 
 def recall_at_k(
-    query: CodeSet | _Vectors, database: CodeSet | _Vectors, pairs: _Rows | None = None, k: Iterable[int] = _DEFAULT_K
+    query: CodeSet | _Vectors,
+    database: CodeSet | _Vectors,
+    pairs: _Rows | None = None,
+    k: Iterable[int] = _DEFAULT_K,
 ) -> dict[str, _RecallReport]:
-    """Compute Recall@K and the median rank of every cross-modal task, in expectation over the orders of ties.
+    """Compute Recall@K and the median rank of every cross-modal task, in expectation over the
+    orders of ties.
 
-    Sets with one modality each make one direction: the photographs as ``query`` and their captions as ``database``, or
-    the other way round.
+    Sets with one modality each make one direction: the photographs as ``query`` and their captions
+    as ``database``, or the other way round.
 
     Args:
         query: codes, or modality -> ``(nq, d)`` real values, which are ranked by cosine.
         database: likewise, of ``nd`` items.
-        pairs: database rows of each query's counterparts, ``(nq,)``, or ``(nq, m)`` for up to m, filled up with -1;
-            `counterparts` makes them from names. Without them, items of codes with the same id.
+        pairs: database rows of each query's counterparts, ``(nq,)``, or ``(nq, m)`` for up to m,
+            filled up with -1; `counterparts` makes them from names. Without them, items of codes
+            with the same id.
         k: the K.
 
     Returns:
         Task, as ``image->text``, to its scores.
 
     Raises:
-        ValueError: a row is not in the database, no query has a counterpart, there is no cross-modal task, or the two
-            sets do not fit together.
+        ValueError: a row is not in the database, no query has a counterpart, there is no
+            cross-modal task, or the two sets do not fit together.
 
     >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8), "text": np.array([[1], [1]], np.uint8)},
     ...                 None, n_bits=8)
@@ -168,13 +189,20 @@ def recall_at_k(
     elif isinstance(query, CodeSet) or isinstance(database, CodeSet):
         raise ValueError("query and database are both codes or both real values")
     elif pairs is None:
-        raise ValueError("real values have no ids: give the database rows of each query's counterparts as pairs")
+        raise ValueError(
+            "real values have no ids: give the database rows of each query's counterparts as pairs"
+        )
     else:
         groups = {
-            f"{a}->{b}": FirstGroup.of_vectors(query[a], database[b], pairs) for a in query for b in database if a != b
+            f"{a}->{b}": FirstGroup.of_vectors(query[a], database[b], pairs)
+            for a in query
+            for b in database
+            if a != b
         }
     if not groups:
-        raise ValueError("recall is of cross-modal tasks, and query and database have only one modality")
+        raise ValueError(
+            "recall is of cross-modal tasks, and query and database have only one modality"
+        )
     cutoffs = list(k)
     return {task: group.report(cutoffs) for task, group in groups.items()}
 
@@ -184,13 +212,16 @@ def check_comparable(query: CodeSet, database: CodeSet) -> None:
     if query.n_bits != database.n_bits:
         raise ValueError(f"query codes have {query.n_bits} bits, database codes {database.n_bits}")
     if query.model != database.model and query.model and database.model:
-        raise ValueError("query and database codes were made by different models; their distances mean nothing")
+        raise ValueError(
+            "query and database codes were made by different models; their distances mean nothing"
+        )
 
 
 def counterparts(query_names: Sequence[str], database_names: Sequence[str]) -> NDArray[np.int64]:
     """Return the database rows with each query's name, ``(nq, m)``, filled up with -1.
 
-    The names say what belongs together, such as the photograph's name beside each of its five captions.
+    The names say what belongs together, such as the photograph's name beside each of its five
+    captions.
 
     >>> counterparts(["b", "a", "c"], ["a", "b", "a"]).tolist()
     [[1, -1], [0, 2], [-1, -1]]
@@ -208,7 +239,8 @@ def counterparts(query_names: Sequence[str], database_names: Sequence[str]) -> N
 def find_self_pairs(query: CodeSet, database: CodeSet) -> NDArray[np.int64] | None:
     """Return the rows ``(p, 2)`` of queries and of items with the same id; None if there are none.
 
-    Numbers as ids may be those of rows on each side: they mean the same items where all of these have the same labels.
+    Numbers as ids may be those of rows on each side: they mean the same items where all of these
+    have the same labels.
     """
     ids = set(query.ids)
     shared = [row for row, name in enumerate(database.ids) if name in ids]
@@ -225,13 +257,16 @@ def find_self_pairs(query: CodeSet, database: CodeSet) -> NDArray[np.int64] | No
             return None
         if len(differing):
             raise ValueError(
-                f"the id {query.ids[differing[0]]!r} is of a query and of a database item with other labels; an item "
+                f"the id {query.ids[differing[0]]!r} is of a query and of a database item with "
+                "other labels; an item "
                 "has one id on both sides and different items have different ids"
             )
     return np.stack([queries, items], axis=1)
 
 
-def _first_groups(similarities: Callable[[slice], NDArray[Any]], shape: tuple[int, int], pairs: _Rows) -> FirstGroup:
+def _first_groups(
+    similarities: Callable[[slice], NDArray[Any]], shape: tuple[int, int], pairs: _Rows
+) -> FirstGroup:
     """Find the group of each query's first counterpart by any similarity.
 
     >>> _first_groups(lambda rows: np.array([[3, 5, 5]])[rows], (1, 3), np.array([0])).ahead.tolist()
@@ -245,7 +280,9 @@ def _first_groups(similarities: Callable[[slice], NDArray[Any]], shape: tuple[in
         block = slice(start, start + step)
         known, values = rows[block] >= 0, similarities(block)
         pair_values = np.take_along_axis(values, np.maximum(rows[block], 0), axis=1)
-        best = pair_values.max(axis=1, where=known, initial=pair_values.min(initial=0), keepdims=True)
+        best = pair_values.max(
+            axis=1, where=known, initial=pair_values.min(initial=0), keepdims=True
+        )
         ahead[block] = (values > best).sum(axis=1)
         tied[block] = (values == best).sum(axis=1)
         n_found[block] = (known & (pair_values == best)).sum(axis=1)
@@ -257,9 +294,14 @@ def _checked(pairs: _Rows, nq: int, nd: int) -> NDArray[np.int64]:
     array = np.asarray(pairs)
     rows = array.reshape(-1, 1) if array.ndim == 1 else array
     if rows.ndim != 2 or len(rows) != nq or not np.issubdtype(rows.dtype, np.integer):
-        raise ValueError(f"pairs are (nq,) or (nq, m) database rows with nq = {nq}, not {array.shape} {array.dtype}")
+        raise ValueError(
+            f"pairs are (nq,) or (nq, m) database rows with nq = {nq}, not {array.shape} "
+            f"{array.dtype}"
+        )
     if rows.size and not -1 <= rows.min() <= rows.max() < nd:
-        raise ValueError(f"pairs name rows {rows.min()} to {rows.max()}; the database has rows 0 to {nd - 1}")
+        raise ValueError(
+            f"pairs name rows {rows.min()} to {rows.max()}; the database has rows 0 to {nd - 1}"
+        )
     ranked = np.sort(rows, axis=1)
     if ((ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] >= 0)).any():
         raise ValueError("pairs name a row twice for one query")
@@ -267,12 +309,13 @@ def _checked(pairs: _Rows, nq: int, nd: int) -> NDArray[np.int64]:
 
 
 def instance_recall(query: CodeSet, database: CodeSet) -> dict[str, _RecallReport]:
-    """Compute Recall@1, 5 and 10 and the median rank of every cross-modal task whose queries have a counterpart.
+    """Compute Recall@1, 5 and 10 and the median rank of every cross-modal task whose queries have a
+    counterpart.
 
-    Counterparts are items of one id, or texts and the image that they were written for. Where no query has one in the
-    database, as in splits of queries and retrieval set, the queries search the queries themselves: the test of 1,000
-    or 5,000 images of Flickr8k and COCO. An image of several texts is asked and found once; it has found if it finds
-    any of its texts.
+    Counterparts are items of one id, or texts and the image that they were written for. Where no
+    query has one in the database, as in splits of queries and retrieval set, the queries search the
+    queries themselves: the test of 1,000 or 5,000 images of Flickr8k and COCO. An image of several
+    texts is asked and found once; it has found if it finds any of its texts.
 
     >>> captions = np.array([[0], [1], [7]], np.uint8)
     >>> images = np.array([[1], [1], [7]], np.uint8)
@@ -285,14 +328,21 @@ def instance_recall(query: CodeSet, database: CodeSet) -> dict[str, _RecallRepor
     images = (*(query.images or ()), *(database.images or ()))
     names: Sequence[str] = pairs_by_image(rows, images) if len(images) == len(rows) else rows
     query_names, searched = names[: len(query)], names[len(query) :]
-    apart = find_self_pairs(query, database) is None if names is rows else not set(query_names) & set(searched)
+    apart = (
+        find_self_pairs(query, database) is None
+        if names is rows
+        else not set(query_names) & set(searched)
+    )
     if apart:
         database, searched = query, query_names
     reports: dict[str, _RecallReport] = {}
     for a in query.codes:
         for b in database.codes:
             if a != b:
-                (one, of_query), (other, of_item) = _side(query, a, query_names), _side(database, b, searched)
+                (one, of_query), (other, of_item) = (
+                    _side(query, a, query_names),
+                    _side(database, b, searched),
+                )
                 pairs = counterparts(of_query, of_item)
                 if (pairs >= 0).any():
                     check_comparable(query, database)

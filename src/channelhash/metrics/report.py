@@ -1,7 +1,8 @@
-"""All scores of two code sets, for every task; how sure their means are, and whether two runs differ.
+"""All scores of two code sets, for every task; how sure their means are, and whether two runs
+differ.
 
-Resampling takes the queries as the random sample. It says nothing about the spread between training runs, which
-repeated seeds measure (``protocol.md`` § 6).
+Resampling takes the queries as the random sample. It says nothing about the spread between training
+runs, which repeated seeds measure (``protocol.md`` § 6).
 """
 
 import json
@@ -37,18 +38,24 @@ class Interval(NamedTuple):
 
 
 class PairedTest(NamedTuple):
-    """Mean difference of two runs over their common queries, its two-sided p-value, and the number of queries."""
+    """Mean difference of two runs over their common queries, its two-sided p-value, and the number
+    of queries.
+    """
 
     difference: float
     p_value: float
     queries: int
 
 
-def bootstrap_interval(scores: Scores, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0) -> Interval:
-    """Compute the percentile bootstrap interval of a mean over queries (Efron and Tibshirani 1993, chapter 13).
+def bootstrap_interval(
+    scores: Scores, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
+) -> Interval:
+    """Compute the percentile bootstrap interval of a mean over queries (Efron and Tibshirani 1993,
+    chapter 13).
 
     Args:
-        scores: ``(nq,)`` e.g. `HammingHistogram.average_precision`; NaN (no relevant item) is left out.
+        scores: ``(nq,)`` e.g. `HammingHistogram.average_precision`; NaN (no relevant item) is left
+            out.
         confidence: share of resampled means inside the interval, in (0, 1).
         resamples: number of samples of the queries, drawn with replacement.
         seed: seed of the draws.
@@ -65,19 +72,27 @@ def bootstrap_interval(scores: Scores, confidence: float = 0.95, resamples: int 
         raise ValueError(f"confidence is {confidence}; it lies between 0 and 1")
     counted = scores[~np.isnan(scores)]
     if not len(counted):
-        raise ValueError(f"none of the {len(scores)} queries has a score: there is nothing to average")
+        raise ValueError(
+            f"none of the {len(scores)} queries has a score: there is nothing to average"
+        )
     n, random = len(counted), generator(seed, "bootstrap")
     sizes = [min(_BATCH, resamples - start) for start in range(0, resamples, _BATCH)]
-    means = np.concatenate([counted[random.integers(0, n, (size, n))].mean(axis=1) for size in sizes])
+    means = np.concatenate(
+        [counted[random.integers(0, n, (size, n))].mean(axis=1) for size in sizes]
+    )
     lower, upper = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
     return Interval(float(counted.mean()), float(lower), float(upper))
 
 
-def paired_test(first: Scores, second: Scores, resamples: int = 10_000, seed: int = 0) -> PairedTest:
-    """Test by sign flips (a permutation test) that two runs have the same mean over the same queries.
+def paired_test(
+    first: Scores, second: Scores, resamples: int = 10_000, seed: int = 0
+) -> PairedTest:
+    """Test by sign flips (a permutation test) that two runs have the same mean over the same
+    queries.
 
-    If the runs do not differ, a query's difference is as likely as its negative: p is the share of random sign
-    assignments whose mean is at least as far from 0 as the one seen, (1 + hits) / (1 + resamples), so it is never 0.
+    If the runs do not differ, a query's difference is as likely as its negative: p is the share of
+    random sign assignments whose mean is at least as far from 0 as the one seen, (1 + hits) / (1 +
+    resamples), so it is never 0.
 
     Args:
         first: ``(nq,)`` scores of one run, NaN for queries without relevant items.
@@ -89,8 +104,8 @@ def paired_test(first: Scores, second: Scores, resamples: int = 10_000, seed: in
         Mean of ``first - second``, p-value in (0, 1], queries counted.
 
     Raises:
-        ValueError: lengths differ; a query has a score in one run alone (other relevant items, so another task); or
-            no query has one.
+        ValueError: lengths differ; a query has a score in one run alone (other relevant items, so
+            another task); or no query has one.
 
     Costs O(nq · resamples) time, little memory.
 
@@ -98,20 +113,33 @@ def paired_test(first: Scores, second: Scores, resamples: int = 10_000, seed: in
     1.0
     """
     if first.shape != second.shape or first.ndim != 1:
-        raise ValueError(f"scores of {first.shape} and {second.shape} queries; a paired test needs the same queries")
+        raise ValueError(
+            f"scores of {first.shape} and {second.shape} queries; a paired test needs the same "
+            "queries"
+        )
     missing = np.isnan(first)
     if (missing != np.isnan(second)).any():
         row = int(np.flatnonzero(missing != np.isnan(second))[0])
-        raise ValueError(f"query {row} has a score in one run alone: the runs were not evaluated on the same data")
+        raise ValueError(
+            f"query {row} has a score in one run alone: the runs were not evaluated on the same "
+            "data"
+        )
     differences = (first - second)[~missing]
     if not len(differences):
-        raise ValueError(f"none of the {len(first)} queries has a score: there is nothing to compare")
-    # Sums of the same numbers in another order differ in their last digits; a tie with what was seen is a hit.
+        raise ValueError(
+            f"none of the {len(first)} queries has a score: there is nothing to compare"
+        )
+    # Sums of the same numbers in another order differ in their last digits; a tie with what was
+    # seen is a hit.
     threshold = abs(differences.sum()) - 1e-12 * np.abs(differences).sum()
     random = generator(seed, "sign flips")
     hits = 0
     for start in range(0, resamples, _BATCH):
-        flips = random.integers(0, 2, (min(_BATCH, resamples - start), len(differences)), dtype=np.int8) * 2 - 1
+        flips = (
+            random.integers(0, 2, (min(_BATCH, resamples - start), len(differences)), dtype=np.int8)
+            * 2
+            - 1
+        )
         hits += int((np.abs(flips @ differences) >= threshold).sum())
     return PairedTest(float(differences.mean()), (1 + hits) / (1 + resamples), len(differences))
 
@@ -127,26 +155,34 @@ class TaskReport(TypedDict):
     """The scores of one retrieval task, shares in [0, 1]. See `HammingHistogram` for each.
 
     Attributes:
-        map_interval: ``lower`` and ``upper`` end of the 95 % bootstrap interval of ``map_tie_aware`` over queries.
-        map_in_order: tie-oblivious mAP, ties in the order of the database; None if only the histogram is known.
+        map_interval: ``lower`` and ``upper`` end of the 95 % bootstrap interval of
+            ``map_tie_aware`` over queries.
+        map_in_order: tie-oblivious mAP, ties in the order of the database; None if only the
+            histogram is known.
         ndcg_graded: None if the histogram was made without gains.
         roc_auc_micro: None where every item is relevant to every query, as ``roc_auc_macro``.
         roc_auc_micro_every_query: the same with the pairs of the skipped queries.
-        roc_auc_macro_queries: queries with relevant and irrelevant items, which the macro area is over.
-        by_radius: ``precision``, ``recall`` and ``empty`` of the lookup within radius 0 … k, means over queries.
-        precision_recall_curve: ``precision`` and ``recall`` within radius 0 … k of the queries together; precision is
-            None at radii that find nothing.
+        roc_auc_macro_queries: queries with relevant and irrelevant items, which the macro area is
+            over.
+        by_radius: ``precision``, ``recall`` and ``empty`` of the lookup within radius 0 … k, means
+            over queries.
+        precision_recall_curve: ``precision`` and ``recall`` within radius 0 … k of the queries
+            together; precision is None at radii that find nothing.
         queries: number of queries that the means are over.
         skipped: number of queries without a relevant item, which are left out.
-        recall_at: K -> share of queries with their own counterpart among the first K items; of cross-modal tasks whose
-            queries have one (`instances.instance_recall`), as the next two.
+        recall_at: K -> share of queries with their own counterpart among the first K items; of
+            cross-modal tasks whose queries have one (`instances.instance_recall`), as the next two.
         median_rank: median rank of the counterpart.
         recall_items: number of items that counterparts are searched among.
-        codes_in_use: number of distinct codes of the database over its items, where the codes are at hand.
-        conventions: convention -> what its toolboxes print (`conventions.convention_scores`), where asked for.
-        own_left_out: number of pairs of a query with itself in the database, which are left out; where there are any.
+        codes_in_use: number of distinct codes of the database over its items, where the codes are
+            at hand.
+        conventions: convention -> what its toolboxes print (`conventions.convention_scores`), where
+            asked for.
+        own_left_out: number of pairs of a query with itself in the database, which are left out;
+            where there are any.
 
-    Without labels, ``recall_at``, the next two, ``queries`` and ``skipped`` are all there is, and count counterparts.
+    Without labels, ``recall_at``, the next two, ``queries`` and ``skipped`` are all there is, and
+    count counterparts.
 
     >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.ones((2, 1)), n_bits=8)
     >>> sorted(evaluate(codes, codes)["image->image"])[:3]
@@ -181,11 +217,16 @@ class TaskReport(TypedDict):
 
 
 def evaluate(
-    query: CodeSet, database: CodeSet, cutoffs: Sequence[int] = _CUTOFFS, conventions: Sequence[str] = ()
+    query: CodeSet,
+    database: CodeSet,
+    cutoffs: Sequence[int] = _CUTOFFS,
+    conventions: Sequence[str] = (),
 ) -> dict[str, TaskReport]:
-    """Compute every score of every task, keyed by name: ``"image->text"`` searches the texts with the images.
+    """Compute every score of every task, keyed by name: ``"image->text"`` searches the texts with
+    the images.
 
-    An item is no answer to itself: items with the id of the query are left out of its ranking (``own_left_out``).
+    An item is no answer to itself: items with the id of the query are left out of its ranking
+    (``own_left_out``).
 
     Args:
         query: queries; without labels only cross-modal tasks are evaluated, by instance retrieval.
@@ -195,8 +236,9 @@ def evaluate(
 
     Raises:
         InputError: there is no such convention, or there are no labels that it needs.
-        ValueError: code lengths, label names or models differ, there are neither labels nor pairs of an image and a
-            text, one id stands for items with different labels, or in some task no query has a relevant item.
+        ValueError: code lengths, label names or models differ, there are neither labels nor pairs
+            of an image and a text, one id stands for items with different labels, or in some task
+            no query has a relevant item.
 
     >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.ones((2, 1)), n_bits=8)
     >>> evaluate(codes, codes)["image->image"]["map_tie_aware"]
@@ -206,16 +248,23 @@ def evaluate(
 
 
 def _evaluate_tasks(
-    query: CodeSet, database: CodeSet, cutoffs: Sequence[int] = _CUTOFFS, conventions: Sequence[str] = ()
+    query: CodeSet,
+    database: CodeSet,
+    cutoffs: Sequence[int] = _CUTOFFS,
+    conventions: Sequence[str] = (),
 ) -> tuple[dict[str, TaskReport], dict[str, HammingHistogram]]:
-    """Evaluate as `evaluate` does, and also return the counts that the scores are made from; none without labels.
+    """Evaluate as `evaluate` does, and also return the counts that the scores are made from; none
+    without labels.
 
     Cross-modal tasks come first.
     """
     instances = instance_recall(query, database)
     if query.labels is database.labels is None and instances:
         if conventions:
-            raise InputError(f"convention {conventions[0]}: its mAP needs labels, which these codes lack; leave it out")
+            raise InputError(
+                f"convention {conventions[0]}: its mAP needs labels, which these codes lack; leave "
+                "it out"
+            )
         return {task: cast(TaskReport, scores) for task, scores in instances.items()}, {}
     pairs, self_pairs = _pairs(query, database), find_self_pairs(query, database)
     counts = {task: hamming_histogram(*pairs[task], query.n_bits, self_pairs) for task in pairs}
@@ -241,13 +290,20 @@ def _pairs(query: CodeSet, database: CodeSet) -> dict[str, Pairs]:
     check_comparable(query, database)
     if query.label_names != database.label_names:
         raise ValueError(
-            f"query labels are {_listed(query.label_names)}, database labels {_listed(database.label_names)}; "
+            f"query labels are {_listed(query.label_names)}, database labels "
+            f"{_listed(database.label_names)}; "
             "both sets must be of one collection"
         )
     if query.labels is None or database.labels is None:
-        raise ValueError("evaluation needs the labels of queries and database, or an image and a text of each query")
+        raise ValueError(
+            "evaluation needs the labels of queries and database, or an image and a text of each "
+            "query"
+        )
     tasks = sorted(product(query.codes, database.codes), key=lambda task: task[0] == task[1])
-    return {f"{a}->{b}": (query.codes[a], database.codes[b], query.labels, database.labels) for a, b in tasks}
+    return {
+        f"{a}->{b}": (query.codes[a], database.codes[b], query.labels, database.labels)
+        for a, b in tasks
+    }
 
 
 def report_tasks(
@@ -278,12 +334,17 @@ def report_tasks(
         if left_out := n_items * len(histogram.total) - int(histogram.total.sum()):
             reports[task]["own_left_out"] = left_out
         if conventions:
-            scores = {name: convention_scores(name, histogram, of_task, self_pairs) for name in conventions}
+            scores = {
+                name: convention_scores(name, histogram, of_task, self_pairs)
+                for name in conventions
+            }
             reports[task]["conventions"] = scores
     return reports
 
 
-def report(histogram: HammingHistogram, cutoffs: Sequence[int] = (), in_order: Scores | None = None) -> TaskReport:
+def report(
+    histogram: HammingHistogram, cutoffs: Sequence[int] = (), in_order: Scores | None = None
+) -> TaskReport:
     """Compute the scores of one histogram; see `evaluate` for ``cutoffs`` and errors.
 
     Args:
@@ -295,7 +356,9 @@ def report(histogram: HammingHistogram, cutoffs: Sequence[int] = (), in_order: S
     """
     lower, upper = histogram.map_bounds()
     valid = [z for z in cutoffs if z <= histogram.total.sum(axis=1).max(initial=0)]
-    interval = bootstrap_interval(histogram.average_precision(), resamples=_RESAMPLES)  # of their mean, which is mAP_T
+    interval = bootstrap_interval(
+        histogram.average_precision(), resamples=_RESAMPLES
+    )  # of their mean, which is mAP_T
     curve = histogram.precision_recall_curve()
     counted = histogram.relevant.sum(axis=1) > 0
     return {
@@ -311,9 +374,13 @@ def report(histogram: HammingHistogram, cutoffs: Sequence[int] = (), in_order: S
         "roc_auc_micro": _roc_auc(histogram, "micro"),
         "roc_auc_micro_every_query": _roc_auc(histogram, "micro", every_query=True),
         "roc_auc_macro": _roc_auc(histogram, "macro"),
-        "roc_auc_macro_queries": int((counted & (histogram.relevant != histogram.total).any(axis=1)).sum()),
+        "roc_auc_macro_queries": int(
+            (counted & (histogram.relevant != histogram.total).any(axis=1)).sum()
+        ),
         "radius_2": histogram.within_radius(2)._asdict(),
-        "by_radius": {name: scores.tolist() for name, scores in histogram.by_radius()._asdict().items()},
+        "by_radius": {
+            name: scores.tolist() for name, scores in histogram.by_radius()._asdict().items()
+        },
         "precision_recall_curve": {
             "precision": [None if np.isnan(share) else share for share in curve.precision.tolist()],
             "recall": curve.recall.tolist(),
@@ -325,23 +392,41 @@ def report(histogram: HammingHistogram, cutoffs: Sequence[int] = (), in_order: S
 
 
 def _distinct(codes: PackedCodes) -> int:
-    """Count different codes; each becomes ``bytes`` by one call for all, in a third of the time of a call a code."""
+    """Count different codes; each becomes ``bytes`` by one call for all, in a third of the time of
+    a call a code.
+    """
     return len(set(np.ascontiguousarray(codes).view(f"V{codes.shape[1]}").ravel().tolist()))
 
 
-def _roc_auc(counts: HammingHistogram, average: Literal["micro", "macro"], every_query: bool = False) -> float | None:
-    """Return ROC-AUC, or None where every item is relevant to every query: the other scores are defined there."""
+def _roc_auc(
+    counts: HammingHistogram, average: Literal["micro", "macro"], every_query: bool = False
+) -> float | None:
+    """Return ROC-AUC, or None where every item is relevant to every query: the other scores are
+    defined there.
+    """
     everything = (counts.relevant == counts.total).all(axis=1)
-    return None if everything[counts.relevant.sum(axis=1) > 0].all() else counts.roc_auc(average, every_query)
+    return (
+        None
+        if everything[counts.relevant.sum(axis=1) > 0].all()
+        else counts.roc_auc(average, every_query)
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
     """Return label names for a message: the first few of many."""
-    return f"{len(names)} ({', '.join(names[:5])}{', …' if len(names) > 5 else ''})" if names else "unnamed"
+    return (
+        f"{len(names)} ({', '.join(names[:5])}{', …' if len(names) > 5 else ''})"
+        if names
+        else "unnamed"
+    )
 
 
 def evaluate_sets(
-    query: CodeSet, database: CodeSet, where: str, cutoffs: Sequence[int] = _CUTOFFS, conventions: Sequence[str] = ()
+    query: CodeSet,
+    database: CodeSet,
+    where: str,
+    cutoffs: Sequence[int] = _CUTOFFS,
+    conventions: Sequence[str] = (),
 ) -> tuple[dict[str, TaskReport], dict[str, HammingHistogram]]:
     """Compute the scores of every task, and the counts that they and the plots are made from.
 
@@ -353,13 +438,16 @@ def evaluate_sets(
         conventions: as in `metrics.evaluate`.
 
     Raises:
-        InputError: the sets do not fit together, or there is nothing to average; see `metrics.evaluate`.
+        InputError: the sets do not fit together, or there is nothing to average; see
+            `metrics.evaluate`.
     """
     with naming(where, ValueError):
         return _evaluate_tasks(query, database, cutoffs, conventions)
 
 
-def evaluate_code_files(query: Place, database: Place, out: Path | None, conventions: Sequence[str]) -> dict[str, Any]:
+def evaluate_code_files(
+    query: Place, database: Place, out: Path | None, conventions: Sequence[str]
+) -> dict[str, Any]:
     """Compute all scores of two Parquet files of codes (`CodeSet.save`, ``channelhash encode``).
 
     Args:
@@ -378,16 +466,28 @@ def evaluate_code_files(query: Place, database: Place, out: Path | None, convent
     for path, codes in sets.items():
         if not len(codes):
             raise InputError(f"{path}: is empty; evaluation takes at least one code")
-    tasks, histograms = evaluate_sets(sets[query], sets[database], f"{query} and {database}", conventions=conventions)
-    result = {"n_bits": sets[query].n_bits, "query": str(query), "database": str(database), "tasks": tasks}
+    tasks, histograms = evaluate_sets(
+        sets[query], sets[database], f"{query} and {database}", conventions=conventions
+    )
+    result = {
+        "n_bits": sets[query].n_bits,
+        "query": str(query),
+        "database": str(database),
+        "tasks": tasks,
+    }
     save_scores(result, histograms, out, f"{query.name} → {database.name}")
     return result
 
 
 def evaluate_export(
-    export: Path, names: Mapping[str, str], task: str | None, out: Path | None, conventions: Sequence[str]
+    export: Path,
+    names: Mapping[str, str],
+    task: str | None,
+    out: Path | None,
+    conventions: Sequence[str],
 ) -> dict[str, Any]:
-    """Compute all scores of another toolbox's export; for the first arguments see `foreign_files.read_export`.
+    """Compute all scores of another toolbox's export; for the first arguments see
+    `foreign_files.read_export`.
 
     Args:
         out: folder for ``metrics.json`` and ``plots/``; None writes nothing.
@@ -406,12 +506,16 @@ def evaluate_export(
     return result
 
 
-def save_scores(result: dict[str, Any], histograms: dict[str, HammingHistogram], out: Path | None, title: str) -> None:
+def save_scores(
+    result: dict[str, Any], histograms: dict[str, HammingHistogram], out: Path | None, title: str
+) -> None:
     """Write ``metrics.json`` and ``plots/`` into the folder ``out``; None writes nothing."""
     if out is None:
         return
     write_text(out / "metrics.json", json.dumps(result, indent=2))
     if histograms:
         with naming_extra():
-            from channelhash.metrics.plots import write_plots  # matplotlib: nothing else here needs it
+            from channelhash.metrics.plots import (
+                write_plots,
+            )  # matplotlib: nothing else here needs it
         write_plots(histograms, out / "plots", title)

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 @cache
 def _models() -> "dict[str, ModelKind]":
-    """Return the registry: name in a configuration -> how to create a model, and to build a saved one again."""
+    """Return the registry: name in a configuration -> how to create a model, and to build a saved
+    one again.
+    """
     from channelhash.models import heads, paper, small
     from channelhash.models.hash_model import ModelKind
 
@@ -57,33 +59,46 @@ def resolve_model(name: str) -> "ModelKind":
     if not isinstance(entry, ModelKind):
         raise InputError(f"model.name {name}: is not a channelhash.models.ModelKind")
     if [*inspect.signature(entry.create).parameters][:2] != ["train", "n_bits"]:
-        raise InputError(f"model.name {name}: create has to take train and n_bits, in this order, before its own keys")
+        raise InputError(
+            f"model.name {name}: create has to take train and n_bits, in this order, before its "
+            "own keys"
+        )
     return entry
 
 
-def load_model(path: str | Path, trust_code: bool = False, device: str = "cpu") -> "HashModel | FittedModel":
-    """Load the trained model of a run's folder, or a model saved with ``save_pretrained``; in evaluation mode.
+def load_model(
+    path: str | Path, trust_code: bool = False, device: str = "cpu"
+) -> "HashModel | FittedModel":
+    """Load the trained model of a run's folder, or a model saved with ``save_pretrained``; in
+    evaluation mode.
 
     Args:
         path: the folder.
-        trust_code: consent to run code of this machine that the folder names (``python:module:NAME``) as model or
-            extractor.
-        device: where a network of PyTorch computes: ``cpu``, ``cuda``, or ``auto`` for a GPU if there is one.
+        trust_code: consent to run code of this machine that the folder names
+            (``python:module:NAME``) as model or extractor.
+        device: where a network of PyTorch computes: ``cpu``, ``cuda``, or ``auto`` for a GPU if
+            there is one.
 
     Returns:
         A `HashModel`; or a `FittedModel`, which needs no PyTorch.
 
     Raises:
-        InputError: there is no model, the run has not finished, its files are damaged, or it names code and
-            ``trust_code`` is false.
+        InputError: there is no model, the run has not finished, its files are damaged, or it names
+            code and ``trust_code`` is false.
     """
     folder = Path(path)
     if (folder / "model" / "config.json").exists():
         folder = folder / "model"
     elif (folder / "config.yaml").exists():
-        raise InputError(f"{folder}: this run has no trained model yet; finish it with `channelhash train --resume`")
+        raise InputError(
+            f"{folder}: this run has no trained model yet; finish it with `channelhash train "
+            "--resume`"
+        )
     elif not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; name a run or a saved model (`channelhash train` makes a run)")
+        raise InputError(
+            f"{folder}: no such folder; name a run or a saved model (`channelhash train` makes a "
+            "run)"
+        )
     file = folder / "config.json"
     if file.exists() and read_description(file).get("name") == "fitted":
         from channelhash.models.fitted import FittedModel
@@ -96,12 +111,16 @@ def load_model(path: str | Path, trust_code: bool = False, device: str = "cpu") 
 
 
 def load_hash_model(path: str | Path, trust_code: bool = False) -> "HashModel":
-    """Load a model that was trained; errors as in `load_model`, and `InputError` for codes that were fitted."""
+    """Load a model that was trained; errors as in `load_model`, and `InputError` for codes that
+    were fitted.
+    """
     from channelhash.models.hash_model import HashModel
 
     model = load_model(path, trust_code)
     if not isinstance(model, HashModel):
-        raise InputError(f"{path}: holds codes that were fitted, and this goes with a trained model; name a run")
+        raise InputError(
+            f"{path}: holds codes that were fitted, and this goes with a trained model; name a run"
+        )
     return model
 
 

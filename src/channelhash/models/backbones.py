@@ -1,5 +1,5 @@
-"""Pre-trained encoders: sources of weights, frozen encoders that never change, and networks of PyTorch with pre-trained
-weights: EfficientNet-Lite2, OpenCLIP's and torchvision's.
+"""Pre-trained encoders: sources of weights, frozen encoders that never change, and networks of
+PyTorch with pre-trained weights: EfficientNet-Lite2, OpenCLIP's and torchvision's.
 """
 
 import contextlib
@@ -36,7 +36,9 @@ class Tower(nn.Module):
     [[2.0, 2.0]]
     """
 
-    def __init__(self, network: Callable[[NDArray[Any]], NDArray[np.float32]], weights_hash: str) -> None:
+    def __init__(
+        self, network: Callable[[NDArray[Any]], NDArray[np.float32]], weights_hash: str
+    ) -> None:
         super().__init__()
         self.network, self.weights_hash = network, weights_hash
 
@@ -49,16 +51,20 @@ Precision = Literal["auto", "float32", "bfloat16"]
 
 
 class Frozen(nn.Module):
-    """An encoder that is never trained: no gradient, and evaluation mode whatever the mode of the model.
+    """An encoder that is never trained: no gradient, and evaluation mode whatever the mode of the
+    model.
 
-    With ``drifts``, running statistics of its batch normalisation drift in training, though the weights are frozen.
+    With ``drifts``, running statistics of its batch normalisation drift in training, though the
+    weights are frozen.
 
     >>> frozen = Frozen(nn.Linear(2, 3), "linear", "pairs", n_features=3)
     >>> frozen.train().encoder.training, any(p.requires_grad for p in frozen.parameters())
     (False, False)
     """
 
-    def __init__(self, encoder: nn.Module, name: str, inputs: str, n_features: int, drifts: bool = False) -> None:
+    def __init__(
+        self, encoder: nn.Module, name: str, inputs: str, n_features: int, drifts: bool = False
+    ) -> None:
         super().__init__()
         self.encoder = encoder.requires_grad_(False)
         self.name, self.inputs, self.n_features = name, inputs, n_features
@@ -67,7 +73,9 @@ class Frozen(nn.Module):
         self.eval()
 
     def train(self, mode: bool = True) -> "Frozen":
-        """Set the training mode, which inside reaches only batch normalisation whose statistics drift."""
+        """Set the training mode, which inside reaches only batch normalisation whose statistics
+        drift.
+        """
         super().train(mode)
         self.encoder.eval()
         if self.drifts:
@@ -78,21 +86,34 @@ class Frozen(nn.Module):
 
     @torch.no_grad()
     def forward(self, inputs: Tensor) -> Tensor:
-        """Compute features ``(n, d)`` float32; matrix products in bfloat16 on a GPU unless ``precision`` forbids."""
+        """Compute features ``(n, d)`` float32; matrix products in bfloat16 on a GPU unless
+        ``precision`` forbids.
+        """
         with autocast(inputs.device, self.precision):
             features: Tensor = self.encoder(inputs)
         return features.float()
 
     @cached_property
     def weights_hash(self) -> str:
-        """16 hex digits that identify what never changes: all weights and, unless they drift, buffers."""
+        """16 hex digits that identify what never changes: all weights and, unless they drift,
+        buffers.
+        """
         if isinstance(self.encoder, Tower):
             return self.encoder.weights_hash
-        return _weights_hash(dict(self.encoder.named_parameters()) if self.drifts else self.encoder.state_dict())[:16]
+        return _weights_hash(
+            dict(self.encoder.named_parameters()) if self.drifts else self.encoder.state_dict()
+        )[:16]
 
     def identity(self) -> dict[str, str]:
-        """Return, JSON-able, what features depend on besides the items: part of a cache's key and of a saved model."""
-        return {"name": self.name, "inputs": self.inputs, "precision": self.precision, "weights": self.weights_hash}
+        """Return, JSON-able, what features depend on besides the items: part of a cache's key and
+        of a saved model.
+        """
+        return {
+            "name": self.name,
+            "inputs": self.inputs,
+            "precision": self.precision,
+            "weights": self.weights_hash,
+        }
 
 
 def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[Any]:
@@ -119,14 +140,17 @@ def memory_advice(advice: str) -> Iterator[None]:
         yield
     except (RuntimeError, MemoryError) as error:
         # torch.OutOfMemoryError is a RuntimeError; the CPU's allocator has no type of its own.
-        if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "allocate memory" not in str(error):
+        if not isinstance(
+            error, torch.OutOfMemoryError | MemoryError
+        ) and "allocate memory" not in str(error):
             raise
         raise JobError(f"out of memory {advice}") from error
 
 
 @contextlib.contextmanager
 def fixed_random_weights(name: str) -> Iterator[None]:
-    """Draw the same weights in every process: a frozen backbone without pre-trained weights is drawn again, not saved.
+    """Draw the same weights in every process: a frozen backbone without pre-trained weights is
+    drawn again, not saved.
 
     >>> with fixed_random_weights("example"):
     ...     first = torch.rand(2)
@@ -150,12 +174,20 @@ def weights_source(pretrained: str | None) -> tuple[str | None, Path | None]:
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Read the tensors of a safetensors or torch file, also from below ``state_dict`` or ``model``."""
     with reading_weights(path):
-        state = load(path.read_bytes()) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+        state = (
+            load(path.read_bytes())
+            if path.suffix == ".safetensors"
+            else torch.load(path, "cpu", weights_only=True)
+        )
     for key in ("state_dict", "model"):
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise InputError(f"{path}: holds no tensors by name; give a state dictionary or a safetensors file")
+    if not isinstance(state, dict) or not all(
+        isinstance(value, Tensor) for value in state.values()
+    ):
+        raise InputError(
+            f"{path}: holds no tensors by name; give a state dictionary or a safetensors file"
+        )
     return {name.removeprefix("module."): value for name, value in state.items()}
 
 
@@ -180,7 +212,10 @@ def load_weights(target: dict[str, Tensor], state: dict[str, Tensor], where: str
     with torch.no_grad():
         for name, value in target.items():
             if state[name].isnan().any():
-                raise InputError(f"{where}: {name} is not a number in places (NaN); the file is damaged, save it again")
+                raise InputError(
+                    f"{where}: {name} is not a number in places (NaN); the file is damaged, save "
+                    "it again"
+                )
             value.copy_(state[name])
 
 
@@ -215,7 +250,8 @@ def unit_pixels(pixels: Tensor) -> Tensor:
 
 
 class _Normalize(nn.Module):
-    """Subtract ``mean`` from pixels (uint8, or floats in [0, 1]) and divide by ``std``, channel by channel.
+    """Subtract ``mean`` from pixels (uint8, or floats in [0, 1]) and divide by ``std``, channel by
+    channel.
 
     >>> _Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))(torch.ones(1, 3, 1, 1)).flatten().tolist()
     [1.0, 1.0, 1.0]
@@ -232,7 +268,8 @@ class _Normalize(nn.Module):
 
 
 def image_layers(pretrained: str | None) -> nn.Module:
-    """Build the network of images of `photo` of PyTorch's layers, which can be trained, for pixels of any size.
+    """Build the network of images of `photo` of PyTorch's layers, which can be trained, for pixels
+    of any size.
 
     Args:
         pretrained: ``"package"``, or None for random weights.
@@ -240,22 +277,29 @@ def image_layers(pretrained: str | None) -> nn.Module:
     Raises:
         InputError: the package of the weights is missing, or other weights are asked for.
     """
-    importlib.import_module("channelhash.utils.torchvision_compat")  # before timm, which imports torchvision
+    importlib.import_module(
+        "channelhash.utils.torchvision_compat"
+    )  # before timm, which imports torchvision
     from timm.models.efficientnet import tf_efficientnet_lite2
 
     layers: nn.Module = tf_efficientnet_lite2(num_classes=0)
     layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # half the time on a CPU
     if pretrained is not None:
         if pretrained != "package":
-            raise InputError(f"model.pretrained of {photo.IMAGES} is package or null, got {pretrained!r}")
+            raise InputError(
+                f"model.pretrained of {photo.IMAGES} is package or null, got {pretrained!r}"
+            )
         file = package_file(*_LITE2, extra="train")
-        names = list(layers.state_dict())  # in the order of the published file, which ends with the classifier
+        names = list(
+            layers.state_dict()
+        )  # in the order of the published file, which ends with the classifier
         values = list(read_weights(file).values())[: len(names)]
         load_weights(layers.state_dict(), dict(zip(names, values, strict=True)), _LITE2[0])
     return nn.Sequential(_Normalize((127 / 255,) * 3, (128 / 255,) * 3), layers)
 
 
-#: ``paper``: short side to 224 bilinear, centre crop. ``openclip``: as the weights' own configuration says (§ 3).
+#: ``paper``: short side to 224 bilinear, centre crop. ``openclip``: as the weights' own
+#: configuration says (§ 3).
 Preprocess = Literal["openclip", "paper"]
 
 
@@ -277,8 +321,8 @@ def load_open_clip(
     """Load a model of OpenCLIP.
 
     Returns:
-        modality -> what makes pixels ``(n, 3, s, s)`` uint8 or token ids ``(n, context)`` int64 of items, and the tower
-        from these to embeddings ``(n, d)``; and d.
+        modality -> what makes pixels ``(n, 3, s, s)`` uint8 or token ids ``(n, context)`` int64 of
+        items, and the tower from these to embeddings ``(n, d)``; and d.
     """
     open_clip = _library()
     if name.endswith(".json"):
@@ -287,19 +331,30 @@ def load_open_clip(
     tag, file = weights_source(pretrained)
     _check_tag(tag, name, open_clip.list_pretrained_tags_by_model(name))
     before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # OpenCLIP logs to the root logger what is an error here, or was requested
+    logging.disable(
+        logging.CRITICAL
+    )  # OpenCLIP logs to the root logger what is an error here, or was requested
     try:
-        clip = open_clip.create_model(name, pretrained=str(file) if file else tag, device=torch.get_default_device())
+        clip = open_clip.create_model(
+            name, pretrained=str(file) if file else tag, device=torch.get_default_device()
+        )
         tokenize = open_clip.get_tokenizer(name)
     except Exception as error:  # OpenCLIP, torch, pickle and the hub each have their own types
         if file:
             read_weights(file)  # says so where the file is no weights at all
-            raise InputError(f"{file}: the weights do not fit {name} ({one_line(error)[:200]})") from None
+            raise InputError(
+                f"{file}: the weights do not fit {name} ({one_line(error)[:200]})"
+            ) from None
         remedy = f"fetch it elsewhere and give {tag}@FILE"
-        raise JobError(f"model.pretrained: {tag} of {name} cannot be fetched ({one_line(error)}); {remedy}") from None
+        raise JobError(
+            f"model.pretrained: {tag} of {name} cannot be fetched ({one_line(error)}); {remedy}"
+        ) from None
     finally:
         logging.disable(before)
-    options = {**clip.visual.preprocess_cfg, **(open_clip.get_pretrained_cfg(name, tag) if tag else {})}
+    options = {
+        **clip.visual.preprocess_cfg,
+        **(open_clip.get_pretrained_cfg(name, tag) if tag else {}),
+    }
     visual = clip.visual
     del clip.visual
     image_tower = nn.Sequential(_Normalize(tuple(options["mean"]), tuple(options["std"])), visual)
@@ -318,20 +373,32 @@ def _check_tag(tag: str | None, name: str, known: list[str]) -> None:
 def _resize(image_size: Any, options: dict[str, Any], preprocess: Preprocess) -> Resize:
     height, width = image_size if isinstance(image_size, tuple | list) else (image_size, image_size)
     if height != width:
-        raise InputError(f"model.backbone: takes pictures of {width} x {height} pixels; only squares are supported")
+        raise InputError(
+            f"model.backbone: takes pictures of {width} x {height} pixels; only squares are "
+            "supported"
+        )
     if preprocess == "paper":
         return Resize(int(height))
     fill = int(options.get("fill_color", 0))
-    return Resize(int(height), filter=options["interpolation"], mode=options["resize_mode"], fill=fill)
+    return Resize(
+        int(height), filter=options["interpolation"], mode=options["resize_mode"], fill=fill
+    )
 
 
 def _register(path: Path) -> str:
     with naming("model.backbone"), naming(path, OSError):
         config = read_json(path, "not a readable JSON file")
-    if "trust_remote_code" in json.dumps(config):  # OpenCLIP hands such keys to a tokenizer's loader
-        raise InputError(f"model.backbone: {path}: asks to trust_remote_code, which is never done; remove the key")
+    if "trust_remote_code" in json.dumps(
+        config
+    ):  # OpenCLIP hands such keys to a tokenizer's loader
+        raise InputError(
+            f"model.backbone: {path}: asks to trust_remote_code, which is never done; remove the "
+            "key"
+        )
     if missing := {"embed_dim", "vision_cfg", "text_cfg"} - config.keys():
-        raise InputError(f"model.backbone: {path}: no model configuration of OpenCLIP, {min(missing)} is missing")
+        raise InputError(
+            f"model.backbone: {path}: no model configuration of OpenCLIP, {min(missing)} is missing"
+        )
     _library().add_model_config(path)
     return path.stem
 
@@ -345,7 +412,8 @@ def _library() -> Any:
 
 @dataclass(frozen=True)
 class PromptTokens(Prepare):
-    """Put texts in a prompt and tokenize them: texts -> ``(n, context)`` int64, by the OpenCLIP model's ``tokenize``.
+    """Put texts in a prompt and tokenize them: texts -> ``(n, context)`` int64, by the OpenCLIP
+    model's ``tokenize``.
 
     >>> PromptTokens("a photo of {}", lambda texts: torch.tensor([[len(text)] for text in texts]))(["a dog"])
     tensor([[16]])
@@ -362,30 +430,56 @@ class PromptTokens(Prepare):
         """Describe, JSON-able, how to do the same without this package."""
         tokenizer = f"open_clip.{type(self.tokenize).__name__}"
         length = getattr(self.tokenize, "context_length", None)
-        steps = ["put the text in the place of {} in `prompt`", "token ids as `tokenizer` gives them"]
-        return dict(kind="open_clip", steps=steps, prompt=self.prompt, tokenizer=tokenizer, context_length=length)
+        steps = [
+            "put the text in the place of {} in `prompt`",
+            "token ids as `tokenizer` gives them",
+        ]
+        return dict(
+            kind="open_clip",
+            steps=steps,
+            prompt=self.prompt,
+            tokenizer=tokenizer,
+            context_length=length,
+        )
 
 
-#: Mean and standard deviation of ImageNet's pixels, as most of torchvision's classification weights want them.
+#: Mean and standard deviation of ImageNet's pixels, as most of torchvision's classification weights
+#: want them.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def load_torchvision(name: str, pretrained: str | None) -> tuple[nn.Module, int]:
-    """Load an encoder of ``(n, 3, s, s)`` pixels (uint8, or floats in [0, 1]) to features below the classifier."""
+    """Load an encoder of ``(n, 3, s, s)`` pixels (uint8, or floats in [0, 1]) to features below the
+    classifier.
+    """
     from channelhash.utils.torchvision_compat import torchvision  # takes longer than a photo search
 
-    pick(dict.fromkeys(torchvision.models.list_models(module=torchvision.models)), name, "model.backbone")
+    pick(
+        dict.fromkeys(torchvision.models.list_models(module=torchvision.models)),
+        name,
+        "model.backbone",
+    )
     tag, file = weights_source(pretrained)
-    _check_tag(tag, name, ["DEFAULT", *(weights.name for weights in torchvision.models.get_model_weights(name))])
+    _check_tag(
+        tag,
+        name,
+        ["DEFAULT", *(weights.name for weights in torchvision.models.get_model_weights(name))],
+    )
     build: Callable[..., nn.Module] = torchvision.models.get_model
     try:
         model = build(name, weights=None if file else tag)
     except OSError as error:  # URLError is one
         remedy = f"fetch it elsewhere and give {tag}@FILE"
-        raise JobError(f"model.pretrained: {tag} of {name} cannot be fetched ({error}); {remedy}") from None
+        raise JobError(
+            f"model.pretrained: {tag} of {name} cannot be fetched ({error}); {remedy}"
+        ) from None
     classifier, width = _cut_classifier(model)
     if file:
-        state = {key: value for key, value in read_weights(file).items() if not key.startswith(f"{classifier}.")}
+        state = {
+            key: value
+            for key, value in read_weights(file).items()
+            if not key.startswith(f"{classifier}.")
+        }
         load_weights(model.state_dict(), state, f"{file} into {name}")
     mean, std = IMAGENET_MEAN, IMAGENET_STD
     if tag:
@@ -396,7 +490,9 @@ def load_torchvision(name: str, pretrained: str | None) -> tuple[nn.Module, int]
 
 def _cut_classifier(model: nn.Module) -> tuple[str, int]:
     """Remove the last linear layer; return its name and its number of inputs."""
-    name, last = [(name, part) for name, part in model.named_modules() if isinstance(part, nn.Linear)][-1]
+    name, last = [
+        (name, part) for name, part in model.named_modules() if isinstance(part, nn.Linear)
+    ][-1]
     parent, _, child = name.rpartition(".")
     setattr(model.get_submodule(parent), child, nn.Identity())
     return name, last.in_features

@@ -1,4 +1,6 @@
-"""Saved models in words: their ``config.json`` and card, and the words that name encoders; read without PyTorch."""
+"""Saved models in words: their ``config.json`` and card, and the words that name encoders; read
+without PyTorch.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +14,14 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError, JobError
-from channelhash.utils.files import atomic_path, check_exhausted, content_hash, read_json, reading, write_text
+from channelhash.utils.files import (
+    atomic_path,
+    check_exhausted,
+    content_hash,
+    read_json,
+    reading,
+    write_text,
+)
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.typed_settings import check_trusted, naming_own_code, trusting
 
@@ -23,7 +32,8 @@ if TYPE_CHECKING:
 
 
 class QueryEncoder(Protocol):
-    """What encodes queries: a `HashModel`, a `FittedModel` or an `ExportedModel`, whose docstrings say more.
+    """What encodes queries: a `HashModel`, a `FittedModel` or an `ExportedModel`, whose docstrings
+    say more.
 
     Attributes:
         batch_size: number of items whose outputs are computed at a time.
@@ -44,10 +54,14 @@ class QueryEncoder(Protocol):
         """Compute outputs, a tensor or an array, of at most ``batch_size`` raw items."""
 
     def outputs(self, modality: str, items: Any, progress: Progress = no_progress) -> Any:
-        """Compute real-valued outputs ``(n, k)`` of ``n`` raw items batch by batch; `JobError` if one is not finite."""
+        """Compute real-valued outputs ``(n, k)`` of ``n`` raw items batch by batch; `JobError` if
+        one is not finite.
+        """
         batches = list[NDArray[np.float32]]()
         for start in range(0, len(items), self.batch_size):
-            batches.append(np.asarray(self.outputs_of_batch(modality, items[start : start + self.batch_size])))
+            batches.append(
+                np.asarray(self.outputs_of_batch(modality, items[start : start + self.batch_size]))
+            )
             broken = np.flatnonzero(~np.isfinite(batches[-1]).all(axis=1))
             if len(broken):
                 row = start + int(broken[0])
@@ -60,7 +74,9 @@ class QueryEncoder(Protocol):
         """Return the fingerprint of the model."""
 
     def comparable(self, model: str) -> bool:
-        """Return whether its codes can be compared with those of the model with the fingerprint ``model``."""
+        """Return whether its codes can be compared with those of the model with the fingerprint
+        ``model``.
+        """
         return model in (self.fingerprint(), *self.code_spaces, *self.extends)
 
 
@@ -84,7 +100,9 @@ class Model(QueryEncoder, Protocol):
         return self.outputs_prepared({modality: self.prepare(modality, items)})[modality]
 
     def _description(self) -> dict[str, Any]:
-        """Return, JSON-able, what its codes depend on besides the weights; its ``config.json`` holds this."""
+        """Return, JSON-able, what its codes depend on besides the weights; its ``config.json``
+        holds this.
+        """
 
     def save_pretrained(self, folder: Path, /) -> Any:
         """Save it in a folder."""
@@ -95,7 +113,9 @@ class Model(QueryEncoder, Protocol):
 
     @classmethod
     def _load(cls, folder: Path, trust_code: bool) -> Self:
-        """Read a description and build the model; `InputError` where this cannot be, or lacks consent to run code."""
+        """Read a description and build the model; `InputError` where this cannot be, or lacks
+        consent to run code.
+        """
         file = folder / "config.json"
         if not file.exists():
             raise InputError(f"{folder}: no config.json, this is not a saved model")
@@ -106,11 +126,17 @@ class Model(QueryEncoder, Protocol):
             with naming_own_code():
                 model = cls._build(config, folder)
             if config.get("preprocessing") != model._description().get("preprocessing"):
-                raise ValueError("it was made for images that were read in another way; train or fit it again")
+                raise ValueError(
+                    "it was made for images that were read in another way; train or fit it again"
+                )
         return model
 
-    def encode(self, modality: str, items: "Items", progress: Progress = no_progress) -> PackedCodes:
-        """Encode raw items as packed codes ``(n, ceil(k / 8))`` uint8; arguments and errors as in `outputs`."""
+    def encode(
+        self, modality: str, items: "Items", progress: Progress = no_progress
+    ) -> PackedCodes:
+        """Encode raw items as packed codes ``(n, ceil(k / 8))`` uint8; arguments and errors as in
+        `outputs`.
+        """
         return pack(binarize(self.outputs(modality, items, progress)))
 
     def encode_images(self, images: "Sequence[Path | str | Image.Image]") -> PackedCodes:
@@ -122,7 +148,9 @@ class Model(QueryEncoder, Protocol):
         return self.encode("text", texts)
 
 
-def fingerprint_of(description: Mapping[str, Any], weights: Mapping[str, NDArray[Any]] | None = None) -> str:
+def fingerprint_of(
+    description: Mapping[str, Any], weights: Mapping[str, NDArray[Any]] | None = None
+) -> str:
     """Hash a model's description and weights.
 
     Extractors do not count: people change them when a model moves to another machine.
@@ -132,7 +160,9 @@ def fingerprint_of(description: Mapping[str, Any], weights: Mapping[str, NDArray
     """
     counted = dict(description)
     if isinstance(counted.get("architecture"), dict):
-        counted["architecture"] = {key: v for key, v in counted["architecture"].items() if key != "extractors"}
+        counted["architecture"] = {
+            key: v for key, v in counted["architecture"].items() if key != "extractors"
+        }
     parts = [json.dumps(counted, sort_keys=True).encode()]
     for name, values in sorted((weights or {}).items()):
         parts += [name.encode(), values.tobytes()]
@@ -156,7 +186,8 @@ FEATURES = "features"
 
 
 def read_words(words: list[str]) -> Word:
-    """Return the encoder that the words of a command name: one word, or ``MODALITY=KIND:WHAT`` for each modality.
+    """Return the encoder that the words of a command name: one word, or ``MODALITY=KIND:WHAT`` for
+    each modality.
 
     >>> read_words(["photo"]), read_words(["image=torchvision:resnet50", "text=python:own:embed"])
     ('photo', {'image': 'torchvision:resnet50', 'text': 'python:own:embed'})
@@ -165,12 +196,15 @@ def read_words(words: list[str]) -> Word:
     if not pairs and len(words) == 1:
         return words[0]
     if len(pairs) != len(words) or len({modality for modality, _, _ in pairs}) < len(pairs):
-        raise InputError(f"--encoder {' '.join(words)}: name one encoder, or image=KIND:WHAT and text=KIND:WHAT")
+        raise InputError(
+            f"--encoder {' '.join(words)}: name one encoder, or image=KIND:WHAT and text=KIND:WHAT"
+        )
     return {modality: name for modality, _, name in pairs}
 
 
 def extra_of(word: Word | None) -> str:
-    """Return the extra of this package that brings what an encoder needs; None is the default encoder of pictures.
+    """Return the extra of this package that brings what an encoder needs; None is the default
+    encoder of pictures.
 
     >>> extra_of(None), extra_of("openclip:ViT-B-32/openai"), extra_of({"image": "python:a:b"}), extra_of("runs/a")
     ('photos', 'clip', 'extractors', 'train')
@@ -182,7 +216,8 @@ def extra_of(word: Word | None) -> str:
 
 
 def split_source(pretrained: str) -> tuple[str | None, Path | None, str]:
-    """Split a setting ``pretrained`` into tag and file: ``TAG``, ``FILE``, or ``TAG@FILE`` for the tag's weights.
+    """Split a setting ``pretrained`` into tag and file: ``TAG``, ``FILE``, or ``TAG@FILE`` for the
+    tag's weights.
 
     No tag has a slash, so what has one before its ``@`` is a file.
 
@@ -212,10 +247,18 @@ def model_card(
     >>> model_card("small", 16, ("text",), 5, "abc").splitlines()[5]
     '# Text hashing, 16 bits'
     """
-    encode = 'encode_images(["photo.jpg"])' if "image" in modalities else 'encode_texts(["a dog on a beach"])'
+    encode = (
+        'encode_images(["photo.jpg"])'
+        if "image" in modalities
+        else 'encode_texts(["a dog on a beach"])'
+    )
     if name == "features":
         encode = f'encode("{modalities[0]}", features)  # rows (n, d) of what it was trained on'
-    training = f"\n## Training\n\n```yaml\n{yaml.safe_dump(dict(settings), sort_keys=False)}```\n" if settings else ""
+    training = (
+        f"\n## Training\n\n```yaml\n{yaml.safe_dump(dict(settings), sort_keys=False)}```\n"
+        if settings
+        else ""
+    )
     template = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
     return template.format(
         name=name,
@@ -239,13 +282,15 @@ def read_description(path: Path) -> dict[str, Any]:
     description = read_json(path, "is damaged", "restore it, or save the model again")
     if description.pop(_CHECKSUM, None) not in (None, fingerprint_of(description)):
         raise InputError(
-            f"{path}: has changed since it was saved; restore it or, if you have edited it, remove its {_CHECKSUM!r}"
+            f"{path}: has changed since it was saved; restore it or, if you have edited it, remove "
+            f"its {_CHECKSUM!r}"
         )
     return description
 
 
 def fit_facts(description: Mapping[str, Any]) -> dict[str, str]:
-    """Return facts for people about a saved model: its encoder, and how its codes were fitted; of others, nothing.
+    """Return facts for people about a saved model: its encoder, and how its codes were fitted; of
+    others, nothing.
 
     >>> fit_facts({"name": "fitted", "architecture": {"encoder": "photo", "codes": "itq", "fitted_on": 1000,
     ...                                               "widths": {"image": 1280}}})
@@ -254,13 +299,26 @@ def fit_facts(description: Mapping[str, Any]) -> dict[str, str]:
     if description.get("name") != "fitted":
         return {}
     architecture = description["architecture"]
-    n, codes, modalities = architecture["fitted_on"], architecture["codes"], list(architecture["widths"])
+    n, codes, modalities = (
+        architecture["fitted_on"],
+        architecture["codes"],
+        list(architecture["widths"]),
+    )
     if codes == "learned":
-        return {"encoder": in_one_word(architecture["encoder"]), "fitted": "learned codes of the encoder"}
-    fitted = f"{codes} to {n:,} {'pairs of image and text' if codes == 'cca-itq' else f'{min(modalities)}s'}"
+        return {
+            "encoder": in_one_word(architecture["encoder"]),
+            "fitted": "learned codes of the encoder",
+        }
+    fitted = (
+        f"{codes} to {n:,} "
+        f"{'pairs of image and text' if codes == 'cca-itq' else f'{min(modalities)}s'}"
+    )
     if modalities == ["image"]:
         fitted += "; no captions join texts to them"
-    return {"encoder": in_one_word(architecture.get("extractors") or architecture["encoder"]), "fitted": fitted}
+    return {
+        "encoder": in_one_word(architecture.get("extractors") or architecture["encoder"]),
+        "fitted": fitted,
+    }
 
 
 def in_one_word(word: str | Mapping[str, str]) -> str:
@@ -269,11 +327,16 @@ def in_one_word(word: str | Mapping[str, str]) -> str:
     >>> in_one_word({"image": "torchvision:resnet50"})
     'image=torchvision:resnet50'
     """
-    return word if isinstance(word, str) else " ".join(f"{modality}={name}" for modality, name in sorted(word.items()))
+    return (
+        word
+        if isinstance(word, str)
+        else " ".join(f"{modality}={name}" for modality, name in sorted(word.items()))
+    )
 
 
 def _weights_checksum(content: bytes) -> str:
-    """Return a checksum of the tensors in the content of a safetensors file, with their names, types and shapes.
+    """Return a checksum of the tensors in the content of a safetensors file, with their names,
+    types and shapes.
 
     >>> from safetensors.numpy import save
     >>> import numpy as np
@@ -288,8 +351,11 @@ def _weights_checksum(content: bytes) -> str:
     return content_hash(*parts)
 
 
-def write_model(folder: Path, save: Callable[..., bytes], weights: Mapping[str, Any], description: Any) -> None:
-    """Write weights, by safetensors' ``save`` for tensors or arrays, and the description, each with its checksum.
+def write_model(
+    folder: Path, save: Callable[..., bytes], weights: Mapping[str, Any], description: Any
+) -> None:
+    """Write weights, by safetensors' ``save`` for tensors or arrays, and the description, each with
+    its checksum.
 
     >>> import tempfile
     >>> from safetensors.numpy import save
@@ -301,12 +367,17 @@ def write_model(folder: Path, save: Callable[..., bytes], weights: Mapping[str, 
     with atomic_path(folder / "model.safetensors") as path:
         # Not `save_file`: only the owner may read its files.
         path.write_bytes(save(weights, {_CHECKSUM: _weights_checksum(save(weights))}))
-    write_text(folder / "config.json", json.dumps(description | {_CHECKSUM: fingerprint_of(description)}, indent=2))
+    write_text(
+        folder / "config.json",
+        json.dumps(description | {_CHECKSUM: fingerprint_of(description)}, indent=2),
+    )
 
 
 @contextmanager
 def reading_weights(path: Path) -> Iterator[None]:
-    """Raise what goes wrong with a file of weights in the block as `InputError`, or `JobError` if handles are short."""
+    """Raise what goes wrong with a file of weights in the block as `InputError`, or `JobError` if
+    handles are short.
+    """
     try:
         open(path, "rb").close()  # libraries call a file missing where no handle is left
     except OSError as error:
@@ -324,7 +395,9 @@ def read_checked(path: Path) -> bytes:
         length = int.from_bytes(content[:8], "little")
         expected = json.loads(content[8 : 8 + length]).get("__metadata__", {}).get(_CHECKSUM)
     if expected not in (None, checksum):
-        raise InputError(f"{path}: is damaged: the weights have changed since they were saved; restore the file")
+        raise InputError(
+            f"{path}: is damaged: the weights have changed since they were saved; restore the file"
+        )
     return content
 
 
@@ -336,7 +409,8 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def damaged_files(folder: Path) -> list[str]:
-    """Return a line for each damaged file of a saved model, which is not built; all of them are read.
+    """Return a line for each damaged file of a saved model, which is not built; all of them are
+    read.
 
     >>> damaged_files(Path("none"))
     ['config.json: is missing', 'model.safetensors: is missing']

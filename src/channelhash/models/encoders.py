@@ -1,6 +1,7 @@
 """Encoders: one word names what turns the images and texts of a store into features.
 
-Their forms are in `_ENCODERS`. A run or a saved model is no encoder in this sense: it makes codes of its own.
+Their forms are in `_ENCODERS`. A run or a saved model is no encoder in this sense: it makes codes
+of its own.
 """
 
 import tempfile
@@ -16,7 +17,13 @@ from PIL import Image
 from channelhash.data.records import Items
 from channelhash.errors import InputError
 from channelhash.models import photo
-from channelhash.models.description import FEATURES, Word, read_arrays, read_description, split_source
+from channelhash.models.description import (
+    FEATURES,
+    Word,
+    read_arrays,
+    read_description,
+    split_source,
+)
 from channelhash.models.extractors import Extractor, FeatureRows, NetworkOfArrays, absolute_names
 from channelhash.utils.optional_imports import naming_extra
 from channelhash.utils.seeds import generator
@@ -38,8 +45,10 @@ class Side(NamedTuple):
         prepare: raw items to inputs, a tensor; its method ``arrays`` gives an array.
         network: inputs to what ``head`` takes; None where ``prepare`` does all.
         width: number of features.
-        identity: what the features depend on besides the items, JSON-able; nothing without a network.
-        head: what follows to features ``(n, width)``; its weights are saved with every model of the encoder.
+        identity: what the features depend on besides the items, JSON-able; nothing without a
+            network.
+        head: what follows to features ``(n, width)``; its weights are saved with every model of the
+            encoder.
     """
 
     prepare: Any
@@ -75,9 +84,10 @@ class Encoder:
         word: what it is called, with absolute paths: `open_encoder` makes it again.
         sides: modality -> its way to features.
         one_space: a text's features can be compared with an image's by their cosine.
-        seen: modality -> what an extractor makes of a fixed item (`_look_at_probe`), by which it is known again.
-        own_bits: number of features whose signs are bits of a code of the encoder's own, as are the leading ones of
-            them; 0 where the features are none.
+        seen: modality -> what an extractor makes of a fixed item (`_look_at_probe`), by which it is
+            known again.
+        own_bits: number of features whose signs are bits of a code of the encoder's own, as are the
+            leading ones of them; 0 where the features are none.
         fits: number of bits -> what the probability that an image answers a text depends on
             (`channelhash.search.match`), for codes of its own.
 
@@ -99,7 +109,9 @@ class Encoder:
         return tuple(self.sides)
 
     def features(self, modality: str, items: Items) -> NDArray[np.float32]:
-        """Compute the features ``(n, width)`` of ``n`` raw items; `InputError` if one cannot be read."""
+        """Compute the features ``(n, width)`` of ``n`` raw items; `InputError` if one cannot be
+        read.
+        """
         side = self.sides[modality]
         batches = (items[start : start + _BATCH] for start in range(0, len(items), _BATCH))
         rows = [side.features(side.prepare.arrays(batch)) for batch in batches]
@@ -107,8 +119,8 @@ class Encoder:
 
 
 def _openclip(source: str) -> Encoder:
-    """Open ``openclip:NAME/TAG_OR_FILE``: two sides of one space. A ``.json`` configuration alone has random
-    weights.
+    """Open ``openclip:NAME/TAG_OR_FILE``: two sides of one space. A ``.json`` configuration alone
+    has random weights.
     """
     with naming_extra("clip"):
         from channelhash.models.backbones import Frozen, fixed_random_weights, load_open_clip
@@ -131,7 +143,10 @@ def _split_open_clip(source: str) -> tuple[str, str | None]:
     else:
         name, _, rest = source.partition("/")
     if not name or not (rest or end >= 0):
-        raise InputError(f"encoder openclip:{source}: name the weights too: openclip:{source or 'NAME'}/TAG_OR_FILE")
+        raise InputError(
+            f"encoder openclip:{source}: name the weights too: "
+            f"openclip:{source or 'NAME'}/TAG_OR_FILE"
+        )
     return name, split_source(rest)[2] if rest else None
 
 
@@ -140,16 +155,22 @@ _ENCODERS = ("photo", "photo-backbones", "openclip")
 
 
 def is_encoder(word: Word) -> bool:
-    """Return whether a word names an encoder by its form; otherwise it is a run's folder or a saved model.
+    """Return whether a word names an encoder by its form; otherwise it is a run's folder or a saved
+    model.
 
     >>> is_encoder("photo"), is_encoder("openclip:ViT-B-32/openai"), is_encoder("runs/table")
     (True, True, False)
     """
-    return not isinstance(word, str) or is_python_name(word) or word.partition(":")[0] in (*_ENCODERS, FEATURES)
+    return (
+        not isinstance(word, str)
+        or is_python_name(word)
+        or word.partition(":")[0] in (*_ENCODERS, FEATURES)
+    )
 
 
 def absolute_word(word: Word) -> Word:
-    """Return a word with the paths in it made absolute, as a saved model keeps it; open and import nothing.
+    """Return a word with the paths in it made absolute, as a saved model keeps it; open and import
+    nothing.
 
     >>> absolute_word("photo"), absolute_word("openclip:ViT-B-32/openai")
     ('photo', 'openclip:ViT-B-32/openai')
@@ -157,19 +178,26 @@ def absolute_word(word: Word) -> Word:
     if not isinstance(word, str):
         return absolute_names(word)
     kind, _, source = word.partition(":")
-    return "openclip:" + "/".join(filter(None, _split_open_clip(source))) if kind == "openclip" else word
+    return (
+        "openclip:" + "/".join(filter(None, _split_open_clip(source)))
+        if kind == "openclip"
+        else word
+    )
 
 
 def open_encoder(
-    word: Word, widths: Mapping[str, int] | None = None, seen: Mapping[str, list[float]] | None = None
+    word: Word,
+    widths: Mapping[str, int] | None = None,
+    seen: Mapping[str, list[float]] | None = None,
 ) -> Encoder:
     """Open the encoder that a word names.
 
     Args:
         word: see the head of this file.
-        widths: modality -> number of features, of items that are features already and of a saved model.
-        seen: of a saved model's extractors: they have to make the same of a fixed item, and do not run before they are
-            used. Without it they run once here.
+        widths: modality -> number of features, of items that are features already and of a saved
+            model.
+        seen: of a saved model's extractors: they have to make the same of a fixed item, and do not
+            run before they are used. Without it they run once here.
 
     Raises:
         InputError: the word names no encoder, or it cannot be opened.
@@ -178,16 +206,24 @@ def open_encoder(
     if not isinstance(word, str):
         return _extractors(word, widths or {}, seen)
     if word == FEATURES:
-        return Encoder(word, {name: Side(FeatureRows(name, n), None, n) for name, n in (widths or {}).items()})
+        return Encoder(
+            word, {name: Side(FeatureRows(name, n), None, n) for name, n in (widths or {}).items()}
+        )
     kind, _, source = word.partition(":")
     if is_python_name(word):
         make = look_up({}, word, "encoder")
         encoder = make() if callable(make) else None
         if not isinstance(encoder, Encoder):
-            raise InputError(f"encoder {word}: is not a function that gives an Encoder (channelhash.models.encoders)")
+            raise InputError(
+                f"encoder {word}: is not a function that gives an Encoder "
+                "(channelhash.models.encoders)"
+            )
         return replace(encoder, word=word)
     if kind not in _ENCODERS:
-        raise InputError(f"{unknown(f'encoder {word!r}', kind, [*_ENCODERS, FEATURES])} A run is named by its folder")
+        raise InputError(
+            f"{unknown(f'encoder {word!r}', kind, [*_ENCODERS, FEATURES])} A run is named by its "
+            "folder"
+        )
     if kind == "openclip":
         return _openclip(source)
     if source:
@@ -201,18 +237,26 @@ def _photo() -> Encoder:
     form = read_description(photo.WEIGHTS / "config.json")
     for name, side in _photo_backbones().sides.items():
         if side.identity != (expected := form["backbones"][name]):
-            raise InputError(f"{photo.WEIGHTS}: heads of {expected}, not of {side.identity}; reinstall")
+            raise InputError(
+                f"{photo.WEIGHTS}: heads of {expected}, not of {side.identity}; reinstall"
+            )
         sides[name] = side._replace(width=len(heads[name].weights["linear.bias"]), head=heads[name])
     n_bits = sides["image"].width
-    return Encoder("photo", sides, one_space=True, own_bits=n_bits, fits=form["architecture"].get("fits", {}))
+    return Encoder(
+        "photo", sides, one_space=True, own_bits=n_bits, fits=form["architecture"].get("fits", {})
+    )
 
 
 def _photo_backbones() -> Encoder:
-    return Encoder("photo-backbones", {name: Side(*parts) for name, parts in photo.open_networks().items()})
+    return Encoder(
+        "photo-backbones", {name: Side(*parts) for name, parts in photo.open_networks().items()}
+    )
 
 
 class _KnownExtractor(Extractor):
-    """An extractor that has to make the same of the probe as when codes were fitted to its features."""
+    """An extractor that has to make the same of the probe as when codes were fitted to its
+    features.
+    """
 
     def __init__(self, name: str, modality: str, width: int, seen: list[float]) -> None:
         super().__init__(name, modality, width)
@@ -220,16 +264,21 @@ class _KnownExtractor(Extractor):
 
     def __call__(self, items: Sequence[Any]) -> NDArray[np.float32]:
         expected, self._waiting = self._waiting, None
-        if expected is not None and not np.allclose(_look_at_probe(self, self._modality)[1], expected, atol=_TOLERANCE):
+        if expected is not None and not np.allclose(
+            _look_at_probe(self, self._modality)[1], expected, atol=_TOLERANCE
+        ):
             self._waiting = expected
             raise InputError(
-                f"{self._modality} extractor {self.name}: makes other features than when these codes were fitted; give "
+                f"{self._modality} extractor {self.name}: makes other features than when these "
+                "codes were fitted; give "
                 "it the weights and libraries of then, or encode the items again"
             )
         return super().__call__(items)
 
 
-def _extractors(word: Mapping[str, str], widths: Mapping[str, int], seen: Mapping[str, list[float]] | None) -> Encoder:
+def _extractors(
+    word: Mapping[str, str], widths: Mapping[str, int], seen: Mapping[str, list[float]] | None
+) -> Encoder:
     names = absolute_names(word)
     sides, extractors = {}, {}
     for modality, name in names.items():
@@ -249,8 +298,8 @@ def _extractors(word: Mapping[str, str], widths: Mapping[str, int], seen: Mappin
 def _look_at_probe(extractor: Callable[[Any], Any], modality: str) -> tuple[int, list[float]]:
     """Return (number of features, 8 numbers) of a fixed image or text.
 
-    The numbers are the features, of unit length, in 8 random directions: whatever an extractor computes differently,
-    other weights or another preprocessing, changes them.
+    The numbers are the features, of unit length, in 8 random directions: whatever an extractor
+    computes differently, other weights or another preprocessing, changes them.
 
     >>> _look_at_probe(lambda texts: np.array([[3.0, 4.0]]), "text")[0]
     2

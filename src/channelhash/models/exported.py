@@ -1,6 +1,8 @@
-"""Encoders as ONNX files, with a description from which any ONNX runtime computes the same codes; and they run here.
+"""Encoders as ONNX files, with a description from which any ONNX runtime computes the same codes;
+and they run here.
 
-``export.json`` is that description; docs/how-to/export.md shows how to read it. Codes of queries need no PyTorch.
+``export.json`` is that description; docs/how-to/export.md shows how to read it. Codes of queries
+need no PyTorch.
 """
 
 import json
@@ -29,16 +31,21 @@ if TYPE_CHECKING:
 
     from channelhash.models.hash_model import HashModel
 
-#: The file that describes the others, and the folder of a run or a store that `channelhash export` writes by default.
+#: The file that describes the others, and the folder of a run or a store that `channelhash export`
+#: writes by default.
 DESCRIPTION, FOLDER = "export.json", "onnx"
 
-#: Outputs of the file and of PyTorch may differ by this much, relative to the largest output where that is above 1.
+#: Outputs of the file and of PyTorch may differ by this much, relative to the largest output where
+#: that is above 1.
 _TOLERANCE = 1e-4
 
 _CHECKED_ROWS = 7
 _BITS = {
     "bit": "bit j of a code is 1 where output j >= 0, else 0",
-    "packing": "bit j is bit 7 - j % 8 of byte j // 8, most significant first (numpy.packbits); bits past n_bits are 0",
+    "packing": (
+        "bit j is bit 7 - j % 8 of byte j // 8, most significant first (numpy.packbits); bits "
+        "past n_bits are 0"
+    ),
 }
 _DAMAGED = "not what `channelhash export` wrote"
 _AGAIN = "export the model again"
@@ -49,8 +56,8 @@ _Prepare = Callable[[Sequence[Any]], NDArray[Any]]
 class ExportedModel(QueryEncoder):
     """The encoders in a folder that `channelhash export --onnx` wrote.
 
-    They give the outputs of the model within rounding (``largest_difference`` in ``export.json``), so its codes are
-    those of the model's store, but for bits whose output is next to 0.
+    They give the outputs of the model within rounding (``largest_difference`` in ``export.json``),
+    so its codes are those of the model's store, but for bits whose output is next to 0.
     """
 
     batch_size = 32
@@ -65,7 +72,9 @@ class ExportedModel(QueryEncoder):
         with reading(file, _DAMAGED, _AGAIN):
             self.name, self.n_bits = str(description["model"]), int(description["n_bits"])
             self.extends = tuple(map(str, description.get("extends", ())))
-            self.code_spaces = tuple(str(word) for word in description["comparable_with"] if word not in self.extends)
+            self.code_spaces = tuple(
+                str(word) for word in description["comparable_with"] if word not in self.extends
+            )
             self._fingerprint = str(description["fingerprint"])
             self._entries: dict[str, dict[str, Any]] = dict(description["modalities"])
             self._sha256: dict[str, str] = dict(description["sha256"])
@@ -83,25 +92,35 @@ class ExportedModel(QueryEncoder):
         return self._fingerprint
 
     def reads(self, modalities: Iterable[str]) -> bool:
-        """Return whether images and texts of these modalities were exported, and not heads for rows of features."""
+        """Return whether images and texts of these modalities were exported, and not heads for rows
+        of features.
+        """
         entries = [self._entries.get(modality) for modality in modalities]
-        return all(entry is not None and entry["prepare"]["kind"] != "features" for entry in entries)
+        return all(
+            entry is not None and entry["prepare"]["kind"] != "features" for entry in entries
+        )
 
     def check_encodes(self, modalities: Iterable[str]) -> None:
         """Raise `InputError` if one of the modalities was not exported."""
         if missing := set(modalities) - set(self._entries):
             names = " and ".join(self.modalities)
-            raise InputError(f"{self.folder}: encodes {names}, not {min(missing)}; export the model with it, too")
+            raise InputError(
+                f"{self.folder}: encodes {names}, not {min(missing)}; export the model with it, too"
+            )
 
     def outputs_of_batch(self, modality: str, items: Sequence[Any]) -> NDArray[np.float32]:
         """Compute outputs of images (files or opened), strings, or rows of features."""
         self.check_encodes([modality])
         if modality not in self._sides:
-            self._sides[modality] = _open_side(self.folder, modality, self._entries[modality], self._sha256)
+            self._sides[modality] = _open_side(
+                self.folder, modality, self._entries[modality], self._sha256
+            )
         return self._sides[modality](items)
 
 
-def _open_side(folder: Path, modality: str, entry: Mapping[str, Any], sha256: Mapping[str, str]) -> _Prepare:
+def _open_side(
+    folder: Path, modality: str, entry: Mapping[str, Any], sha256: Mapping[str, str]
+) -> _Prepare:
     """Open one exported modality: a function from items to outputs."""
     with reading(folder / DESCRIPTION, _DAMAGED, _AGAIN):
         path, dtype = folder / str(entry["file"]), np.dtype(entry["input"]["dtype"])
@@ -113,7 +132,9 @@ def _open_side(folder: Path, modality: str, entry: Mapping[str, Any], sha256: Ma
     with naming_extra():
         onnxruntime = onnx_runtime()
     options = onnxruntime.SessionOptions()
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # other threads have work to do
+    options.add_session_config_entry(
+        "session.intra_op.allow_spinning", "0"
+    )  # other threads have work to do
     if modality == "text":
         # Of a short text, that takes longer than it saves, and as much memory again as the weights.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -133,7 +154,9 @@ def _features(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
 
     def rows(items: Sequence[Any]) -> NDArray[Any]:
         if not isinstance(items, np.ndarray) or items.ndim != 2 or items.shape[1] != width:
-            raise InputError(f"{folder}: takes rows of {width} features; give the model itself with --model")
+            raise InputError(
+                f"{folder}: takes rows of {width} features; give the model itself with --model"
+            )
         return items
 
     return rows
@@ -146,8 +169,13 @@ def _vocabulary(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
 def _open_clip(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
     kind = str(recipe["tokenizer"]).removeprefix("open_clip.")
     if kind != "SimpleTokenizer":
-        raise InputError(f"{folder}: its texts are tokenized by {recipe['tokenizer']}; give the model with --model")
-    tokenizer = library("open_clip", "clip").SimpleTokenizer(context_length=recipe["context_length"])
+        raise InputError(
+            f"{folder}: its texts are tokenized by {recipe['tokenizer']}; give the model with "
+            "--model"
+        )
+    tokenizer = library("open_clip", "clip").SimpleTokenizer(
+        context_length=recipe["context_length"]
+    )
     prompt = str(recipe["prompt"])
     return lambda texts: tokenizer([prompt.replace("{}", text) for text in texts]).numpy()
 
@@ -164,14 +192,18 @@ _PREPARE: dict[str, Callable[[Mapping[str, Any], Path], _Prepare]] = {
 def export_onnx(model: "HashModel", folder: Path, modalities: Sequence[str] = ()) -> dict[str, Any]:
     """Write ``MODALITY.onnx`` for each modality and ``export.json``; all of them, or nothing.
 
-    A file takes any number of rows of what ``prepare`` returns (``export.json`` says how to compute it) and gives
-    real-valued outputs ``(n, k)`` float32. onnxruntime runs each file, and its outputs are compared with the model's
-    before the file gets its name.
+    A file takes any number of rows of what ``prepare`` returns (``export.json`` says how to compute
+    it) and gives real-valued outputs ``(n, k)`` float32. onnxruntime runs each file, and its
+    outputs are compared with the model's before the file gets its name.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder}: is there already; remove it, or name another folder with --out")
+        raise InputError(
+            f"{folder}: is there already; remove it, or name another folder with --out"
+        )
     if unknown := set(modalities) - set(model.modalities):
-        raise InputError(f"--modalities: this model encodes {', '.join(model.modalities)}, not {min(unknown)}")
+        raise InputError(
+            f"--modalities: this model encodes {', '.join(model.modalities)}, not {min(unknown)}"
+        )
     library("onnx", "onnx")  # before the work, not after it
     description: dict[str, Any] = {
         "model": model.name,
@@ -187,9 +219,13 @@ def export_onnx(model: "HashModel", folder: Path, modalities: Sequence[str] = ()
     recipes = {modality: _recipe(model, modality) for modality in modalities or model.modalities}
     with temporary_folder(folder) as temporary:
         for modality, recipe in recipes.items():
-            description["modalities"][modality] = _export(model, modality, recipe, temporary / f"{modality}.onnx")
+            description["modalities"][modality] = _export(
+                model, modality, recipe, temporary / f"{modality}.onnx"
+            )
         description["sha256"] = {path.name: file_hash(path) for path in sorted(temporary.iterdir())}
-        (temporary / DESCRIPTION).write_text(json.dumps(description, indent=2, ensure_ascii=False), encoding="utf-8")
+        (temporary / DESCRIPTION).write_text(
+            json.dumps(description, indent=2, ensure_ascii=False), encoding="utf-8"
+        )
         for path in temporary.iterdir():  # on the disk before the name is
             sync(path)
         if folder.is_dir():  # it is empty, and Windows renames nothing to it
@@ -206,7 +242,8 @@ def _recipe(model: "HashModel", modality: str) -> dict[str, Any]:
     try:
         if branch.frozen and isinstance(branch.frozen.encoder, Tower):
             raise InputError(
-                f"{branch.frozen.name} runs without PyTorch as it is; only networks of PyTorch are exported"
+                f"{branch.frozen.name} runs without PyTorch as it is; only networks of PyTorch are "
+                "exported"
             )
         if not hasattr(branch.prepare, "recipe"):  # a model of one's own may have none
             raise InputError("what prepares its items has no method recipe() that says how")
@@ -217,7 +254,9 @@ def _recipe(model: "HashModel", modality: str) -> dict[str, Any]:
         raise _refusal(model, modality, str(error)) from None
 
 
-def _export(model: "HashModel", modality: str, recipe: dict[str, Any], path: Path) -> dict[str, Any]:
+def _export(
+    model: "HashModel", modality: str, recipe: dict[str, Any], path: Path
+) -> dict[str, Any]:
     """Write one branch; return its entry of ``export.json``."""
     onnxruntime = onnx_runtime()
     branch = model.branch(modality)
@@ -227,12 +266,18 @@ def _export(model: "HashModel", modality: str, recipe: dict[str, Any], path: Pat
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         batches = (inputs, inputs[:1])
         outputs = [session.run(["outputs"], {"inputs": rows.numpy()})[0] for rows in batches]
-        torch_rows = [model.outputs_prepared({modality: rows})[modality].numpy() for rows in batches]
+        torch_rows = [
+            model.outputs_prepared({modality: rows})[modality].numpy() for rows in batches
+        ]
     except Exception as error:  # the exporter and the runtime have many types of their own
         raise _refusal(model, modality, one_line(error)[:200]) from error
     return {
         "file": path.name,
-        "input": {"name": "inputs", "dtype": str(inputs.numpy().dtype), "shape": ["n", *inputs.shape[1:]]},
+        "input": {
+            "name": "inputs",
+            "dtype": str(inputs.numpy().dtype),
+            "shape": ["n", *inputs.shape[1:]],
+        },
         "output": {"name": "outputs", "dtype": "float32", "shape": ["n", model.n_bits]},
         "prepare": recipe,
         "largest_difference": max(map(partial(_difference, modality), outputs, torch_rows)),
@@ -240,7 +285,9 @@ def _export(model: "HashModel", modality: str, recipe: dict[str, Any], path: Pat
 
 
 def _write(branch: "nn.Module", inputs: "Tensor", path: Path) -> None:
-    """Write a branch or a head in evaluation mode as an ONNX file; weights of more than 2 GB go to ``<path>.data``."""
+    """Write a branch or a head in evaluation mode as an ONNX file; weights of more than 2 GB go to
+    ``<path>.data``.
+    """
     import torch
 
     parts = path.with_suffix(".parts")
@@ -248,7 +295,9 @@ def _write(branch: "nn.Module", inputs: "Tensor", path: Path) -> None:
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # one fused operation, which ONNX does not have
     try:
-        with warnings.catch_warnings(action="ignore"):  # of constants in the trace: what is traced is compared below
+        with warnings.catch_warnings(
+            action="ignore"
+        ):  # of constants in the trace: what is traced is compared below
             torch.onnx.export(
                 branch,
                 (inputs,),
@@ -265,30 +314,55 @@ def _write(branch: "nn.Module", inputs: "Tensor", path: Path) -> None:
         (parts / path.name).replace(path)
     else:  # a file for each tensor, under names that the next modality's tensors have as well
         onnx = library("onnx", "onnx")
-        onnx.save_model(onnx.load(parts / path.name), path, save_as_external_data=True, location=f"{path.name}.data")
+        onnx.save_model(
+            onnx.load(parts / path.name),
+            path,
+            save_as_external_data=True,
+            location=f"{path.name}.data",
+        )
     shutil.rmtree(parts)
 
 
-def _difference(modality: str, onnx_rows: NDArray[np.float32], torch_rows: NDArray[np.float32]) -> float:
-    """Return the largest difference between the outputs of file and model; raise `JobError` beyond rounding."""
+def _difference(
+    modality: str, onnx_rows: NDArray[np.float32], torch_rows: NDArray[np.float32]
+) -> float:
+    """Return the largest difference between the outputs of file and model; raise `JobError` beyond
+    rounding.
+    """
     if not np.isfinite(torch_rows).all():
-        raise JobError(f"{modality}: the model's output is not finite; its weights are damaged, train again")
+        raise JobError(
+            f"{modality}: the model's output is not finite; its weights are damaged, train again"
+        )
     allowed = _TOLERANCE * max(1.0, float(np.abs(torch_rows).max()))
-    largest = float(np.abs(onnx_rows - torch_rows).max()) if onnx_rows.shape == torch_rows.shape else np.inf
+    largest = (
+        float(np.abs(onnx_rows - torch_rows).max())
+        if onnx_rows.shape == torch_rows.shape
+        else np.inf
+    )
     certain = np.abs(torch_rows) > allowed
     if not largest <= allowed or (binarize(onnx_rows) != binarize(torch_rows))[certain].any():
-        raise JobError(f"{modality}: the ONNX file computes something else than the model, differing by {largest:.1e}")
+        raise JobError(
+            f"{modality}: the ONNX file computes something else than the model, differing by "
+            f"{largest:.1e}"
+        )
     return largest
 
 
 def _some_items(modality: str, recipe: dict[str, Any]) -> Any:
-    """Draw random items of a modality, to trace and compare with; texts vary in length, one has no words."""
+    """Draw random items of a modality, to trace and compare with; texts vary in length, one has no
+    words.
+    """
     random = generator(0, "export", modality)
     if recipe["kind"] == "features":
         return random.normal(size=(_CHECKED_ROWS, recipe["width"])).astype(np.float32)
     if modality == "image":
-        sizes = [(int(width), int(height)) for width, height in random.integers(20, 80, (_CHECKED_ROWS, 2))]
-        return [Image.fromarray(random.integers(0, 256, (h, w, 3), dtype=np.uint8)) for w, h in sizes]
+        sizes = [
+            (int(width), int(height))
+            for width, height in random.integers(20, 80, (_CHECKED_ROWS, 2))
+        ]
+        return [
+            Image.fromarray(random.integers(0, 256, (h, w, 3), dtype=np.uint8)) for w, h in sizes
+        ]
     words = recipe.get("words") or [f"word{i}" for i in range(100)]
     return [" ".join(random.choice(words, length)) for length in (3, 0, 1, 2, 5, 20, 300)]
 

@@ -1,8 +1,8 @@
 """Extractors turn new images and texts into the features that a ``features`` model was trained on.
 
-One string names an extractor, ``KIND:WHAT`` or ``KIND:WHAT?normalize``, in a configuration and in a saved
-model's ``config.json``. Nothing is imported or read for an extractor until the first raw item comes: features given as
-arrays never need it.
+One string names an extractor, ``KIND:WHAT`` or ``KIND:WHAT?normalize``, in a configuration and in a
+saved model's ``config.json``. Nothing is imported or read for an extractor until the first raw item
+comes: features given as arrays never need it.
 """
 
 import importlib
@@ -28,7 +28,8 @@ from channelhash.utils.typed_settings import pick, resolve, split_python_name, u
 if TYPE_CHECKING:
     from torch import nn
 
-#: A sequence of ``n`` raw items to their features ``(n, d)``: anything that NumPy or torch makes a matrix of.
+#: A sequence of ``n`` raw items to their features ``(n, d)``: anything that NumPy or torch makes a
+#: matrix of.
 _Extract = Callable[[Sequence[Any]], Any]
 _BATCH = 32
 
@@ -38,7 +39,8 @@ class _Source(NamedTuple):
 
     Attributes:
         what: ``WHAT``, with its path, if any, made absolute.
-        load: modality -> the function; this may take seconds. Raises `InputError` where it cannot be loaded.
+        load: modality -> the function; this may take seconds. Raises `InputError` where it cannot
+            be loaded.
         file: the file or folder that it names, if any.
     """
 
@@ -48,15 +50,18 @@ class _Source(NamedTuple):
 
 
 def _torchvision(argument: str) -> _Source:
-    """``torchvision:NAME[/WEIGHTS]``: features below the classifier of images prepared as the weights expect.
+    """``torchvision:NAME[/WEIGHTS]``: features below the classifier of images prepared as the
+    weights expect.
 
-    ``WEIGHTS`` is a tag (``IMAGENET1K_V2``), ``DEFAULT`` if left out, or ``TAG@FILE`` for weights from a file, whose
-    images are prepared as for that tag.
+    ``WEIGHTS`` is a tag (``IMAGENET1K_V2``), ``DEFAULT`` if left out, or ``TAG@FILE`` for weights
+    from a file, whose images are prepared as for that tag.
     """
     name, _, weights = argument.partition("/")
     tag, file, pretrained = split_source(weights or "DEFAULT")
     if not tag:
-        raise InputError("write TAG@FILE; the tag of torchvision's weights says how pictures are prepared")
+        raise InputError(
+            "write TAG@FILE; the tag of torchvision's weights says how pictures are prepared"
+        )
 
     def load(modality: str) -> _Extract:
         from channelhash.models.backbones import load_torchvision
@@ -71,9 +76,11 @@ def _torchvision(argument: str) -> _Source:
 
 
 def _open_clip(argument: str) -> _Source:
-    """``open_clip:NAME/PRETRAINED``: embeddings of a model, with its own preprocessing and tokenizer.
+    """``open_clip:NAME/PRETRAINED``: embeddings of a model, with its own preprocessing and
+    tokenizer.
 
-    ``PRETRAINED`` is a tag (``laion2b_s34b_b79k``), a file, or ``TAG@FILE`` for a tag's weights from a file.
+    ``PRETRAINED`` is a tag (``laion2b_s34b_b79k``), a file, or ``TAG@FILE`` for a tag's weights
+    from a file.
     """
     name, _, weights = argument.partition("/")
     if not weights:
@@ -109,12 +116,17 @@ def _by_batches(network: "nn.Module", prepare: Prepare) -> _Extract:
     """Return the network as a function of raw items, in float32."""
     compute = NetworkOfArrays(network)
     return lambda items: np.concatenate(
-        [compute(prepare.arrays(items[start : start + _BATCH])) for start in range(0, len(items), _BATCH)]
+        [
+            compute(prepare.arrays(items[start : start + _BATCH]))
+            for start in range(0, len(items), _BATCH)
+        ]
     )
 
 
 def _sentence_transformers(argument: str) -> _Source:
-    """``sentence-transformers:FOLDER_OR_NAME``: a text encoder of that library, from a folder or the hub."""
+    """``sentence-transformers:FOLDER_OR_NAME``: a text encoder of that library, from a folder or
+    the hub.
+    """
     is_folder = argument.startswith((".", "/")) or Path(argument).is_dir()
     file = Path(argument).resolve() if is_folder else None
     name = str(file or argument)
@@ -122,17 +134,22 @@ def _sentence_transformers(argument: str) -> _Source:
     def load(modality: str) -> _Extract:
         sentence_transformers = library("sentence_transformers", "extractors")
         try:
-            model = sentence_transformers.SentenceTransformer(name, local_files_only=is_folder, trust_remote_code=False)
+            model = sentence_transformers.SentenceTransformer(
+                name, local_files_only=is_folder, trust_remote_code=False
+            )
         except Exception as error:  # the hub, tokenizers and transformers each have their own types
             reason = one_line(error)
-            raise InputError(f"cannot be loaded ({reason}); give a folder that it has saved, or a name") from None
+            raise InputError(
+                f"cannot be loaded ({reason}); give a folder that it has saved, or a name"
+            ) from None
         return lambda texts: model.encode(list(texts), show_progress_bar=False)
 
     return _Source(name, load, file)
 
 
 def _python(argument: str) -> _Source:
-    """``python:package.module:function``: a function of your own, from a sequence of items to an ``(n, d)`` matrix.
+    """``python:package.module:function``: a function of your own, from a sequence of items to an
+    ``(n, d)`` matrix.
 
     >>> _python("numpy:vstack").load("text")(["ab", "c"]).tolist()
     [['ab'], ['c']]
@@ -148,7 +165,8 @@ def _python(argument: str) -> _Source:
     return _Source(argument, load)
 
 
-#: KIND -> (what reads WHAT, modalities that it extracts from). A new kind is one function and one line here.
+#: KIND -> (what reads WHAT, modalities that it extracts from). A new kind is one function and one
+#: line here.
 _EXTRACTORS: dict[str, tuple[Callable[[str], _Source], tuple[str, ...]]] = {
     "sentence-transformers": (_sentence_transformers, ("text",)),
     "torchvision": (_torchvision, ("image",)),
@@ -169,12 +187,19 @@ class Extractor:
         kind, colon, rest = str(name).partition(":")
         argument, question, option = rest.partition("?")
         if not colon or not argument:
-            raise InputError(f"{where}: {name!r} is not of the form KIND:WHAT; kinds are {', '.join(_EXTRACTORS)}")
+            raise InputError(
+                f"{where}: {name!r} is not of the form KIND:WHAT; kinds are "
+                f"{', '.join(_EXTRACTORS)}"
+            )
         read, modalities = pick(_EXTRACTORS, kind, f"kind of {where}")
         if modality not in modalities:
-            raise InputError(f"{where}: {kind} extracts from {' and '.join(modalities)}, not from {modality}")
+            raise InputError(
+                f"{where}: {kind} extracts from {' and '.join(modalities)}, not from {modality}"
+            )
         if question and option != "normalize":
-            raise InputError(f"{where}: {unknown(f'option {option!r} of {kind}', option, ['normalize'])}")
+            raise InputError(
+                f"{where}: {unknown(f'option {option!r} of {kind}', option, ['normalize'])}"
+            )
         with naming(where):
             self._source: _Source = read(argument)
         self.name = f"{kind}:{self._source.argument}{question}{option}"
@@ -192,9 +217,12 @@ class Extractor:
         """Compute the features ``(n, width)`` of ``n`` raw items."""
         for item in items:
             if not isinstance(item, _ITEM_TYPES[self._modality]):
-                expected = "strings" if self._modality == "text" else "picture files or opened pictures"
+                expected = (
+                    "strings" if self._modality == "text" else "picture files or opened pictures"
+                )
                 raise InputError(
-                    f"{self._modality} items of type {type(item).__name__}: give {expected}, or features as one array"
+                    f"{self._modality} items of type {type(item).__name__}: give {expected}, or "
+                    "features as one array"
                 )
         if self._extract is None:
             with suppress(ModuleNotFoundError):  # before anyone's own import of torchvision
@@ -208,14 +236,26 @@ class Extractor:
             with np.errstate(over="ignore"):  # what is not finite then is reported with its item
                 rows = np.asarray(features, dtype=np.float32)
         except (TypeError, ValueError):
-            raise InputError(f"{self._where}: gave a {type(features).__name__} that is no matrix of numbers") from None
+            raise InputError(
+                f"{self._where}: gave a {type(features).__name__} that is no matrix of numbers"
+            ) from None
         if rows.ndim != 2 or len(rows) != len(items) or self._width not in (None, rows.shape[1]):
-            expected = f"({len(items)}, {self._width or 'd'}) like those that the model was trained on"
-            raise InputError(f"{self._where}: gave features of shape {rows.shape}, expected {expected}")
+            expected = (
+                f"({len(items)}, {self._width or 'd'}) like those that the model was trained on"
+            )
+            raise InputError(
+                f"{self._where}: gave features of shape {rows.shape}, expected {expected}"
+            )
         broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
         if len(broken):
-            raise InputError(f"{self._where}: the features of {str(items[broken[0]])[:80]!r} are not finite")
-        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12) if self._normalizes else rows
+            raise InputError(
+                f"{self._where}: the features of {str(items[broken[0]])[:80]!r} are not finite"
+            )
+        return (
+            rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+            if self._normalizes
+            else rows
+        )
 
 
 def absolute_names(extractors: Mapping[str, str]) -> dict[str, str]:
@@ -244,9 +284,12 @@ class FeatureRows(Prepare):
         if not isinstance(items, Features):
             if self.extractor is None:
                 raise InputError(
-                    f"this model was trained on precomputed {self.modality} features and names no extractor: it cannot "
-                    f"encode a raw {self.modality}; give features of width {self.width}, or name what makes them, "
-                    f"extractors: {{{self.modality}: KIND:WHAT}}, under architecture in its config.json"
+                    f"this model was trained on precomputed {self.modality} features and names no "
+                    "extractor: it cannot "
+                    f"encode a raw {self.modality}; give features of width {self.width}, or name "
+                    "what makes them, "
+                    f"extractors: {{{self.modality}: KIND:WHAT}}, under architecture in its "
+                    "config.json"
                 )
             items = self.extractor(items)
         return self.check(items)
@@ -259,11 +302,18 @@ class FeatureRows(Prepare):
         """
         if not isinstance(items, Features) or items.ndim != 2 or items.shape[1] != self.width:
             kind = items.shape if isinstance(items, Features) else type(items).__name__
-            raise InputError(f"{self.modality} features are (n, {self.width}) for this model, not {kind}")
+            raise InputError(
+                f"{self.modality} features are (n, {self.width}) for this model, not {kind}"
+            )
         return np.ascontiguousarray(items, dtype=np.float32)
 
     def recipe(self) -> dict[str, Any]:
         """Describe, JSON-able, the input of the network."""
-        steps = ["rows of the features that the model was trained on, as they are; the network standardises them"]
+        steps = [
+            (
+                "rows of the features that the model was trained on, as they are; the network "
+                "standardises them"
+            )
+        ]
         name = self.extractor.name if self.extractor else None
         return dict(kind="features", steps=steps, width=self.width, extractor=name)

@@ -1,8 +1,9 @@
 """``fitted``: codes without labels and without training, from an encoder that stays as it is.
 
-The head is an affine map in closed form, fitted to features of a sample of the items: the sign of a random rotation,
-ITQ, or CCA-ITQ where pairs of images and captions exist. An encoder whose features are codes already, such as
-``photo``, needs no fit. Nothing here needs PyTorch, unless the encoder does.
+The head is an affine map in closed form, fitted to features of a sample of the items: the sign of a
+random rotation, ITQ, or CCA-ITQ where pairs of images and captions exist. An encoder whose features
+are codes already, such as ``photo``, needs no fit. Nothing here needs PyTorch, unless the encoder
+does.
 """
 
 from collections.abc import Mapping
@@ -52,9 +53,11 @@ class _LinearMap:
 
 
 def _random_rotation(features: _Rows, n_bits: int, seed: int, name: str) -> _LinearMap:
-    """Draw a random rotation of the centred features, cut to k directions; with more bits than features, a tight frame.
+    """Draw a random rotation of the centred features, cut to k directions; with more bits than
+    features, a tight frame.
 
-    W has orthonormal columns, or for k > d orthonormal rows, so that the outputs keep all lengths and angles.
+    W has orthonormal columns, or for k > d orthonormal rows, so that the outputs keep all lengths
+    and angles.
 
     >>> weights = _random_rotation(np.eye(3), n_bits=8, seed=0, name="image").weights
     >>> bool(np.allclose(weights @ weights.T, np.eye(3)))
@@ -62,13 +65,16 @@ def _random_rotation(features: _Rows, n_bits: int, seed: int, name: str) -> _Lin
     """
     values = np.asarray(features, dtype=np.float64)
     d = values.shape[1]
-    drawn = generator(seed, "random rotation", name, n_bits).normal(size=(max(d, n_bits), min(d, n_bits)))
+    drawn = generator(seed, "random rotation", name, n_bits).normal(
+        size=(max(d, n_bits), min(d, n_bits))
+    )
     orthonormal, _ = np.linalg.qr(drawn)
     return _LinearMap(values.mean(axis=0), orthonormal if n_bits <= d else orthonormal.T)
 
 
 def _pca_itq(features: _Rows, n_bits: int, seed: int, name: str) -> _LinearMap:
-    """Fit PCA-ITQ (Gong et al., TPAMI 2013, § 3): the k leading principal components, rotated by `_itq_rotation`.
+    """Fit PCA-ITQ (Gong et al., TPAMI 2013, § 3): the k leading principal components, rotated by
+    `_itq_rotation`.
 
     With fewer features than bits, all components are rotated into all bits.
 
@@ -83,9 +89,12 @@ def _pca_itq(features: _Rows, n_bits: int, seed: int, name: str) -> _LinearMap:
     return _LinearMap(mean, weights @ _itq_rotation((values - mean) @ weights, seed, name))
 
 
-def _cca_itq(features: _Features, n_bits: int, seed: int, rho: float = 1e-4) -> dict[str, _LinearMap]:
-    """Fit CCA-ITQ (Gong et al., TPAMI 2013, § 5) with two modalities as the views: k canonical directions, each scaled
-    by its correlation, and one rotation of both views together; ``rho`` as in `_cca`.
+def _cca_itq(
+    features: _Features, n_bits: int, seed: int, rho: float = 1e-4
+) -> dict[str, _LinearMap]:
+    """Fit CCA-ITQ (Gong et al., TPAMI 2013, § 5) with two modalities as the views: k canonical
+    directions, each scaled by its correlation, and one rotation of both views together; ``rho`` as
+    in `_cca`.
 
     >>> image = np.random.default_rng(0).normal(size=(20, 4))
     >>> maps = _cca_itq({"image": image, "text": 2 * image}, n_bits=2, seed=0)
@@ -115,10 +124,14 @@ def _cca(features: _Features, n_dimensions: int, rho: float = 1e-4) -> dict[str,
     roots = []
     for values in centred:
         variances = values.T @ values / n
-        regularised = variances + rho * np.trace(variances) / len(variances) * np.eye(len(variances))
+        regularised = variances + rho * np.trace(variances) / len(variances) * np.eye(
+            len(variances)
+        )
         roots.append(np.linalg.cholesky(regularised))
     cross = centred[0].T @ centred[1] / n
-    whitened = solve_triangular(roots[1], solve_triangular(roots[0], cross, lower=True).T, lower=True).T
+    whitened = solve_triangular(
+        roots[1], solve_triangular(roots[0], cross, lower=True).T, lower=True
+    ).T
     left, correlations, right = np.linalg.svd(whitened, full_matrices=False)
     sides = zip(features, means, roots, (left * correlations, right.T * correlations), strict=True)
     return {
@@ -128,7 +141,8 @@ def _cca(features: _Features, n_dimensions: int, rho: float = 1e-4) -> dict[str,
 
 
 def _itq_rotation(projected: _Array, seed: int, name: str, iterations: int = 50) -> _Array:
-    """Find a rotation R with small ‖B − VR‖_F, B = sgn(VR), by iterative quantisation (Gong et al., TPAMI 2013, § 3.2).
+    """Find a rotation R with small ‖B − VR‖_F, B = sgn(VR), by iterative quantisation (Gong et al.,
+    TPAMI 2013, § 3.2).
 
     >>> rotation = _itq_rotation(np.random.default_rng(0).normal(size=(20, 3)), seed=0, name="image")
     >>> bool(np.allclose(rotation @ rotation.T, np.eye(3)))
@@ -155,15 +169,21 @@ Codes = Literal["auto", "learned", "sign", "itq", "cca-itq"]
 N_BITS = 256
 #: Fewest pairs of an image and its caption from which two spaces are joined.
 MIN_PAIRS = 100
-#: What photographs show, as people describe it. The mean of their embeddings stands for that of texts not yet known.
+#: What photographs show, as people describe it. The mean of their embeddings stands for that of
+#: texts not yet known.
 _PHRASES = Path(__file__).with_name("phrases.txt")
-#: ρ of the canonical correlations is this times the features of both sides over the pairs: docs/how-to/encoders.md.
+#: ρ of the canonical correlations is this times the features of both sides over the pairs:
+#: docs/how-to/encoders.md.
 _CCA_RHO = 3.0
 
 
 def feature_widths(records: Records) -> dict[str, int]:
     """Return modality -> number of features, where items are features already."""
-    return {name: values.shape[1] for name, values in records.items.items() if isinstance(values, Features)}
+    return {
+        name: values.shape[1]
+        for name, values in records.items.items()
+        if isinstance(values, Features)
+    }
 
 
 class FittedModel(description.Model):
@@ -171,8 +191,10 @@ class FittedModel(description.Model):
 
     Args:
         encoder: computes the features.
-        architecture: what `fit_codes` was told and has chosen, JSON-able: it is saved in ``config.json``.
-        maps: modality -> from features to outputs; none where the encoder's features are outputs themselves.
+        architecture: what `fit_codes` was told and has chosen, JSON-able: it is saved in
+            ``config.json``.
+        maps: modality -> from features to outputs; none where the encoder's features are outputs
+            themselves.
 
     >>> features = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
     >>> model = fit_codes(open_encoder("features", {"image": 4}), {"image": features}, n_bits=16)
@@ -183,7 +205,9 @@ class FittedModel(description.Model):
     name = "fitted"
     not_finite = "the output is not finite; the weights are damaged, fit again"
 
-    def __init__(self, encoder: Encoder, architecture: dict[str, Any], maps: Mapping[str, _LinearMap]) -> None:
+    def __init__(
+        self, encoder: Encoder, architecture: dict[str, Any], maps: Mapping[str, _LinearMap]
+    ) -> None:
         self.encoder, self.architecture, self._maps = encoder, architecture, maps
         self.n_bits = architecture["n_bits"]
         self._fingerprint = description.fingerprint_of(self._description(), self._weights())
@@ -207,12 +231,19 @@ class FittedModel(description.Model):
         """Compute outputs ``(n, k)`` of features of the encoder."""
         if modality not in self._maps:
             return features[:, : self.n_bits]
-        return self._maps[modality](unit_rows(features) if self.architecture["unit"] else features).astype(np.float32)
+        return self._maps[modality](
+            unit_rows(features) if self.architecture["unit"] else features
+        ).astype(np.float32)
 
-    def outputs_prepared(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
+    def outputs_prepared(
+        self, inputs: Mapping[str, NDArray[Any]]
+    ) -> dict[str, NDArray[np.float32]]:
         """Compute outputs ``(n, k)`` of inputs that `prepare` returned."""
         with one_blas_thread():
-            return {name: self.project(name, self.encoder.sides[name].features(rows)) for name, rows in inputs.items()}
+            return {
+                name: self.project(name, self.encoder.sides[name].features(rows))
+                for name, rows in inputs.items()
+            }
 
     def fingerprint(self) -> str:
         """Hash encoder and weights; see `HashModel.fingerprint`."""
@@ -228,19 +259,28 @@ class FittedModel(description.Model):
         weights: dict[str, NDArray[Any]] = {}
         for modality in self.modalities:
             if head := self.encoder.sides[modality].head:
-                weights |= {f"{modality}.head.{name}": values for name, values in head.weights.items()}
+                weights |= {
+                    f"{modality}.head.{name}": values for name, values in head.weights.items()
+                }
             if modality in self._maps:
-                weights |= {f"{modality}.map.{name}": values for name, values in vars(self._maps[modality]).items()}
+                weights |= {
+                    f"{modality}.map.{name}": values
+                    for name, values in vars(self._maps[modality]).items()
+                }
         return weights
 
     def save_pretrained(self, folder: Path) -> None:
-        """Write ``config.json``, ``model.safetensors`` and a card; the encoder's networks are not saved."""
+        """Write ``config.json``, ``model.safetensors`` and a card; the encoder's networks are not
+        saved.
+        """
         from safetensors.numpy import save
 
         weights = {name: np.ascontiguousarray(values) for name, values in self._weights().items()}
         description.write_model(folder, save, weights, self._description())
         n_weights = sum(values.size for values in weights.values())
-        card = description.model_card(self.name, self.n_bits, self.modalities, n_weights, self.fingerprint())
+        card = description.model_card(
+            self.name, self.n_bits, self.modalities, n_weights, self.fingerprint()
+        )
         write_text(folder / "README.md", card)
 
     @classmethod
@@ -262,7 +302,9 @@ class FittedModel(description.Model):
     @classmethod
     def _build(cls, config: dict[str, Any], folder: Path) -> "FittedModel":
         form = dict(config["architecture"])
-        encoder = open_encoder(form.get("extractors") or form["encoder"], form["widths"], form.get("seen"))
+        encoder = open_encoder(
+            form.get("extractors") or form["encoder"], form["widths"], form.get("seen")
+        )
         arrays = description.read_arrays(folder / "model.safetensors")
         heads = Head.read_all(arrays)
         sides = {name: side._replace(head=heads.get(name)) for name, side in encoder.sides.items()}
@@ -274,22 +316,28 @@ class FittedModel(description.Model):
         for name, saved in config["backbones"].items():
             if saved != (side := dict(sides[name].identity)):
                 raise InputError(
-                    f"{folder / 'config.json'}: fitted to {saved['name']} with weights {saved['weights']}, but here "
-                    f"are {side['name']} with {side['weights']}; give the same weights, or make it again"
+                    f"{folder / 'config.json'}: fitted to {saved['name']} with weights "
+                    f"{saved['weights']}, but here "
+                    f"are {side['name']} with {side['weights']}; give the same weights, or make it "
+                    "again"
                 )
         return cls(replace(encoder, sides=sides), form, maps)
 
 
 def fit_codes(
-    encoder: Encoder, features: _Features, n_bits: int = N_BITS, codes: Codes = "auto", seed: int = 0
+    encoder: Encoder,
+    features: _Features,
+    n_bits: int = N_BITS,
+    codes: Codes = "auto",
+    seed: int = 0,
 ) -> FittedModel:
     """Fit codes to features of a sample of items.
 
-    ``auto`` is ``learned`` for an encoder with codes of its own that are long enough, ``cca-itq`` where the sides lie
-    in different spaces and there are `MIN_PAIRS` pairs, else ``itq``, which is as good as ``sign`` for five items and
-    better for more. Features of one space have unit length and share a
-    map, but each modality is centred on its own mean: texts and images lie apart in such a space. Where texts are not
-    given, their mean is that of `_PHRASES`.
+    ``auto`` is ``learned`` for an encoder with codes of its own that are long enough, ``cca-itq``
+    where the sides lie in different spaces and there are `MIN_PAIRS` pairs, else ``itq``, which is
+    as good as ``sign`` for five items and better for more. Features of one space have unit length
+    and share a map, but each modality is centred on its own mean: texts and images lie apart in
+    such a space. Where texts are not given, their mean is that of `_PHRASES`.
 
     Args:
         encoder: computes the features of new items.
@@ -299,12 +347,13 @@ def fit_codes(
         seed: of random rotations.
 
     Returns:
-        A model of those modalities whose codes can be compared: of sides in different spaces that no captions join,
+        A model of those modalities whose codes can be compared: of sides in different spaces that
+            no captions join,
         only the images'.
 
     Raises:
-        InputError: ``n_bits`` or the number of items is too small, ``cca-itq`` lacks pairs, or the encoder has no
-            ``learned`` codes of ``n_bits`` bits.
+        InputError: ``n_bits`` or the number of items is too small, ``cca-itq`` lacks pairs, or the
+            encoder has no ``learned`` codes of ``n_bits`` bits.
     """
     n_items = len(next(iter(features.values()), ()))
     if n_bits < 1:
@@ -327,21 +376,30 @@ def fit_codes(
     if chosen == "learned" and (fit := encoder.fits.get(str(n_bits))):
         architecture["fit"] = list(fit)
     if not isinstance(word, str):
-        architecture |= {"extractors": dict(word), "seen": {name: encoder.seen[name] for name in modalities}}
+        architecture |= {
+            "extractors": dict(word),
+            "seen": {name: encoder.seen[name] for name in modalities},
+        }
     return FittedModel(encoder, architecture, maps)
 
 
 def _choose(encoder: Encoder, features: _Features, n_items: int, n_bits: int, codes: Codes) -> str:
     """Return the method that ``codes`` stands for."""
     if codes == "learned" and n_bits > encoder.own_bits:
-        reason = f"has {encoder.own_bits} bits of its own" if encoder.own_bits else "has no codes of its own"
+        reason = (
+            f"has {encoder.own_bits} bits of its own"
+            if encoder.own_bits
+            else "has no codes of its own"
+        )
         word = description.in_one_word(encoder.word)
         raise InputError(f"--codes learned: the encoder {word} {reason}, not {n_bits}; take itq")
     if codes == "auto" and n_bits <= encoder.own_bits:
         return "learned"
     n_pairs = n_items if len(features) == 2 else 0
     if codes == "cca-itq" and n_pairs < 2:
-        raise InputError("--codes cca-itq: needs images with captions (--captions FILE); there are none")
+        raise InputError(
+            "--codes cca-itq: needs images with captions (--captions FILE); there are none"
+        )
     if n_items < 1:
         raise InputError("there is no item to fit codes to; name a source")
     if codes != "auto":
@@ -351,11 +409,16 @@ def _choose(encoder: Encoder, features: _Features, n_items: int, n_bits: int, co
     return "itq" if n_items > 1 else "sign"  # one item has no directions
 
 
-def _fit_maps(encoder: Encoder, features: _Features, n_bits: int, chosen: str, seed: int) -> dict[str, _LinearMap]:
+def _fit_maps(
+    encoder: Encoder, features: _Features, n_bits: int, chosen: str, seed: int
+) -> dict[str, _LinearMap]:
     """Return modality -> the map that `_choose` chose, from features to outputs."""
     if chosen == "learned":
         return {}
-    views = {name: unit_rows(values) if encoder.one_space else values for name, values in features.items()}
+    views = {
+        name: unit_rows(values) if encoder.one_space else values
+        for name, values in features.items()
+    }
     if chosen == "cca-itq":
         n_items = len(next(iter(views.values())))
         n_features = sum(values.shape[1] for values in views.values())
@@ -365,7 +428,12 @@ def _fit_maps(encoder: Encoder, features: _Features, n_bits: int, chosen: str, s
         return {name: method(values, n_bits, seed, name) for name, values in views.items()}
     # One rotation for both modalities of the space, each around its own mean.
     means = {name: values.mean(axis=0) for name, values in views.items()}
-    shared = method(np.concatenate([values - means[name] for name, values in views.items()]), n_bits, seed, "all")
+    shared = method(
+        np.concatenate([values - means[name] for name, values in views.items()]),
+        n_bits,
+        seed,
+        "all",
+    )
     if "text" in encoder.sides and "text" not in means:
         phrases = _PHRASES.read_text(encoding="utf-8").splitlines()
         means["text"] = unit_rows(encoder.features("text", phrases)).mean(axis=0)

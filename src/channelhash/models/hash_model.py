@@ -28,14 +28,17 @@ _DAMAGED = "weights are damaged or the training broke, train again"
 
 
 class Branch(nn.Module):
-    """The path of one modality: raw items -> ``prepare`` -> inputs -> encoder -> features -> head -> outputs.
+    """The path of one modality: raw items -> ``prepare`` -> inputs -> encoder -> features -> head
+    -> outputs.
 
     Args:
         prepare: converts a sequence of raw items to one tensor whose rows are the items.
         encoder: inputs to features ``(n, d)``.
         head: features to outputs ``(n, k)``. Branches may share a head.
-        prepare_collection: does the same for a whole collection and caches the result; None where ``prepare`` is quick.
-        pretrained: the encoder was trained before; what is trained of it learns at ``train.rates.backbone``.
+        prepare_collection: does the same for a whole collection and caches the result; None where
+            ``prepare`` is quick.
+        pretrained: the encoder was trained before; what is trained of it learns at
+            ``train.rates.backbone``.
 
     >>> branch = Branch(torch.tensor, nn.Identity(), nn.Linear(3, 8))
     >>> branch(branch.prepare([[0.0, 1.0, 2.0]])).shape
@@ -64,7 +67,9 @@ class Branch(nn.Module):
 
     @property
     def fixed(self) -> Frozen | None:
-        """The encoder if its features never change in training: frozen, without drifting statistics. Else None."""
+        """The encoder if its features never change in training: frozen, without drifting
+        statistics. Else None.
+        """
         return self.frozen if self.frozen and not self.frozen.drifts else None
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -77,11 +82,11 @@ class ModelKind:
     """The functions of a registered model.
 
     Attributes:
-        create: ``(train: Records, n_bits: int, **settings) -> HashModel``, untrained, with all that it takes from the
-            training data (sizes, vocabulary, feature statistics). Its keyword arguments are the keys of the
-            configuration's section ``model``.
-        build: ``(**architecture) -> {modality: Branch}``, from the JSON-able dictionary that ``create`` put into the
-            model; called when a saved model is loaded.
+        create: ``(train: Records, n_bits: int, **settings) -> HashModel``, untrained, with all that
+            it takes from the training data (sizes, vocabulary, feature statistics). Its keyword
+            arguments are the keys of the configuration's section ``model``.
+        build: ``(**architecture) -> {modality: Branch}``, from the JSON-able dictionary that
+            ``create`` put into the model; called when a saved model is loaded.
     """
 
     create: Callable[..., "HashModel"]
@@ -96,11 +101,14 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
         n_bits: code length k.
         architecture: arguments of ``MODELS[name].build``, JSON-able.
         branches: modality -> `Branch`.
-        features_of: modality -> identity of a frozen encoder that is left out: the branch takes its features.
-        code_spaces: fingerprints of the models whose codes these may be compared with: the teacher of a distilled model
-            and the models that the teacher extends. The model may encode queries for their stores, but not new items.
-        extends: fingerprints of the models, oldest first, with whose stored codes this model was trained to stay
-            comparable (`losses.incremental`): it may encode new items for their stores.
+        features_of: modality -> identity of a frozen encoder that is left out: the branch takes its
+            features.
+        code_spaces: fingerprints of the models whose codes these may be compared with: the teacher
+            of a distilled model and the models that the teacher extends. The model may encode
+            queries for their stores, but not new items.
+        extends: fingerprints of the models, oldest first, with whose stored codes this model was
+            trained to stay comparable (`losses.incremental`): it may encode new items for their
+            stores.
 
     >>> branch = Branch(torch.tensor, nn.Identity(), nn.Linear(3, 8))
     >>> model = HashModel("mine", 8, {}, {"image": branch})
@@ -143,7 +151,8 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
         return {modality: self.branches[modality](values) for modality, values in inputs.items()}
 
     def prepare(self, modality: str, items: Items) -> Tensor:
-        """Prepare raw items (images, strings, or rows of features) as the input tensor of their branch.
+        """Prepare raw items (images, strings, or rows of features) as the input tensor of their
+        branch.
 
         Raises:
             InputError: the model does not encode this modality, or an item cannot be read.
@@ -163,16 +172,21 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
     def backbones(self) -> dict[str, dict[str, str]]:
         """Return modality -> identity of its frozen encoder, where it has one."""
         encoders = {modality: self.branch(modality).frozen for modality in self.modalities}
-        return self._features_of | {modality: frozen.identity() for modality, frozen in encoders.items() if frozen}
+        return self._features_of | {
+            modality: frozen.identity() for modality, frozen in encoders.items() if frozen
+        }
 
     def set_precision(self, precision: Precision) -> None:
-        """Set how frozen encoders compute on a GPU; see `backbones.autocast`. The setting is saved with the model."""
+        """Set how frozen encoders compute on a GPU; see `backbones.autocast`. The setting is saved
+        with the model.
+        """
         for part in self.modules():
             if isinstance(part, Frozen):
                 part.precision = precision
 
     def on_features(self) -> "HashModel":
-        """Return this model without its frozen encoders: their branches take rows of the encoders' features.
+        """Return this model without its frozen encoders: their branches take rows of the encoders'
+        features.
 
         All trained parts are shared with this model; saving either model saves both.
         """
@@ -180,7 +194,9 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
         for modality in self.modalities:
             branch = self.branch(modality)
             if branch.fixed:
-                branch = Branch(FeatureRows(modality, branch.fixed.n_features), nn.Identity(), branch.head)
+                branch = Branch(
+                    FeatureRows(modality, branch.fixed.n_features), nn.Identity(), branch.head
+                )
             branches[modality] = branch
         origin = self.backbones(), self.code_spaces, self.extends
         return HashModel(self.name, self.n_bits, self.architecture, branches, *origin)
@@ -188,12 +204,17 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
     def trained_state(self) -> dict[str, Tensor]:
         """Return what training changes, by name: parameters and buffers, without copying them.
 
-        Those of frozen encoders are left out, except running statistics that drift. A shared tensor comes once.
+        Those of frozen encoders are left out, except running statistics that drift. A shared tensor
+        comes once.
         """
         excluded: set[int] = set()
         for modality in self.modalities:
             if frozen := self.branch(modality).frozen:
-                fixed = frozen.parameters() if frozen.drifts else frozen.state_dict(keep_vars=True).values()
+                fixed = (
+                    frozen.parameters()
+                    if frozen.drifts
+                    else frozen.state_dict(keep_vars=True).values()
+                )
                 excluded |= {id(value) for value in fixed}
         state = {}
         for name, value in self.state_dict(keep_vars=True).items():
@@ -221,14 +242,21 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
 
     @torch.no_grad()
     def outputs_prepared(self, inputs: Mapping[str, Tensor | NDArray[Any]]) -> dict[str, Tensor]:
-        """Compute real-valued outputs, float32 on the CPU, of inputs from `prepare`, in evaluation mode."""
+        """Compute real-valued outputs, float32 on the CPU, of inputs from `prepare`, in evaluation
+        mode.
+        """
         was_training = self.training
         if any(part.training for part in self.modules()):
             self.eval()
         outputs = {}
         for modality, values in inputs.items():
-            branch, parts = self.branches[modality], torch.split(torch.as_tensor(values), self.batch_size)
-            outputs[modality] = torch.cat([branch(part.to(self.device)).float().cpu() for part in parts])
+            branch, parts = (
+                self.branches[modality],
+                torch.split(torch.as_tensor(values), self.batch_size),
+            )
+            outputs[modality] = torch.cat(
+                [branch(part.to(self.device)).float().cpu() for part in parts]
+            )
         if was_training:
             self.train()
         return outputs
@@ -240,21 +268,31 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
             JobError: an output is NaN.
         """
         try:
-            return {modality: pack(binarize(rows)) for modality, rows in self.outputs_prepared(inputs).items()}
+            return {
+                modality: pack(binarize(rows))
+                for modality, rows in self.outputs_prepared(inputs).items()
+            }
         except ValueError as error:
             raise JobError(f"{error}; the model's {_DAMAGED}") from None
 
     def fingerprint(self) -> str:
-        """Hash architecture and weights. Codes are comparable if their models have equal fingerprints, or `comparable`.
+        """Hash architecture and weights. Codes are comparable if their models have equal
+        fingerprints, or `comparable`.
 
-        Extractors do not count: the model maps features to codes, wherever those features are computed.
+        Extractors do not count: the model maps features to codes, wherever those features are
+            computed.
         """
-        weights = {name: values.cpu().contiguous().numpy() for name, values in self.trained_state().items()}
+        weights = {
+            name: values.cpu().contiguous().numpy() for name, values in self.trained_state().items()
+        }
         return description.fingerprint_of(self._description(), weights)
 
     def _description(self) -> dict[str, Any]:
         required = {"name": self.name, "n_bits": self.n_bits, "architecture": self.architecture}
-        optional: dict[str, Any] = {"backbones": self.backbones(), "code_space": " ".join(self.code_spaces)}
+        optional: dict[str, Any] = {
+            "backbones": self.backbones(),
+            "code_space": " ".join(self.code_spaces),
+        }
         if "image" in self.branches and self.name != "features":
             optional["preprocessing"] = PREPROCESSING
         return required | {key: value for key, value in optional.items() if value}
@@ -265,7 +303,9 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
         description.write_model(save_directory, save, weights, self._description() | extends)
 
     def generate_model_card(self, *args: Any, **training: Any) -> ModelCard:
-        """Generate the card that `save_pretrained` writes; ``training`` are arguments of `description.model_card`."""
+        """Generate the card that `save_pretrained` writes; ``training`` are arguments of
+        `description.model_card`.
+        """
         parameters = sum(values.numel() for values in self.trained_state().values())
         facts = (self.name, self.n_bits, self.modalities, parameters, self.fingerprint())
         return ModelCard(description.model_card(*facts, **training))
@@ -275,7 +315,9 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
         folder = Path(model_id)
         if not folder.is_dir():
             keys = ("revision", "cache_dir", "force_download", "local_files_only", "token")
-            folder = Path(snapshot_download(model_id, **{key: hub[key] for key in keys if key in hub}))
+            folder = Path(
+                snapshot_download(model_id, **{key: hub[key] for key in keys if key in hub})
+            )
         return cls._load(folder, trust_code)
 
     @classmethod
@@ -286,32 +328,48 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
 
     @classmethod
     def _build(cls, config: dict[str, Any], folder: Path) -> Self:
-        from channelhash.models import resolve_model  # the registry imports the model files, which import this one
+        from channelhash.models import (
+            resolve_model,
+        )  # the registry imports the model files, which import this one
 
         name, n_bits, architecture = (config[key] for key in ("name", "n_bits", "architecture"))
         if not isinstance(n_bits, int) or architecture.get("n_bits", n_bits) != n_bits:
-            raise ValueError(f"n_bits is {n_bits!r}, in its architecture {architecture.get('n_bits')!r}")
+            raise ValueError(
+                f"n_bits is {n_bits!r}, in its architecture {architecture.get('n_bits')!r}"
+            )
         build = resolve_model(name).build
         fields = settings_of(build)  # what it annotates is checked against these types
-        arguments = {key: value for key, value in architecture.items() if key in fields.model_fields}
+        arguments = {
+            key: value for key, value in architecture.items() if key in fields.model_fields
+        }
         try:
-            branches = build(**architecture | vars(read_settings(fields, arguments, "architecture")))
+            branches = build(
+                **architecture | vars(read_settings(fields, arguments, "architecture"))
+            )
         except InputError as error:
             raise ValueError(str(error)) from error
         if not branches:
             raise ValueError("it encodes no modality")
-        spaces, extends = str(config.get("code_space", "")).split(), map(str, config.get("extends", ()))
+        spaces, extends = (
+            str(config.get("code_space", "")).split(),
+            map(str, config.get("extends", ())),
+        )
         model = cls(name, n_bits, architecture, branches, None, spaces, tuple(extends))
         for modality, identity in config.get("backbones", {}).items():
             frozen = model.branch(modality).frozen
             if frozen is None:
-                raise InputError(f"{folder / 'config.json'}: names a backbone for {modality}, but the model has none")
+                raise InputError(
+                    f"{folder / 'config.json'}: names a backbone for {modality}, but the model has "
+                    "none"
+                )
             frozen.precision = identity["precision"]
             if frozen.weights_hash != identity["weights"]:
                 weights = architecture.get("pretrained", frozen.name)
                 raise InputError(
-                    f"{folder / 'config.json'}: trained on {identity['name']} with weights {identity['weights']}, but "
-                    f"{weights} holds {frozen.weights_hash}; give the same weights, or make it again"
+                    f"{folder / 'config.json'}: trained on {identity['name']} with weights "
+                    f"{identity['weights']}, but "
+                    f"{weights} holds {frozen.weights_hash}; give the same weights, or make it "
+                    "again"
                 )
         return model
 
@@ -330,13 +388,25 @@ _BATCH = 128
 
 
 def encode_records(
-    model: HashModel, records: Records, progress: Progress = no_progress, fingerprint: str | None = None
+    model: HashModel,
+    records: Records,
+    progress: Progress = no_progress,
+    fingerprint: str | None = None,
 ) -> CodeSet:
-    """Return codes of every modality that both the model and the records have, with labels, texts and image paths."""
-    items = {modality: records.items[modality] for modality in model.modalities if modality in records.items}
+    """Return codes of every modality that both the model and the records have, with labels, texts
+    and image paths.
+    """
+    items = {
+        modality: records.items[modality]
+        for modality in model.modalities
+        if modality in records.items
+    }
     return CodeSet(
         records.ids,
-        {name: encode_items(model, name, values, usable_cores(), progress) for name, values in items.items()},
+        {
+            name: encode_items(model, name, values, usable_cores(), progress)
+            for name, values in items.items()
+        },
         records.labels if records.label_names else None,
         model.n_bits,
         label_names=records.label_names,
@@ -353,7 +423,9 @@ def encode_items(
     if not are_files(items) or not workers:
         return model.encode(modality, items, progress)
     images = ImageFiles(items, model.branch(modality).prepare)
-    batches = [range(start, min(start + _BATCH, len(items))) for start in range(0, len(items), _BATCH)]
+    batches = [
+        range(start, min(start + _BATCH, len(items))) for start in range(0, len(items), _BATCH)
+    ]
     codes = []
     for rows, pixels in zip(batches, image_batches(images, batches, workers), strict=True):
         codes.append(model.encode_prepared({modality: pixels})[modality])

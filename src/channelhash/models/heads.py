@@ -1,7 +1,8 @@
 """Heads on features: those of the models ``features`` and ``aligned``.
 
-``aligned`` has a head for each side of a frozen encoder, learned from pairs of images and texts. The heads bring the
-sides of any encoder into one space of k numbers, whose signs are the codes. ``nested`` lengths of them are codes, too.
+``aligned`` has a head for each side of a frozen encoder, learned from pairs of images and texts.
+The heads bring the sides of any encoder into one space of k numbers, whose signs are the codes.
+``nested`` lengths of them are codes, too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,14 +34,18 @@ _Share = Annotated[float, Field(ge=0, le=1)]
 _BATCH, _RATE = 1024, 3e-3
 
 
-def hash_head(widths: Sequence[int], dropout: float = 0.1, initial: Initial = "paper") -> nn.Sequential:
-    """Make linear layers with tanh and dropout after all but the last, which is followed by nothing (§ 4).
+def hash_head(
+    widths: Sequence[int], dropout: float = 0.1, initial: Initial = "paper"
+) -> nn.Sequential:
+    """Make linear layers with tanh and dropout after all but the last, which is followed by nothing
+    (§ 4).
 
     Args:
         widths: input width, hidden widths, number of bits; e.g. ``[2048, 4096, 4096, 32]``.
         dropout: probability of dropping a hidden unit.
-        initial: ``paper`` draws Xavier-normal weights with gain 5/3 inside and He-normal ones in the last layer, and
-            biases are zero; ``pytorch`` keeps what a linear layer draws, weights and biases within ± 1/√n_in.
+        initial: ``paper`` draws Xavier-normal weights with gain 5/3 inside and He-normal ones in
+            the last layer, and biases are zero; ``pytorch`` keeps what a linear layer draws,
+            weights and biases within ± 1/√n_in.
 
     >>> [type(layer).__name__ for layer in hash_head([8, 16, 4])]
     ['Linear', 'Tanh', 'Dropout', 'Linear']
@@ -59,7 +64,8 @@ def hash_head(widths: Sequence[int], dropout: float = 0.1, initial: Initial = "p
 
 
 class _Standardize(nn.Module):
-    """Subtract the training mean and divide by the training spread, column by column; saved with the weights.
+    """Subtract the training mean and divide by the training spread, column by column; saved with
+    the weights.
 
     >>> standardize = _Standardize(1)
     >>> standardize.fit([[0.0], [4.0]])
@@ -69,17 +75,28 @@ class _Standardize(nn.Module):
 
     def __init__(self, n_features: int) -> None:
         super().__init__()
-        self.mean, self.scale = nn.Buffer(torch.zeros(n_features)), nn.Buffer(torch.ones(n_features))
+        self.mean, self.scale = (
+            nn.Buffer(torch.zeros(n_features)),
+            nn.Buffer(torch.ones(n_features)),
+        )
 
     def fit(self, features: Any) -> None:
-        """Set mean and standard deviation to those of ``features`` ``(n, d)``; constant columns keep their scale.
+        """Set mean and standard deviation to those of ``features`` ``(n, d)``; constant columns
+        keep their scale.
 
-        Constant is also what varies by less than a millionth of the widest column: the rounding of the network before.
+        Constant is also what varies by less than a millionth of the widest column: the rounding of
+        the network before.
         """
-        values = features if isinstance(features, SparseRows) else np.asarray(features, dtype=np.float64)
+        values = (
+            features if isinstance(features, SparseRows) else np.asarray(features, dtype=np.float64)
+        )
         spread = values.std(axis=0)
         self.mean.copy_(torch.from_numpy(values.mean(axis=0)))
-        self.scale.copy_(torch.from_numpy(np.where(spread > max(1e-12, 1e-6 * spread.max(initial=0)), spread, 1.0)))
+        self.scale.copy_(
+            torch.from_numpy(
+                np.where(spread > max(1e-12, 1e-6 * spread.max(initial=0)), spread, 1.0)
+            )
+        )
 
     def forward(self, features: Tensor) -> Tensor:
         """Standardize ``(n, d)`` features."""
@@ -103,8 +120,8 @@ def create_features_model(
         hidden: widths of the hidden layers; ``[1024, 1024]`` if None.
         dropout: dropout after each hidden layer.
         standardize: scale every feature to mean 0 and spread 1 over the training rows.
-        extractors: modality -> ``KIND:WHAT``, the extractor of its features, so that new raw items can be encoded
-            (`channelhash.models.extractors`).
+        extractors: modality -> ``KIND:WHAT``, the extractor of its features, so that new raw items
+            can be encoded (`channelhash.models.extractors`).
         initial: initial weights, see `hash_head`.
 
     Raises:
@@ -117,14 +134,20 @@ def create_features_model(
     """
     widths = feature_widths(train)
     if raw := [modality for modality in train.items if modality not in widths]:
-        raise InputError(f"model.name: 'features' needs precomputed {raw[0]} features; use data.kind 'features'")
+        raise InputError(
+            f"model.name: 'features' needs precomputed {raw[0]} features; use data.kind 'features'"
+        )
     hidden = [1024, 1024] if hidden is None else hidden
-    architecture: dict[str, Any] = dict(n_bits=n_bits, widths=widths, hidden=hidden, dropout=dropout)
+    architecture: dict[str, Any] = dict(
+        n_bits=n_bits, widths=widths, hidden=hidden, dropout=dropout
+    )
     if extractors:
         architecture["extractors"] = absolute_names(extractors)
         for modality, name in extractors.items():
             Extractor(name, modality).check_file()
-    model = HashModel("features", n_bits, architecture, build_features_branches(**architecture, initial=initial))
+    model = HashModel(
+        "features", n_bits, architecture, build_features_branches(**architecture, initial=initial)
+    )
     if standardize:
         for modality, branch in model.branches.items():
             branch.encoder.fit(train.items[modality])  # type: ignore[union-attr, operator]
@@ -139,7 +162,9 @@ def build_features_branches(
     extractors: dict[str, str] | None = None,
     initial: Initial = "paper",
 ) -> dict[str, Branch]:
-    """Build the branches of a feature model from its complete architecture; ``widths`` maps a modality to its d."""
+    """Build the branches of a feature model from its complete architecture; ``widths`` maps a
+    modality to its d.
+    """
     named = {}
     for modality, name in (extractors or {}).items():
         if modality not in widths:
@@ -148,12 +173,15 @@ def build_features_branches(
     branches = {}
     for modality, width in widths.items():
         head = hash_head([width, *hidden, n_bits], dropout, initial)
-        branches[modality] = Branch(FeatureRows(modality, width, named.get(modality)), _Standardize(width), head)
+        branches[modality] = Branch(
+            FeatureRows(modality, width, named.get(modality)), _Standardize(width), head
+        )
     return branches
 
 
 class _NoisyFeatures(nn.Module):
-    """Change standardized features at random while training: Gaussian noise is added, then some columns are dropped.
+    """Change standardized features at random while training: Gaussian noise is added, then some
+    columns are dropped.
 
     >>> _NoisyFeatures(noise=0.5, dropout=0.0).eval()(torch.ones(1, 2)).tolist()
     [[1.0, 1.0]]
@@ -221,23 +249,26 @@ def create_aligned_model(
     drop_features: _Share = 0.3,
     nested: list[Annotated[int, Field(ge=1)]] | None = None,
 ) -> HashModel:
-    """Create untrained heads on a frozen encoder; `fit_scales` gives them the scales of the features.
+    """Create untrained heads on a frozen encoder; `fit_scales` gives them the scales of the
+    features.
 
     Args:
         train: images and texts, or features with the encoder ``features``.
         n_bits: code length k.
-        encoder: a word of `channelhash.models.encoders`: ``photo-backbones``, ``openclip:NAME/WEIGHTS``, ``features``.
+        encoder: a word of `channelhash.models.encoders`: ``photo-backbones``,
+            ``openclip:NAME/WEIGHTS``, ``features``.
         hidden: widths of the hidden layers of each head; ``[900]`` if None.
         dropout: dropout after each hidden layer.
         noise: spread of Gaussian noise on the standardized features while training.
         drop_features: probability of dropping a feature while training.
-        nested: numbers p < k of leading outputs whose signs are to be codes, too: after the training, outputs are
-            rotated to that end, which changes no cosine (`rotate_outputs`). Only for a loss of cosines,
-            such as ``contrastive``; None never rotates.
+        nested: numbers p < k of leading outputs whose signs are to be codes, too: after the
+            training, outputs are rotated to that end, which changes no cosine (`rotate_outputs`).
+            Only for a loss of cosines, such as ``contrastive``; None never rotates.
 
     Raises:
-        InputError: ``nested`` names more than k outputs; the records are features and the encoder takes raw items, or
-            the other way round; the encoder has no side for them; or as `open_encoder`.
+        InputError: ``nested`` names more than k outputs; the records are features and the encoder
+            takes raw items, or the other way round; the encoder has no side for them; or as
+            `open_encoder`.
 
     >>> import numpy as np
     >>> features = np.random.default_rng(0).normal(size=(10, 4))
@@ -249,17 +280,27 @@ def create_aligned_model(
         raise InputError(f"model.nested: {max(nested)} of {n_bits} outputs; name fewer")
     widths = feature_widths(train)
     if bool(widths) != (encoder == FEATURES):
-        what = "precomputed features; take the encoder features" if widths else "no precomputed features; name another"
+        what = (
+            "precomputed features; take the encoder features"
+            if widths
+            else "no precomputed features; name another"
+        )
         raise InputError(f"model.encoder is {encoder}, but the data holds {what}")
     opened = open_encoder(encoder, widths)
-    sides = {modality: side.width for modality, side in opened.sides.items() if modality in train.items}
+    sides = {
+        modality: side.width for modality, side in opened.sides.items() if modality in train.items
+    }
     if not sides:
         raise InputError(f"model.encoder: {encoder} has no side for {' and '.join(train.items)}s")
-    architecture: dict[str, Any] = dict(n_bits=n_bits, encoder=opened.word, widths=sides, dropout=dropout, noise=noise)
+    architecture: dict[str, Any] = dict(
+        n_bits=n_bits, encoder=opened.word, widths=sides, dropout=dropout, noise=noise
+    )
     architecture |= dict(hidden=[900] if hidden is None else hidden, drop_features=drop_features)
     if nested:
         architecture["nested"] = nested
-    return HashModel("aligned", n_bits, architecture, build_aligned_branches(**architecture, opened=opened))
+    return HashModel(
+        "aligned", n_bits, architecture, build_aligned_branches(**architecture, opened=opened)
+    )
 
 
 def build_aligned_branches(
@@ -273,7 +314,9 @@ def build_aligned_branches(
     nested: list[int] | None = None,
     opened: Any = None,
 ) -> dict[str, Branch]:
-    """Build the branches from the complete architecture; the encoder's weights are loaded again unless it is opened."""
+    """Build the branches from the complete architecture; the encoder's weights are loaded again
+    unless it is opened.
+    """
     opened = opened or open_encoder(encoder, widths)
     branches = {}
     for modality, width in widths.items():
@@ -298,13 +341,18 @@ def fit_scales(model: HashModel, inputs: Mapping[str, Tensor]) -> None:
 
 
 def rotate_outputs(
-    model: HashModel, inputs: dict[str, Tensor], images: Tensor, n_leading: Sequence[int], seed: int, steps: int = 300
+    model: HashModel,
+    inputs: dict[str, Tensor],
+    images: Tensor,
+    n_leading: Sequence[int],
+    seed: int,
+    steps: int = 300,
 ) -> None:
     """Learn a rotation R of the outputs of both sides and make it part of their heads.
 
-    R is a random rotation times e^(A − Aᵀ), and A minimises the mean over p of InfoNCE (`ContrastiveLoss`) of the
-    signs of the first p rotated outputs, p in ``n_leading`` and k. Heads drop and disturb features as in their
-    training, for they know the training rows too well.
+    R is a random rotation times e^(A − Aᵀ), and A minimises the mean over p of InfoNCE
+    (`ContrastiveLoss`) of the signs of the first p rotated outputs, p in ``n_leading`` and k. Heads
+    drop and disturb features as in their training, for they know the training rows too well.
 
     Time O(k³ + b k (b + k)) a step, for batches of b = 1,024 rows.
     """
@@ -320,7 +368,9 @@ def rotate_outputs(
         rows = draws.permutation(len(images))[:_BATCH]
         rows = rows[np.unique(images[rows].numpy(), return_index=True)[1]]
         with torch.no_grad():
-            outputs = model({modality: values[rows].to(device) for modality, values in inputs.items()})
+            outputs = model(
+                {modality: values[rows].to(device) for modality, values in inputs.items()}
+            )
         rotation = start @ torch.matrix_exp(free - free.T)
         rotated = {modality: values @ rotation for modality, values in outputs.items()}
         loss = torch.stack([_of_signs(rotated, length) for length in lengths]).mean()
@@ -340,9 +390,11 @@ def _of_signs(outputs: dict[str, Tensor], length: int) -> Tensor:
 
 
 def _signs(codes: Tensor) -> Tensor:
-    """Return the signs of ``(n, k)`` codes, −1 or 1, with the gradient of tanh (a straight-through estimate).
+    """Return the signs of ``(n, k)`` codes, −1 or 1, with the gradient of tanh (a straight-through
+    estimate).
 
-    Codes are scaled to a mean square of 1 in each row before the tanh, so their length does not matter.
+    Codes are scaled to a mean square of 1 in each row before the tanh, so their length does not
+    matter.
 
     >>> _signs(torch.tensor([[0.5, -2.0]])).tolist()
     [[1.0, -1.0]]

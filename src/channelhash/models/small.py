@@ -1,4 +1,5 @@
-"""``small``: a convolutional image encoder and a text encoder trained from scratch, for a laptop; text encoders.
+"""``small``: a convolutional image encoder and a text encoder trained from scratch, for a laptop;
+text encoders.
 
 Token id 0 is padding; a text without tokens has a finite code.
 """
@@ -22,7 +23,11 @@ from channelhash.utils.typed_settings import Count
 
 _STEPS = [
     "lower-case the text and split it at white space (Unicode's)",
-    "strip the characters of `punctuation` from both ends of every word; leave out words of which nothing is left",
+    (
+        "strip the characters of `punctuation` from both ends of every word; leave out words of "
+        "which "
+        "nothing is left"
+    ),
     "the token of words[i] is i + 1; leave out words that are not there",
     "keep the first max_tokens tokens, fill up with padding",
 ]
@@ -44,12 +49,15 @@ class VocabularyTokens:
 
     def recipe(self) -> dict[str, Any]:
         """Describe, JSON-able, how to do the same without this package."""
-        form = dict(kind="vocabulary", steps=_STEPS, punctuation=PUNCTUATION, max_tokens=self.max_tokens)
+        form = dict(
+            kind="vocabulary", steps=_STEPS, punctuation=PUNCTUATION, max_tokens=self.max_tokens
+        )
         return form | dict(padding=0, words=list(self.vocabulary.words))
 
 
 class _BagOfTags(nn.Module):
-    """Mean of learned token vectors: ``(n, m)`` token ids to ``(n, n_features)``; order does not matter.
+    """Mean of learned token vectors: ``(n, m)`` token ids to ``(n, n_features)``; order does not
+    matter.
 
     >>> bag = _BagOfTags(n_tokens=5, n_features=4)
     >>> torch.equal(bag(torch.tensor([[1, 2, 0]])), bag(torch.tensor([[2, 1, 0]])))
@@ -74,7 +82,8 @@ class _BagOfTags(nn.Module):
 
 
 class TransformerText(nn.Module):
-    """One post-norm Transformer layer of 4 heads over token vectors, mean over the real tokens (``protocol.md`` § 2).
+    """One post-norm Transformer layer of 4 heads over token vectors, mean over the real tokens
+    (``protocol.md`` § 2).
 
     >>> encoder = TransformerText(nn.Embedding(10, 16, padding_idx=0), n_features=16, feed_forward=32)
     >>> encoder(torch.tensor([[3, 1, 0], [0, 0, 0]])).shape
@@ -92,20 +101,25 @@ class TransformerText(nn.Module):
     ) -> None:
         super().__init__()
         self.tokens = tokens
-        self.layer = nn.TransformerEncoderLayer(n_features, 4, feed_forward, dropout, "relu", batch_first=True)
+        self.layer = nn.TransformerEncoderLayer(
+            n_features, 4, feed_forward, dropout, "relu", batch_first=True
+        )
         self.mask_padding = mask_padding
         self.positions = nn.Buffer(_sinusoidal_positions(max_tokens, n_features), persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Encode ``(n, m)`` token ids as ``(n, n_features)``; a text without tokens gives zeros."""
         real = tokens != 0
-        cut = self.mask_padding and not torch.onnx.is_in_onnx_export()  # an exported network has one width
+        cut = (
+            self.mask_padding and not torch.onnx.is_in_onnx_export()
+        )  # an exported network has one width
         if cut and (used := real.any(0).nonzero()).numel():
-            # Masked columns without a token in any row change nothing but cost: captions have 10 tokens, not 128.
+            # Masked columns without a token in any row change nothing but cost: captions have 10
+            # tokens, not 128.
             tokens, real = tokens[:, : int(used.max()) + 1], real[:, : int(used.max()) + 1]
         hidden = self.tokens(tokens) + self.positions[: tokens.shape[1]]
-        # A row of padding alone would attend to nothing, which is NaN: the first place, padding in no other row, stays
-        # visible and is left out of the mean below.
+        # A row of padding alone would attend to nothing, which is NaN: the first place, padding in
+        # no other row, stays visible and is left out of the mean below.
         hidden_from = torch.cat([torch.zeros_like(real[:, :1]), ~real[:, 1:]], dim=1)
         hidden = self.layer(hidden, src_key_padding_mask=hidden_from if self.mask_padding else None)
         weight = real.unsqueeze(-1).to(hidden)
@@ -113,14 +127,16 @@ class TransformerText(nn.Module):
 
 
 def _sinusoidal_positions(length: int, width: int) -> Tensor:
-    """Compute the ``(length, width)`` positional encoding of Vaswani et al. 2017, § 3.5: sines in even, cosines in odd
-    columns.
+    """Compute the ``(length, width)`` positional encoding of Vaswani et al. 2017, § 3.5: sines in
+    even, cosines in odd columns.
 
     >>> _sinusoidal_positions(2, 4)[0].tolist()
     [0.0, 1.0, 0.0, 1.0]
     """
     position = torch.arange(length, dtype=torch.float32)[:, None]
-    frequency = torch.exp(torch.arange(0, width, 2, dtype=torch.float32) * (-math.log(10000.0) / width))
+    frequency = torch.exp(
+        torch.arange(0, width, 2, dtype=torch.float32) * (-math.log(10000.0) / width)
+    )
     table = torch.zeros(length, width)
     table[:, 0::2] = torch.sin(position * frequency)
     table[:, 1::2] = torch.cos(position * frequency)[:, : width // 2]
@@ -128,10 +144,11 @@ def _sinusoidal_positions(length: int, width: int) -> Tensor:
 
 
 class _SmallConvNet(nn.Module):
-    """Four strided convolution blocks trained from scratch, for the embedded data set and small collections.
+    """Four strided convolution blocks trained from scratch, for the embedded data set and small
+    collections.
 
-    ``(n, 3, s, s)`` pixels (uint8, or floats in [0, 1]) to ``(n, n_features)``. Group normalisation rather than batch
-    normalisation: a code depends on its own image alone, in training too.
+    ``(n, 3, s, s)`` pixels (uint8, or floats in [0, 1]) to ``(n, n_features)``. Group normalisation
+    rather than batch normalisation: a code depends on its own image alone, in training too.
 
     >>> _SmallConvNet(width=8)(torch.zeros(2, 3, 32, 32, dtype=torch.uint8)).shape
     torch.Size([2, 128])
@@ -142,7 +159,11 @@ class _SmallConvNet(nn.Module):
         widths = [width, 2 * width, 4 * width, 4 * width]
         blocks: list[nn.Module] = []
         for n_in, n_out in zip([3, *widths[:-1]], widths, strict=True):
-            blocks += [nn.Conv2d(n_in, n_out, 3, stride=2, padding=1), nn.GroupNorm(8, n_out), nn.ReLU()]
+            blocks += [
+                nn.Conv2d(n_in, n_out, 3, stride=2, padding=1),
+                nn.GroupNorm(8, n_out),
+                nn.ReLU(),
+            ]
         self.blocks = nn.Sequential(*blocks)
         # A 2 × 2 grid keeps "above" and "below": sky over sea is not sea over sky.
         self.pool = nn.AdaptiveAvgPool2d(2)
@@ -161,7 +182,9 @@ def _quarters(maps: Tensor) -> Tensor:
     """
     side = int(maps.shape[-1])
     halves = (slice(0, (side + 1) // 2), slice(side // 2, side))
-    return torch.stack([maps[:, :, rows, columns].mean((2, 3)) for rows in halves for columns in halves], dim=2)
+    return torch.stack(
+        [maps[:, :, rows, columns].mean((2, 3)) for rows in halves for columns in halves], dim=2
+    )
 
 
 def create_small_model(
@@ -201,15 +224,26 @@ def create_small_model(
     if width % 8:  # groups of the normalisation
         raise InputError(f"model.width is {width}; choose a multiple of 8")
     if text_encoder == "transformer" and text_width % 4:  # attention heads
-        raise InputError(f"model.text_width is {text_width}; choose a multiple of 4 for a Transformer")
+        raise InputError(
+            f"model.text_width is {text_width}; choose a multiple of 4 for a Transformer"
+        )
     vocabulary: list[str] = []
     if "text" in train.items:
-        vocabulary = list(Vocabulary.from_texts(map(str, train.items["text"]), min_count=min_count).words)
+        vocabulary = list(
+            Vocabulary.from_texts(map(str, train.items["text"]), min_count=min_count).words
+        )
         if not vocabulary:
-            raise InputError(f"model.min_count: no word occurs {min_count} times in the {len(train)} training texts")
-    architecture: dict[str, Any] = dict(n_bits=n_bits, modalities=list(train.items), image_size=image_size, width=width)
+            raise InputError(
+                f"model.min_count: no word occurs {min_count} times in the {len(train)} training "
+                "texts"
+            )
+    architecture: dict[str, Any] = dict(
+        n_bits=n_bits, modalities=list(train.items), image_size=image_size, width=width
+    )
     architecture |= dict(text_encoder=text_encoder, text_width=text_width, vocabulary=vocabulary)
-    architecture |= dict(max_tokens=max_tokens, hidden=[512] if hidden is None else hidden, dropout=dropout)
+    architecture |= dict(
+        max_tokens=max_tokens, hidden=[512] if hidden is None else hidden, dropout=dropout
+    )
     return HashModel("small", n_bits, architecture, build_small_branches(**architecture))
 
 
@@ -237,7 +271,11 @@ def build_small_branches(
             encoder = _BagOfTags(len(vocabulary), text_width)
         else:
             table = nn.Embedding(len(vocabulary) + 1, text_width, padding_idx=0)
-            encoder = TransformerText(table, text_width, feed_forward=2 * text_width, max_tokens=max_tokens)
+            encoder = TransformerText(
+                table, text_width, feed_forward=2 * text_width, max_tokens=max_tokens
+            )
         prepare = VocabularyTokens(Vocabulary(tuple(vocabulary)), max_tokens)
-        branches["text"] = Branch(prepare, encoder, hash_head([text_width, *hidden, n_bits], dropout))
+        branches["text"] = Branch(
+            prepare, encoder, hash_head([text_width, *hidden, n_bits], dropout)
+        )
     return branches

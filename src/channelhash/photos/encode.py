@@ -20,7 +20,13 @@ from channelhash.codes import binarize, pack, unit_rows
 from channelhash.data.images import image_problem
 from channelhash.errors import InputError, JobError
 from channelhash.models.description import Model
-from channelhash.photos.metadata import are_tags_current, former_tags, open_reader, read_header, read_text
+from channelhash.photos.metadata import (
+    are_tags_current,
+    former_tags,
+    open_reader,
+    read_header,
+    read_text,
+)
 from channelhash.photos.source import Source, Unread
 from channelhash.search.items import DATES, Value
 from channelhash.search.store import Listed, Store
@@ -29,9 +35,10 @@ from channelhash.utils.files import content_hash, file_hash
 from channelhash.utils.machine import usable_cores
 from channelhash.utils.progress import Progress, StageProgress, no_stage_progress
 
-#: Metadata key of an item's state, which identifies what it was encoded from: size, times (of the last modification and
-#: of the last change of the inode, which no editor can set back) and SHA-256 of its image file, or the hash of its text
-#: or features. It is written with the codes: a killed job leaves no item without it.
+#: Metadata key of an item's state, which identifies what it was encoded from: size, times (of the
+#: last modification and of the last change of the inode, which no editor can set back) and SHA-256
+#: of its image file, or the hash of its text or features. It is written with the codes: a killed
+#: job leaves no item without it.
 _STATE = "encoded_from"
 
 _BATCH = 256  # items encoded and written at once
@@ -41,8 +48,8 @@ _AT_ONCE = 1000  # items updated at once, or renamed in two transactions, the ne
 _Header = dict[str, Value]
 _NOTHING: _Header = {}  # one for all items that stay as they are
 _Outputs = NDArray[np.float32]
-#: What a model takes of an image file, None for other rows; the metadata of a row's origin, and a line for what of
-#: these cannot be read.
+#: What a model takes of an image file, None for other rows; the metadata of a row's origin, and a
+#: line for what of these cannot be read.
 _Reading = tuple[Any, _Header, list[str]]
 
 
@@ -59,8 +66,10 @@ class Indexed:
         items: items in the store now.
         seconds: time of the whole.
         rate: items added and replaced a second, by the time of encoding and writing them.
-        moved: items whose image was moved or renamed in its folder: they keep their codes under the new id.
-        skipped: of a folder, reason -> number of files left out for it, besides those of ``problems``.
+        moved: items whose image was moved or renamed in its folder: they keep their codes under the
+            new id.
+        skipped: of a folder, reason -> number of files left out for it, besides those of
+            ``problems``.
 
     >>> Indexed(added=3, items=3).replaced
     0
@@ -83,7 +92,12 @@ class Indexed:
         >>> Indexed(added=3, items=3).changes("photos")
         '3 added: 3 pictures in photos (0 s)'
         """
-        counts = {"added": self.added, "changed": self.replaced, "moved": self.moved, "removed": self.pruned}
+        counts = {
+            "added": self.added,
+            "changed": self.replaced,
+            "moved": self.moved,
+            "removed": self.pruned,
+        }
         changed = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
         return changed and f"{changed}: {self.items:,} pictures in {address} ({self.seconds:.0f} s)"
 
@@ -97,7 +111,8 @@ class Batch(NamedTuple):
         metadata: what is known of each row.
         unread: the rows that could not be encoded.
         captions: of each row of images, those of the source, or else the one in its file.
-        caption_outputs: ``text`` -> the model's outputs of all captions, a row each; empty if there are none.
+        caption_outputs: ``text`` -> the model's outputs of all captions, a row each; empty if there
+            are none.
         problems: a line for what else cannot be read.
 
     >>> Batch([0], {"text": np.zeros((1, 16), np.float32)}, [{"text": "a dog"}], {}, [], {}, []).rows
@@ -113,17 +128,23 @@ class Batch(NamedTuple):
     problems: Sequence[str]
 
     def parts(self) -> Iterator[tuple[list[int], dict[str, _Outputs]]]:
-        """Yield places in the batch whose rows have outputs of the same modalities, and these: first the images that
-        have captions, then all others.
+        """Yield places in the batch whose rows have outputs of the same modalities, and these:
+        first the images that have captions, then all others.
 
         Several captions count as the mean of their outputs, each divided by its norm.
         """
-        captioned = [place for place, texts in enumerate(self.captions) if texts and self.caption_outputs]
+        captioned = [
+            place for place, texts in enumerate(self.captions) if texts and self.caption_outputs
+        ]
         if captioned:
             ends = np.cumsum([len(self.captions[place]) for place in captioned])[:-1]
             each = np.split(unit_rows(self.caption_outputs["text"]), ends)
             text = np.stack([outputs.mean(axis=0) for outputs in each]).astype(np.float32)
-            yield captioned, {modality: rows[captioned] for modality, rows in self.outputs.items()} | {"text": text}
+            yield (
+                captioned,
+                {modality: rows[captioned] for modality, rows in self.outputs.items()}
+                | {"text": text},
+            )
         if others := sorted({*range(len(self.rows))} - {*captioned}):
             yield others, {modality: rows[others] for modality, rows in self.outputs.items()}
 
@@ -136,12 +157,14 @@ def index_source(
     prune: bool = False,
     ready: Sequence[Batch] = (),
 ) -> tuple[Indexed, dict[str, Unread]]:
-    """Encode the items of ``source`` and put them into ``store``; return also what could not be read, by its id.
+    """Encode the items of ``source`` and put them into ``store``; return also what could not be
+    read, by its id.
 
-    An item is left alone if the store has its codes, its metadata are the same, and it was encoded from the same text,
-    features or image file: one of the same size and modification time, or else of the same content. An image that was
-    moved in its folder keeps its codes. Images are encoded and written batch by batch in order, while the next ones are
-    read: a job that was killed goes on where it was. The model is loaded where there is something to encode.
+    An item is left alone if the store has its codes, its metadata are the same, and it was encoded
+    from the same text, features or image file: one of the same size and modification time, or else
+    of the same content. An image that was moved in its folder keeps its codes. Images are encoded
+    and written batch by batch in order, while the next ones are read: a job that was killed goes on
+    where it was. The model is loaded where there is something to encode.
     """
     began, ids = time.perf_counter(), source.records.ids
     if prune and source.folder is None:
@@ -165,14 +188,20 @@ def index_source(
         advance(done, len(todo))
     encoding_seconds = time.perf_counter() - encoding
     replaced = len(writes & stored.keys())
-    removals = [item.id for item in missing if item.id in store] if prune else []  # those moved have another id now
+    removals = (
+        [item.id for item in missing if item.id in store] if prune else []
+    )  # those moved have another id now
     pruned = store.delete(removals) if removals else 0
     indexed = Indexed(
         added=len(writes) - replaced,
         replaced=replaced,
         unchanged=len(source.records) - len(changed),
         pruned=pruned,
-        problems=(*source.records.problems, *(unread[row].problem for row in sorted(unread)), *lines),
+        problems=(
+            *source.records.problems,
+            *(unread[row].problem for row in sorted(unread)),
+            *lines,
+        ),
         items=len(store),
         seconds=time.perf_counter() - began,
         rate=len(writes) / encoding_seconds if writes else 0.0,
@@ -183,31 +212,52 @@ def index_source(
 
 
 def _write(store: Store, ids: Sequence[str], batch: Batch, former: Mapping[int, _Header]) -> None:
-    """Write a batch; ``former`` are of each stored row the keys that its file had the last time, with None."""
+    """Write a batch; ``former`` are of each stored row the keys that its file had the last time,
+    with None.
+    """
     for places, outputs in batch.parts():
         try:
             codes = {modality: pack(binarize(rows)) for modality, rows in outputs.items()}
         except ValueError as error:
-            raise JobError(f"{error}; the model's weights are damaged or the training broke, train again") from None
-        metadata = [{**former.get(batch.rows[place], {}), **batch.metadata[place]} for place in places]
+            raise JobError(
+                f"{error}; the model's weights are damaged or the training broke, train again"
+            ) from None
+        metadata = [
+            {**former.get(batch.rows[place], {}), **batch.metadata[place]} for place in places
+        ]
         names = [ids[batch.rows[place]] for place in places]
-        store.upsert(names, codes, metadata=metadata, projections=outputs if store.projected else None)
+        store.upsert(
+            names, codes, metadata=metadata, projections=outputs if store.projected else None
+        )
 
 
 def encode_batches(model: Model, source: Source, todo: Sequence[int]) -> Iterator[Batch]:
-    """Encode rows of a source that `Source.encodable` returned, and captions of images, batch by batch in order."""
+    """Encode rows of a source that `Source.encodable` returned, and captions of images, batch by
+    batch in order.
+    """
     batches = [list(todo[start : start + _BATCH]) for start in range(0, len(todo), _BATCH)]
-    takes_captions = source.reads_files and "text" in model.modalities and "text" not in source.records.items
+    takes_captions = (
+        source.reads_files and "text" in model.modalities and "text" not in source.records.items
+    )
     read = _read_images if source.reads_files else _read_values
     for batch_rows, readings in zip(batches, read(source, model, batches), strict=True):
-        unread = {row: each for row, each in zip(batch_rows, readings, strict=True) if isinstance(each, Unread)}
+        unread = {
+            row: each
+            for row, each in zip(batch_rows, readings, strict=True)
+            if isinstance(each, Unread)
+        }
         rows = [row for row in batch_rows if row not in unread]
         contents = [each for each in readings if not isinstance(each, Unread)]
-        metadata = [_describe(source, row, header) for row, (_, header, _) in zip(rows, contents, strict=True)]
+        metadata = [
+            _describe(source, row, header)
+            for row, (_, header, _) in zip(rows, contents, strict=True)
+        ]
         outputs = {}
         for name, values in source.records.take(rows).items.items() if rows else ():
             if name == "image" and source.reads_files:
-                encoded = model.outputs_prepared({name: np.stack([image for image, _, _ in contents])})[name]
+                encoded = model.outputs_prepared(
+                    {name: np.stack([image for image, _, _ in contents])}
+                )[name]
             else:
                 encoded = model.outputs(name, values)
             outputs[name] = np.asarray(encoded)
@@ -232,21 +282,33 @@ def _captions(source: Source, row: int, metadata: _Header) -> Sequence[str]:
     return [text] if isinstance(text := metadata.get("text"), str) else []
 
 
-def _read_values(source: Source, model: Model, batches: Sequence[list[int]]) -> Iterator[list[_Reading | Unread]]:
+def _read_values(
+    source: Source, model: Model, batches: Sequence[list[int]]
+) -> Iterator[list[_Reading | Unread]]:
     """Yield what is known of each batch of rows of texts and features."""
     for rows in batches:
         yield [(None, {_STATE: _state_of_values(source, row)}, []) for row in rows]
 
 
-def _read_images(source: Source, model: Model, batches: Sequence[list[int]]) -> Iterator[list[_Reading | Unread]]:
+def _read_images(
+    source: Source, model: Model, batches: Sequence[list[int]]
+) -> Iterator[list[_Reading | Unread]]:
     """Yield the images of each batch of rows; while a batch is encoded, threads read the next one."""
     # An extractor may be anyone's code: it is called by one thread.
-    threads, reads_text = ThreadPoolExecutor(1 if model.takes_rows("image") else usable_cores()), source.reads_text
+    threads, reads_text = (
+        ThreadPoolExecutor(1 if model.takes_rows("image") else usable_cores()),
+        source.reads_text,
+    )
     try:
         if reads_text:
             open_reader()  # once, before threads need it
         begun = (
-            [threads.submit(_read_image, model, Path(source.records.items["image"][row]), reads_text) for row in rows]
+            [
+                threads.submit(
+                    _read_image, model, Path(source.records.items["image"][row]), reads_text
+                )
+                for row in rows
+            ]
             for rows in (*batches, ())
         )
         for batch, _ in pairwise(begun):  # the next one is begun, too
@@ -256,7 +318,9 @@ def _read_images(source: Source, model: Model, batches: Sequence[list[int]]) -> 
 
 
 def _read_image(model: Model, path: Path, reads_text: bool) -> _Reading | Unread:
-    """Return what a model takes of an image and what its file says; an error that is not the file's fault is raised."""
+    """Return what a model takes of an image and what its file says; an error that is not the file's
+    fault is raised.
+    """
     before = ""
     try:
         before = _state_of_reading(path)
@@ -273,10 +337,14 @@ def _read_image(model: Model, path: Path, reads_text: bool) -> _Reading | Unread
         raise
 
 
-def _keep_moved(store: Store, source: Source, new: Sequence[int], missing: Sequence[Listed]) -> set[int]:
-    """Give items whose file is gone the ids of new files with the same content; return the rows of these.
+def _keep_moved(
+    store: Store, source: Source, new: Sequence[int], missing: Sequence[Listed]
+) -> set[int]:
+    """Give items whose file is gone the ids of new files with the same content; return the rows of
+    these.
 
-    An item takes its codes and metadata along. Only new files of a size that a lost one had are read.
+    An item takes its codes and metadata along. Only new files of a size that a lost one had are
+    read.
     """
     by_size: dict[str, list[Listed]] = defaultdict(list)
     for item in missing:
@@ -289,7 +357,9 @@ def _keep_moved(store: Store, source: Source, new: Sequence[int], missing: Seque
             state = _state_of_file(path) if candidates else ""
         except OSError:
             continue  # encoding it says what is wrong
-        if former := next((item for item in candidates if _is_moved(item, state, source, row)), None):
+        if former := next(
+            (item for item in candidates if _is_moved(item, state, source, row)), None
+        ):
             candidates.remove(former)
             pairs.append((former, row, state))
     for start in range(0, len(pairs), _AT_ONCE):
@@ -311,7 +381,11 @@ def _is_moved(item: Listed, state: str, source: Source, row: int) -> bool:
 def _rename(store: Store, source: Source, pairs: Sequence[tuple[Listed, int, str]]) -> None:
     former = [item.id for item, _, _ in pairs]
     renamed = [
-        replace(item, id=source.records.ids[row], metadata={**item.metadata, **source.metadata[row], _STATE: state})
+        replace(
+            item,
+            id=source.records.ids[row],
+            metadata={**item.metadata, **source.metadata[row], _STATE: state},
+        )
         for item, (_, row, state) in zip(store.get(former), pairs, strict=True)
     ]
     upsert_items(store, renamed)
@@ -323,18 +397,24 @@ def _find_changes(
 ) -> tuple[list[int], dict[int, _Header], list[Listed], list[str]]:
     """Compare a source with what is stored, by one pass over the store and a look at each file.
 
-    Where only an image's times or tags are new, or its folder was moved, or copied together with the store that lies in
-    it, the store is updated here.
+    Where only an image's times or tags are new, or its folder was moved, or copied together with
+    the store that lies in it, the store is updated here.
     """
-    copied = source.folder is not None and Path(store.address).resolve().is_relative_to(source.folder.resolve())
+    copied = source.folder is not None and Path(store.address).resolve().is_relative_to(
+        source.folder.resolve()
+    )
     ids = source.records.ids
     rows = {name: row for row, name in enumerate(ids)}
-    images = {values.get("image") for values in source.metadata} if source.folder is not None else set()
+    images = (
+        {values.get("image") for values in source.metadata} if source.folder is not None else set()
+    )
     todo, stored, missing, problems = list[int](), dict[int, _Header](), list[Listed](), list[str]()
     touched: list[tuple[str, dict[str, Value]]] = []
     for item in store.listed():
         if (row := rows.get(item.id)) is None:
-            if source.folder is not None and _lost_image(item, source.folder, source.unread, images):
+            if source.folder is not None and _lost_image(
+                item, source.folder, source.unread, images
+            ):
                 missing.append(item)
             continue
         news = _news(item, source, row, copied, problems)
@@ -354,10 +434,13 @@ def _find_changes(
     return todo, stored, missing, problems
 
 
-def _lost_image(item: Listed, folder: Path, unread: Sequence[str], images: Collection[Value]) -> bool:
+def _lost_image(
+    item: Listed, folder: Path, unread: Sequence[str], images: Collection[Value]
+) -> bool:
     """Return whether an item's image lay in a folder and is no longer one of its ``images``.
 
-    What lies where nothing can be read now stays, and so does an item with an id of its own whose file is there.
+    What lies where nothing can be read now stays, and so does an item with an id of its own whose
+    file is there.
     """
     image = item.metadata.get("image")
     if not isinstance(image, str) or image in images or not Path(image).is_relative_to(folder):
@@ -365,14 +448,20 @@ def _lost_image(item: Listed, folder: Path, unread: Sequence[str], images: Colle
     name = Path(image).relative_to(folder).as_posix()
     if any(f"{name}/".startswith(f"{path}/") for path in unread):
         return False
-    return unicodedata.normalize("NFC", name) == unicodedata.normalize("NFC", item.id) or not os.path.lexists(image)
+    return unicodedata.normalize("NFC", name) == unicodedata.normalize(
+        "NFC", item.id
+    ) or not os.path.lexists(image)
 
 
-def _news(item: Listed, source: Source, row: int, copied: bool, problems: list[str]) -> dict[str, Value] | None:
-    """Return the metadata to update of an item whose codes are still right, or None if it is to be encoded again.
+def _news(
+    item: Listed, source: Source, row: int, copied: bool, problems: list[str]
+) -> dict[str, Value] | None:
+    """Return the metadata to update of an item whose codes are still right, or None if it is to be
+    encoded again.
 
-    A store that lies in the source's folder may have been ``copied`` with it: the same content at an item's old path is
-    then that of the original. Lines on tags that cannot be read join ``problems``.
+    A store that lies in the source's folder may have been ``copied`` with it: the same content at
+    an item's old path is then that of the original. Lines on tags that cannot be read join
+    ``problems``.
     """
     metadata = source.metadata[row]
     differing = {key: value for key, value in metadata.items() if item.metadata.get(key) != value}
@@ -389,7 +478,9 @@ def _news(item: Listed, source: Source, row: int, copied: bool, problems: list[s
     if state is None or lacks_codes or differing.keys() - {"image"}:
         return None
     news = differing | ({_STATE: state} if state != old else {})
-    if not source.reads_files or are_tags_current(path := Path(str(metadata["image"])), item.metadata):
+    if not source.reads_files or are_tags_current(
+        path := Path(str(metadata["image"])), item.metadata
+    ):
         return news
     with suppress(OSError):  # an image that cannot be read any more keeps its tags
         header, lines = read_header(path, int(state.split()[1]))
@@ -427,11 +518,15 @@ def _state_of_file(path: Path) -> str:
 def _state_of_values(source: Source, row: int) -> str:
     """Return a hash of a row's texts and features."""
     values = [items[row] for items in source.records.items.values()]
-    return content_hash(*(v.tobytes() if isinstance(v, np.ndarray) else str(v).encode() for v in values))
+    return content_hash(
+        *(v.tobytes() if isinstance(v, np.ndarray) else str(v).encode() for v in values)
+    )
 
 
 def _size_and_times(path: str | Path) -> str:
-    """Return ``"SIZE MODIFIED CHANGED"`` of a file: the last time is that of its inode, where the system has one."""
+    """Return ``"SIZE MODIFIED CHANGED"`` of a file: the last time is that of its inode, where the
+    system has one.
+    """
     stat = os.stat(path)
     return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"
 
@@ -449,5 +544,7 @@ def _still_unread(source: Source, rows: Sequence[int]) -> dict[int, Unread]:
 
 
 def _state_of_reading(path: str | Path) -> str:
-    """Return what may decide whether an image can be read, its file and the library's version, and where it lies."""
+    """Return what may decide whether an image can be read, its file and the library's version, and
+    where it lies.
+    """
     return f"{_size_and_times(path)} Pillow {PIL.__version__} {path}"

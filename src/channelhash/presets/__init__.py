@@ -1,4 +1,6 @@
-"""Configurations that ship with the package, and what a few words make of them. Reading them takes no PyTorch."""
+"""Configurations that ship with the package, and what a few words make of them. Reading them takes
+no PyTorch.
+"""
 
 import re
 from collections.abc import Mapping
@@ -72,9 +74,13 @@ def data_kind(data: Path) -> str:
 
 
 def short_overrides(
-    sections: Mapping[str, Mapping[str, Any]], data: Path | None, images: Path | None = None, epochs: int | None = None
+    sections: Mapping[str, Mapping[str, Any]],
+    data: Path | None,
+    images: Path | None = None,
+    epochs: int | None = None,
 ) -> list[str]:
-    """Return the keys that the short options of `channelhash train` stand for, ``"section.key=value"`` each.
+    """Return the keys that the short options of `channelhash train` stand for,
+    ``"section.key=value"`` each.
 
     >>> short_overrides({"model": {"name": "aligned"}}, Path("f.npz"), epochs=3)
     ['data.path="./f.npz"', 'data.kind=features', 'model.encoder=features', 'train.epochs=3']

@@ -45,37 +45,58 @@ def evaluate_pairs(
     checkpoint: str = "last",
     progress: StageProgress = no_stage_progress,
 ) -> dict[str, Any]:
-    """Compute Recall@1, 5 and 10 and the median rank of counterparts by real values, by bits, and by bits and int8.
+    """Compute Recall@1, 5 and 10 and the median rank of counterparts by real values, by bits, and
+    by bits and int8.
 
-    The rows of ``data`` search each other. Rows that a run has in its own collection do so only as its test queries:
-    the others may have been learned from.
+    The rows of ``data`` search each other. Rows that a run has in its own collection do so only as
+    its test queries: the others may have been learned from.
     """
     run = open_run(Path(model), checkpoint) if (Path(model) / "config.yaml").exists() else None
     opened = run.model if run else load_model(WEIGHTS if str(model) == "photo" else model)
     settings = run.config.train if run else TrainSettings()
     records = load_any(data)
-    if missing := [side for side in _SIDES if not (side in records.items and side in opened.modalities)]:
-        raise InputError(f"{data}: images are to find texts, but data or model have no {missing[0]}s")
+    if missing := [
+        side for side in _SIDES if not (side in records.items and side in opened.modalities)
+    ]:
+        raise InputError(
+            f"{data}: images are to find texts, but data or model have no {missing[0]}s"
+        )
     asking, names = np.flatnonzero(~_known_rows(records, run)), np.array(records.pair_ids)
     ids = list(dict.fromkeys(names[asking]))
     size = images or len(ids)
     if not size or len(ids) < size:
-        raise InputError(f"{data}: {len(ids)} images to ask for, of {len(set(names))}; name a table that has more")
+        raise InputError(
+            f"{data}: {len(ids)} images to ask for, of {len(set(names))}; name a table that has "
+            "more"
+        )
     if isinstance(opened, HashModel):
-        features = feature_records(opened, records, settings, progress).take(np.arange(len(records)))  # off the disk
-        outputs = {side: opened.on_features().outputs(side, features.items[side]).numpy() for side in _SIDES}
+        features = feature_records(opened, records, settings, progress).take(
+            np.arange(len(records))
+        )  # off the disk
+        outputs = {
+            side: opened.on_features().outputs(side, features.items[side]).numpy()
+            for side in _SIDES
+        }
     else:
-        outputs = {side: opened.outputs(side, records.items[side], progress(f"encode {side}s")) for side in _SIDES}
+        outputs = {
+            side: opened.outputs(side, records.items[side], progress(f"encode {side}s"))
+            for side in _SIDES
+        }
     lengths = sorted({opened.n_bits, *opened.architecture.get("nested", ())}, reverse=True)
     tests: list[_Scores] = []
     for start in range(0, len(ids) - size + 1, size):
         rows = asking[np.isin(names[asking], ids[start : start + size])]
-        tests.append(_rankings({side: outputs[side][rows] for side in _SIDES}, names[rows], lengths))
+        tests.append(
+            _rankings({side: outputs[side][rows] for side in _SIDES}, names[rows], lengths)
+        )
     return {"n_bits": opened.n_bits, "images": size, "tests": len(tests), "rankings": _mean(tests)}
 
 
-def _rankings(values: Mapping[str, NDArray[Any]], names: NDArray[np.str_], lengths: Sequence[int]) -> _Scores:
-    """Score texts that search images, and images that search texts; row i of all ``values`` is sample i.
+def _rankings(
+    values: Mapping[str, NDArray[Any]], names: NDArray[np.str_], lengths: Sequence[int]
+) -> _Scores:
+    """Score texts that search images, and images that search texts; row i of all ``values`` is
+    sample i.
 
     >>> values = {"text": np.array([[3.0, 1.0], [-1.0, 2.0]]), "image": np.array([[2.0, 1.0], [-1.0, 2.0]])}
     >>> list(_rankings(values, np.array(["a", "b"]), [2, 1]))
@@ -88,33 +109,52 @@ def _rankings(values: Mapping[str, NDArray[Any]], names: NDArray[np.str_], lengt
         pairs = counterparts(names[rows[a]].tolist(), names[rows[b]].tolist())
         groups = {
             "real values": FirstGroup.of_vectors(query, items, pairs),
-            f"{lengths[0]} bits, then int8 values of the first {FIRST}": _second_stage(query, items, pairs),
+            f"{lengths[0]} bits, then int8 values of the first {FIRST}": _second_stage(
+                query, items, pairs
+            ),
         }
         for k in lengths:
             groups[f"{k} bits"] = FirstGroup.of_codes(_bits(query, k), _bits(items, k), pairs, k)
         for name, group in groups.items():
             report = group.report()
-            scores.setdefault(name, {})[f"{a}->{b}"] = {key: report[key] for key in ("recall_at", "median_rank")}
+            scores.setdefault(name, {})[f"{a}->{b}"] = {
+                key: report[key] for key in ("recall_at", "median_rank")
+            }
     return scores
 
 
-def _second_stage(query: NDArray[Any], items: NDArray[Any], pairs: NDArray[np.int64], first: int = FIRST) -> FirstGroup:
-    """Find each query's first counterpart by a store that keeps projections; anywhere behind them if not scored."""
+def _second_stage(
+    query: NDArray[Any], items: NDArray[Any], pairs: NDArray[np.int64], first: int = FIRST
+) -> FirstGroup:
+    """Find each query's first counterpart by a store that keeps projections; anywhere behind them
+    if not scored.
+    """
     n_bits = query.shape[1]
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(Path(folder) / "pairs.store", n_bits, projections=True)
-        store.add([str(row) for row in range(len(items))], _bits(items, n_bits), "image", projections=items)
-        answers = store.search_projections(query, k=min(first, len(items)), modality="image", first=first).ids
+        store.add(
+            [str(row) for row in range(len(items))],
+            _bits(items, n_bits),
+            "image",
+            projections=items,
+        )
+        answers = store.search_projections(
+            query, k=min(first, len(items)), modality="image", first=first
+        ).ids
     groups = []
     for answer, pair in zip(answers, pairs, strict=True):
         own_ids = {str(item) for item in pair if item >= 0}
         places = [place for place, item in enumerate(answer) if item in own_ids]
-        groups.append((places[0], 1, 1) if places else (len(answer), len(items) - len(answer), len(own_ids)))
+        groups.append(
+            (places[0], 1, 1) if places else (len(answer), len(items) - len(answer), len(own_ids))
+        )
     return FirstGroup(*np.array(groups).T)
 
 
 def _known_rows(records: Records, run: OpenedRun | None) -> NDArray[np.bool_]:
-    """Return ``(n,)`` whether a row is in the collection of a run and no test query; rows are known by id and text."""
+    """Return ``(n,)`` whether a row is in the collection of a run and no test query; rows are known
+    by id and text.
+    """
     if run is None:
         return np.zeros(len(records), dtype=bool)
     others = run.collection.records.take(run.splits.retrieval)
@@ -148,12 +188,12 @@ def evaluate(
 
     Args:
         run: what `ch.train` returned, or a run's folder.
-        trust_code: consent to run code of this machine that the run's folder names (``python:module:NAME``). The other
-            arguments are those of `evaluate_run`.
+        trust_code: consent to run code of this machine that the run's folder names
+            (``python:module:NAME``). The other arguments are those of `evaluate_run`.
 
     Raises:
-        InputError: there is no such run, the split is empty, there are no training rows to leave out, or the run names
-            code and ``trust_code`` is false.
+        InputError: there is no such run, the split is empty, there are no training rows to leave
+            out, or the run names code and ``trust_code`` is false.
 
     Example::
 
@@ -173,11 +213,13 @@ def evaluate_run(
     progress: StageProgress = no_stage_progress,
     conventions: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Compute all scores of a finished run, for every task: without labels those of instance retrieval.
+    """Compute all scores of a finished run, for every task: without labels those of instance
+    retrieval.
 
-    The codes are written to ``codes/<split>-query.parquet`` and ``codes/<split>-retrieval.parquet``; codes that this
-    very model has already written are not computed again. The scores of the test split after the last epoch, over the
-    whole retrieval set, are written to ``metrics.json`` and their plots to ``plots/``; the plots of any other choice to
+    The codes are written to ``codes/<split>-query.parquet`` and
+    ``codes/<split>-retrieval.parquet``; codes that this very model has already written are not
+    computed again. The scores of the test split after the last epoch, over the whole retrieval set,
+    are written to ``metrics.json`` and their plots to ``plots/``; the plots of any other choice to
     a folder of their own below it (`plots_folder`).
     """
     config = read_run_config(folder)
@@ -185,7 +227,9 @@ def evaluate_run(
     codes = run_codes(folder, split, checkpoint, progress)
     database = codes.without_training_rows() if leak_free else codes.retrieval
     where = f"{folder}, {split} partition"
-    tasks, histograms = evaluate_sets(codes.query, database, where, config.evaluate.cutoffs, conventions)
+    tasks, histograms = evaluate_sets(
+        codes.query, database, where, config.evaluate.cutoffs, conventions
+    )
     choice = {"split": split, "checkpoint": checkpoint, "leak_free": leak_free}
     result = {"n_bits": config.n_bits, **choice, "tasks": tasks}
     if split == "test" and checkpoint == "last" and not leak_free:
@@ -219,34 +263,52 @@ class _RunCodes(NamedTuple):
     def without_training_rows(self) -> CodeSet:
         """Return the codes of R∖T."""
         if not self.trained.any():
-            raise InputError("--leak-free: the validation partition holds no training rows anyway; leave it out")
+            raise InputError(
+                "--leak-free: the validation partition holds no training rows anyway; leave it out"
+            )
         return self.retrieval.take(np.flatnonzero(~self.trained))
 
 
 def run_codes(
-    folder: Path, split: str = "test", checkpoint: str = "last", progress: StageProgress = no_stage_progress
+    folder: Path,
+    split: str = "test",
+    checkpoint: str = "last",
+    progress: StageProgress = no_stage_progress,
 ) -> _RunCodes:
-    """Return the codes of a finished run: from ``codes/`` if this very model has written them, else computed now.
+    """Return the codes of a finished run: from ``codes/`` if this very model has written them, else
+    computed now.
 
-    In a run that extends another, old items of the retrieval set have their stored codes (see `stored_codes`).
+    In a run that extends another, old items of the retrieval set have their stored codes (see
+    `stored_codes`).
     """
-    prefix = pick({"test": "", "validation": "validation_"}, split, "split")  # of the names in `Splits`
+    prefix = pick(
+        {"test": "", "validation": "validation_"}, split, "split"
+    )  # of the names in `Splits`
     run = open_run(folder, checkpoint)
     splits = run.splits
     rows = {role: getattr(splits, prefix + role) for role in ("query", "retrieval")}
     if not all(len(part) for part in rows.values()):
-        raise InputError(f"{folder / 'splits.json'}: the {split} partition is empty; train with fewer data.train rows")
+        raise InputError(
+            f"{folder / 'splits.json'}: the {split} partition is empty; train with fewer "
+            "data.train rows"
+        )
     features = collection_features(run.model, run.collection, run.config.train, progress)
     feature_model, fingerprint = run.model.on_features(), run.model.fingerprint()
 
     def encode(role: str, part: Rows) -> CodeSet:
-        return encode_records(feature_model, features.take(part), progress(f"encode {role}"), fingerprint)
+        return encode_records(
+            feature_model, features.take(part), progress(f"encode {role}"), fingerprint
+        )
 
     name = split if checkpoint == "last" else f"{split}-{checkpoint}"
     codes = {}
     for role, part in rows.items():
         path = folder / "codes" / f"{name}-{role}.parquet"
-        if path.exists() and (saved := CodeSet.load(path)).model == fingerprint and len(saved.ids) == len(part):
+        if (
+            path.exists()
+            and (saved := CodeSet.load(path)).model == fingerprint
+            and len(saved.ids) == len(part)
+        ):
             codes[role] = saved
             continue
         stored = stored_codes(folder) if role == "retrieval" else None
@@ -256,7 +318,8 @@ def run_codes(
 
 
 def plots_folder(folder: Path, split: str, checkpoint: str, leak_free: bool) -> Path:
-    """Return the folder of a run's plots; those of the scores in ``metrics.json`` are in ``plots/`` itself.
+    """Return the folder of a run's plots; those of the scores in ``metrics.json`` are in ``plots/``
+    itself.
 
     >>> plots_folder(Path("run"), "test", "last", leak_free=False).as_posix()
     'run/plots'

@@ -1,6 +1,7 @@
 """A run's folder: held while a job works in it, claimed by one configuration, and described.
 
-The record of where it was trained has versions, device and commit; it names no machine, person or folder.
+The record of where it was trained has versions, device and commit; it names no machine, person or
+folder.
 """
 
 import json
@@ -42,8 +43,10 @@ class Run:
         folder: everything that it has written.
         epochs: number of epochs.
         loss: mean loss of the last epoch.
-        validation: task -> score of the last validation, with ``train.keep: best`` of the best; empty without any.
-        problems: a line for each row that was left out or repaired, and for each doubt about the collection.
+        validation: task -> score of the last validation, with ``train.keep: best`` of the best;
+            empty without any.
+        problems: a line for each row that was left out or repaired, and for each doubt about the
+            collection.
         measure: what validation measures, ``map_tie_aware`` or without labels ``recall_at_10``.
 
     >>> Run(Path("runs/a"), epochs=3, loss=0.5, validation={}, problems=()).as_dict()
@@ -61,7 +64,9 @@ class Run:
         return str(self.folder)
 
     def load_model(self) -> HashModel:
-        """Return the model as it was after the last epoch; code that the run was trained with is trusted."""
+        """Return the model as it was after the last epoch; code that the run was trained with is
+        trusted.
+        """
         with trusting(python_names(read_sections(self.folder / "config.yaml"))):
             return load_hash_model(self.folder)
 
@@ -72,7 +77,9 @@ class Run:
 
 
 class OpenedRun(NamedTuple):
-    """A finished run with what it was made with: the model is on its device, the splits are of the collection."""
+    """A finished run with what it was made with: the model is on its device, the splits are of the
+    collection.
+    """
 
     folder: Path
     config: RunConfig
@@ -82,24 +89,34 @@ class OpenedRun(NamedTuple):
 
 
 def open_run(folder: Path, checkpoint: str = "last") -> OpenedRun:
-    """Open a finished run with the model of the ``"last"`` epoch, or of the one ``"best"`` on validation."""
+    """Open a finished run with the model of the ``"last"`` epoch, or of the one ``"best"`` on
+    validation.
+    """
     config = read_run_config(folder)
     model = load_hash_model(folder / "checkpoints" / "best" if checkpoint == "best" else folder)
     collection = Collection.load(config.sources)
     splits = Splits.load(folder / "splits.json", collection.records)
-    return OpenedRun(folder, config, model.to(distributed.local_device(config.train.device)), collection, splits)
+    return OpenedRun(
+        folder, config, model.to(distributed.local_device(config.train.device)), collection, splits
+    )
 
 
 @contextmanager
 def claim_folder(config: RunConfig, folder: Path, resume: bool) -> Iterator[bool]:
-    """Hold a run's folder for a configuration, together with the other processes of a distributed training."""
+    """Hold a run's folder for a configuration, together with the other processes of a distributed
+    training.
+    """
     with (
         distributed.joined(distributed.local_device(config.train.device)),
-        locked_folder(folder, "working in this folder") if distributed.launched_rank() == 0 else nullcontext(),
+        locked_folder(folder, "working in this folder")
+        if distributed.launched_rank() == 0
+        else nullcontext(),
     ):
         if distributed.rank() == 0:
             _claim(folder, config, resume)
-        yield not distributed.from_first((folder / "model" / "config.json").exists())  # which the others wait for
+        yield not distributed.from_first(
+            (folder / "model" / "config.json").exists()
+        )  # which the others wait for
 
 
 def save_model(model: HashModel, config: RunConfig, folder: Path) -> None:
@@ -109,8 +126,15 @@ def save_model(model: HashModel, config: RunConfig, folder: Path) -> None:
     """
     if distributed.rank() == 0:
         sections = config.sections()
-        train = {key: value for key, value in sections["train"].items() if key not in ("device", "workers")}
-        names = {"data": {"kind": config.kind}, "model": {"name": config.model_name, "n_bits": config.n_bits}}
+        train = {
+            key: value
+            for key, value in sections["train"].items()
+            if key not in ("device", "workers")
+        }
+        names = {
+            "data": {"kind": config.kind},
+            "model": {"name": config.model_name, "n_bits": config.n_bits},
+        }
         facts = {"settings": {**names, "loss": sections["loss"], "train": train}}
         model.save_pretrained(folder / "model", model_card_kwargs=facts)
     distributed.wait_for_all()
@@ -121,24 +145,38 @@ def read_run(folder: Path) -> Run:
     log = read_log(folder / "log.jsonl")
     problems = (folder / "problems.txt").read_text(encoding="utf-8", errors="replace").splitlines()
     keep = read_sections(folder / "config.yaml").get("train", {}).get("keep", "last")
-    return Run(folder, len(log), log[-1]["loss"], _kept_validation(log, keep), tuple(problems), measure_of(log))
+    return Run(
+        folder,
+        len(log),
+        log[-1]["loss"],
+        _kept_validation(log, keep),
+        tuple(problems),
+        measure_of(log),
+    )
 
 
 def _kept_validation(log: Sequence[Mapping[str, Any]], keep: str) -> dict[str, float]:
-    """Return the validation of the model that a training kept, the ``last`` or the ``best``; empty without one.
+    """Return the validation of the model that a training kept, the ``last`` or the ``best``; empty
+    without one.
 
     >>> log = [{"validation": {"text->image": score}} for score in (0.25, 0.5, 0.375)]
     >>> _kept_validation(log, "last"), _kept_validation(log, "best")
     ({'text->image': 0.375}, {'text->image': 0.5})
     """
-    validations: list[dict[str, float]] = [entry["validation"] for entry in log if "validation" in entry]
+    validations: list[dict[str, float]] = [
+        entry["validation"] for entry in log if "validation" in entry
+    ]
     if not validations:
         return {}
     return max(validations, key=selection_score) if keep == "best" else validations[-1]
 
 
-def keep_splits(folder: Path, records: Records, draw: Callable[[], Splits], settings: dict[str, Any]) -> Splits:
-    """Return the splits in a run's ``splits.json``, which the first process draws if they are not there yet."""
+def keep_splits(
+    folder: Path, records: Records, draw: Callable[[], Splits], settings: dict[str, Any]
+) -> Splits:
+    """Return the splits in a run's ``splits.json``, which the first process draws if they are not
+    there yet.
+    """
     path = folder / "splits.json"
     if distributed.rank() == 0 and not path.exists():
         draw().save(records, path, settings)
@@ -147,12 +185,19 @@ def keep_splits(folder: Path, records: Records, draw: Callable[[], Splits], sett
 
 
 def describe_run(config: RunConfig, folder: Path, problems: Sequence[str]) -> None:
-    """Write ``problems.txt`` and ``environment.json``, and say before the training that there are problems."""
+    """Write ``problems.txt`` and ``environment.json``, and say before the training that there are
+    problems.
+    """
     if distributed.rank() == 0:
         file = folder / "problems.txt"
         write_text(file, "".join(f"{line}\n" for line in problems))
         if problems:  # the last ones are about the collection, not about a row
-            _log.warning("problems of the data: %d, listed in %s; the last is: %s", len(problems), file, problems[-1])
+            _log.warning(
+                "problems of the data: %d, listed in %s; the last is: %s",
+                len(problems),
+                file,
+                problems[-1],
+            )
         device = distributed.local_device(config.train.device)
         _record_environment(folder / "environment.json", device, distributed.world_size())
 
@@ -164,8 +209,9 @@ _WORK = ("log.jsonl", "checkpoints", "codes", "model")
 def _claim(folder: Path, config: RunConfig, resume: bool) -> None:
     """Claim a folder for a configuration.
 
-    ``config.yaml`` is written into a new folder, or into one that a run left before any work was done there (its data
-    could not be read, say), whose splits are dropped. A run to resume must have the same configuration.
+    ``config.yaml`` is written into a new folder, or into one that a run left before any work was
+    done there (its data could not be read, say), whose splits are dropped. A run to resume must
+    have the same configuration.
     """
     path = folder / "config.yaml"
     sweep(folder)
@@ -177,9 +223,14 @@ def _claim(folder: Path, config: RunConfig, resume: bool) -> None:
         (folder / "splits.json").unlink(missing_ok=True)
         write_text(path, config.to_yaml())
     elif not resume:
-        raise InputError(f"{folder}: already holds a run; add --resume to go on with it, or choose another --out")
+        raise InputError(
+            f"{folder}: already holds a run; add --resume to go on with it, or choose another --out"
+        )
     elif (before := read_run_config(folder).to_yaml()) != config.to_yaml():
-        raise InputError(f"{path}: has another configuration ({_difference(before, config)}); choose another --out")
+        raise InputError(
+            f"{path}: has another configuration ({_difference(before, config)}); choose another "
+            "--out"
+        )
 
 
 def _difference(before: str, config: RunConfig) -> str:
@@ -189,9 +240,20 @@ def _difference(before: str, config: RunConfig) -> str:
 
 #: Packages whose versions can change codes or scores.
 _PACKAGES = (
-    "torch", "torchvision", "numpy", "numba", "scipy", "pillow", "open_clip_torch", "timm", "symspellpy", "h5py",
-    "pyarrow", "onnxruntime", "sentence-transformers",
-)  # fmt: skip
+    "torch",
+    "torchvision",
+    "numpy",
+    "numba",
+    "scipy",
+    "pillow",
+    "open_clip_torch",
+    "timm",
+    "symspellpy",
+    "h5py",
+    "pyarrow",
+    "onnxruntime",
+    "sentence-transformers",
+)
 
 
 def _environment(device: torch.device, processes: int) -> dict[str, Any]:
@@ -214,13 +276,19 @@ def _versions() -> dict[str, Any]:
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):
             packages[name] = version(name)
-    return {"channelhash": __version__, "git_commit": _git_commit(Path(__file__)), "packages": packages}
+    return {
+        "channelhash": __version__,
+        "git_commit": _git_commit(Path(__file__)),
+        "packages": packages,
+    }
 
 
 def _git_commit(file: Path) -> str | None:
-    """Return the commit of the checkout in which ``file`` is tracked; None without one, or without git.
+    """Return the commit of the checkout in which ``file`` is tracked; None without one, or without
+    git.
 
-    An installed package may lie in a folder of a checkout (its ``.venv``), where the file is not tracked.
+    An installed package may lie in a folder of a checkout (its ``.venv``), where the file is not
+    tracked.
 
     >>> _git_commit(Path("nowhere", "file.py")) is None
     True
@@ -231,7 +299,8 @@ def _git_commit(file: Path) -> str | None:
 
 
 def _record_environment(path: Path, device: torch.device, processes: int) -> None:
-    """Append the environment of this process to the JSON list in ``path`` if it differs from the last one.
+    """Append the environment of this process to the JSON list in ``path`` if it differs from the
+    last one.
 
     An interrupted run may continue on another machine.
     """

@@ -1,7 +1,8 @@
-"""Train a model from a configuration into a run's folder, anew or further on new items; or estimate what that takes.
+"""Train a model from a configuration into a run's folder, anew or further on new items; or estimate
+what that takes.
 
-A run that extends another keeps the codes of its old items valid. In its collection the rows of the extended run come
-first, then the new ones (`data.collection`).
+A run that extends another keeps the codes of its old items valid. In its collection the rows of the
+extended run come first, then the new ones (`data.collection`).
 """
 
 import inspect
@@ -18,7 +19,14 @@ import torch
 from numpy.typing import NDArray
 
 from channelhash.codes import CodeSet, unpack
-from channelhash.config import ExtendSettings, RunConfig, make_config, read_config, read_run_config, read_sections
+from channelhash.config import (
+    ExtendSettings,
+    RunConfig,
+    make_config,
+    read_config,
+    read_run_config,
+    read_sections,
+)
 from channelhash.data.collection import Collection, labels_as
 from channelhash.data.records import Items, Records
 from channelhash.data.splits import Rows, Splits
@@ -28,9 +36,23 @@ from channelhash.losses.incremental import ExtensionLoss
 from channelhash.models import HashModel, load_hash_model, resolve_model
 from channelhash.models.hash_model import encode_records
 from channelhash.presets import data_kind
-from channelhash.runs.folder import Run, claim_folder, describe_run, keep_splits, read_run, save_model
+from channelhash.runs.folder import (
+    Run,
+    claim_folder,
+    describe_run,
+    keep_splits,
+    read_run,
+    save_model,
+)
 from channelhash.training.distributed import local_device, rank, wait_for_all
-from channelhash.training.inputs import Source, TrainingSet, epoch_steps, feature_mode, memory_batches, raw_source
+from channelhash.training.inputs import (
+    Source,
+    TrainingSet,
+    epoch_steps,
+    feature_mode,
+    memory_batches,
+    raw_source,
+)
 from channelhash.training.trainer import Steps, Trainee, training_images
 from channelhash.utils.files import write_text
 from channelhash.utils.machine import peak_bytes
@@ -51,17 +73,19 @@ def train(
     """Train a model and evaluate it on the validation split, as ``channelhash train`` does.
 
     Args:
-        config: a YAML file, or its sections ``data``, ``model``, ``loss``, ``train`` … as a mapping.
+        config: a YAML file, or its sections ``data``, ``model``, ``loss``, ``train`` … as a
+            mapping.
         overrides: each ``"section.key=value"``, like the option ``--set``.
         out: the run's folder; ``runs/<name of the file>`` by default.
         resume: go on with a run that was interrupted. A finished run is left as it is.
-        trust_code: consent to code of this machine (``python:module:NAME``) that only the folder of a run that is
-            extended names. Code that ``config`` names is your own word.
+        trust_code: consent to code of this machine (``python:module:NAME``) that only the folder of
+            a run that is extended names. Code that ``config`` names is your own word.
         progress: stage -> its callback.
 
     Raises:
-        InputError: the configuration, the overrides or the data cannot be used, the folder is in use or holds another
-            run, ``out`` is missing where ``config`` is a mapping, or an extended run names code that is not trusted.
+        InputError: the configuration, the overrides or the data cannot be used, the folder is in
+            use or holds another run, ``out`` is missing where ``config`` is a mapping, or an
+            extended run names code that is not trusted.
         JobError: the loss became NaN, or memory ran out.
 
     Example::
@@ -70,10 +94,14 @@ def train(
         run.validation["text->image"], run.load_model()
     """
     if isinstance(overrides, str):
-        raise InputError(f"overrides: {overrides!r} is one string; give a list, such as ['train.epochs=3']")
+        raise InputError(
+            f"overrides: {overrides!r} is one string; give a list, such as ['train.epochs=3']"
+        )
     if isinstance(config, Mapping):
         if out is None:
-            raise InputError("out: a configuration that is no file has no name to take; name the run's folder")
+            raise InputError(
+                "out: a configuration that is no file has no name to take; name the run's folder"
+            )
         sections = {name: dict(keys) for name, keys in config.items()}
         apply_overrides(sections, *overrides)
         resolved = make_config(sections)
@@ -85,12 +113,16 @@ def train(
 
 
 def start_run(
-    config: RunConfig, folder: Path, resume: bool = False, progress: StageProgress = no_stage_progress
+    config: RunConfig,
+    folder: Path,
+    resume: bool = False,
+    progress: StageProgress = no_stage_progress,
 ) -> Run:
     """Do what `train` does, for a checked configuration.
 
-    The folder gets ``config.yaml``, ``splits.json``, ``environment.json``, ``log.jsonl``, ``checkpoints/``, TensorBoard
-    events and, at the end, ``model/`` (the last epoch's weights, the primary result of ``protocol.md`` § 6).
+    The folder gets ``config.yaml``, ``splits.json``, ``environment.json``, ``log.jsonl``,
+    ``checkpoints/``, TensorBoard events and, at the end, ``model/`` (the last epoch's weights, the
+    primary result of ``protocol.md`` § 6).
     """
     with trusting(config.python_names), claim_folder(config, folder, resume) as is_new:
         if is_new:
@@ -109,7 +141,9 @@ def _train(config: RunConfig, folder: Path, progress: StageProgress) -> HashMode
     if config.extend is not None:
         return _extend(config, collection, splits, loss, folder, progress)
     model = create_model(config, records.take(splits.train))
-    labels = torch.from_numpy(_noisy_labels(records.labels[splits.train], config.train.label_noise, config.train.seed))
+    labels = torch.from_numpy(
+        _noisy_labels(records.labels[splits.train], config.train.label_noise, config.train.seed)
+    )
     trainee = Trainee.prepare(model, collection, splits.train, config.train, progress)
     del model  # and with it a frozen backbone, whose features are computed
     return trainee.fit(loss, labels, splits, folder, progress)
@@ -127,8 +161,8 @@ def _draw_splits(config: RunConfig, collection: Collection) -> Splits:
 def _noisy_labels(labels: NDArray[np.bool_], share: float, seed: int) -> NDArray[np.bool_]:
     """Give a share of the rows, drawn by ``seed``, the labels of another row each.
 
-    How frequent labels are, and which occur together, stays the same up to chance. Some rows get labels equal to their
-    own.
+    How frequent labels are, and which occur together, stays the same up to chance. Some rows get
+    labels equal to their own.
 
     >>> labels = np.eye(4, dtype=bool)
     >>> int((_noisy_labels(labels, 0.5, seed=0) != labels).any(axis=1).sum())
@@ -143,12 +177,17 @@ def _noisy_labels(labels: NDArray[np.bool_], share: float, seed: int) -> NDArray
     return result
 
 
-def extension_config(run: Path, data: Path, root: Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:
-    """Return the configuration that extends ``run`` by the items of ``data``, all else being as in ``run``."""
+def extension_config(
+    run: Path, data: Path, root: Path | None = None, overrides: Sequence[str] = ()
+) -> RunConfig:
+    """Return the configuration that extends ``run`` by the items of ``data``, all else being as in
+    ``run``.
+    """
     extended = read_run_config(run)
     if resolve_loss(extended.loss_name).needs_teacher:
         raise InputError(
-            f"{run}: a student, which learned from a teacher and not from labels; extend the teacher (named in its "
+            f"{run}: a student, which learned from a teacher and not from labels; extend the "
+            "teacher (named in its "
             "distillation.json), and distill that extension"
         )
     sections: dict[str, dict[str, Any]] = extended.sections()
@@ -163,12 +202,14 @@ def extension_config(run: Path, data: Path, root: Path | None = None, overrides:
     return make_config(sections)
 
 
-#: In a run's folder: the codes of the old items, as the extended run made them, in the order of their rows in R.
+#: In a run's folder: the codes of the old items, as the extended run made them, in the order of
+#: their rows in R.
 _STORED = Path("codes") / "stored.parquet"
 
 
 def stored_codes(folder: Path) -> CodeSet | None:
-    """Return the codes of old items that stay as they are in a run, or None in one that extends no other.
+    """Return the codes of old items that stay as they are in a run, or None in one that extends no
+    other.
 
     >>> stored_codes(Path("no run")) is None
     True
@@ -176,8 +217,11 @@ def stored_codes(folder: Path) -> CodeSet | None:
     return CodeSet.load(folder / _STORED) if (folder / _STORED).exists() else None
 
 
-def database_codes(stored: CodeSet | None, retrieval: Rows, rows: Rows, encode: Callable[[Rows], CodeSet]) -> CodeSet:
-    """Return codes of some rows of R: the stored ones of old items, and newly encoded ones of the others.
+def database_codes(
+    stored: CodeSet | None, retrieval: Rows, rows: Rows, encode: Callable[[Rows], CodeSet]
+) -> CodeSet:
+    """Return codes of some rows of R: the stored ones of old items, and newly encoded ones of the
+    others.
 
     >>> codes = CodeSet(["old", "new"], {"text": np.array([[1], [2]], np.uint8)}, np.ones((2, 1), bool), 8, ("a",))
     >>> stored = CodeSet(["old"], {"text": np.array([[7]], np.uint8)}, np.ones((1, 1), bool), 8, ("a",))
@@ -192,19 +236,25 @@ def database_codes(stored: CodeSet | None, retrieval: Rows, rows: Rows, encode: 
     assert old.labels is not None  # an extension has labels
     # One set for the model that was trained to read both, over the labels of both.
     labels = labels_as(old.labels, old.label_names, encoded.label_names)
-    return CodeSet.join([replace(old, labels=labels, label_names=encoded.label_names, model=encoded.model), encoded])
+    return CodeSet.join(
+        [replace(old, labels=labels, label_names=encoded.label_names, model=encoded.model), encoded]
+    )
 
 
 def _store_codes(trainee: Trainee, rows: Rows, run: Path, folder: Path, progress: Progress) -> None:
     """Write the codes of the old items into a new run's folder, unless they are there.
 
-    Codes that the extended run has written for its retrieval set are taken over; else its model computes them now.
+    Codes that the extended run has written for its retrieval set are taken over; else its model
+    computes them now.
     """
     model = trainee.feature_model
     made_by = model.extends[-1]
     if (stored := stored_codes(folder)) is not None:
         if stored.model != made_by:
-            raise InputError(f"{folder / _STORED}: {run} has been trained anew since; extend it into another --out")
+            raise InputError(
+                f"{folder / _STORED}: {run} has been trained anew since; extend it into another "
+                "--out"
+            )
         return
 
     def encode(part: Rows) -> CodeSet:
@@ -216,7 +266,9 @@ def _store_codes(trainee: Trainee, rows: Rows, run: Path, folder: Path, progress
     else:
         codes = database_codes(stored_codes(run), rows, rows, encode).codes
     texts, images = old.display_values("text"), old.display_values("image")
-    CodeSet(old.ids, codes, old.labels, model.n_bits, old.label_names, texts, images, made_by).save(folder / _STORED)
+    CodeSet(old.ids, codes, old.labels, model.n_bits, old.label_names, texts, images, made_by).save(
+        folder / _STORED
+    )
 
 
 #: In a run's folder: what was extended by what.
@@ -224,7 +276,12 @@ DESCRIPTION = "extension.json"
 
 
 def _extend(
-    config: RunConfig, collection: Collection, splits: Splits, loss: HashLoss, folder: Path, progress: StageProgress
+    config: RunConfig,
+    collection: Collection,
+    splits: Splits,
+    loss: HashLoss,
+    folder: Path,
+    progress: StageProgress,
 ) -> HashModel:
     """Train the model of a run on new items, and return it."""
     settings = config.extend
@@ -258,18 +315,30 @@ def _extend(
     return model
 
 
-def _check_extension(config: RunConfig, extend: ExtendSettings, loss: HashLoss, new: Records) -> None:
+def _check_extension(
+    config: RunConfig, extend: ExtendSettings, loss: HashLoss, new: Records
+) -> None:
     """Check that a run can be extended by these new items with this loss."""
     extended = read_run_config(extend.run)
-    if (extended.model_name, extended.n_bits, extended.model) != (config.model_name, config.n_bits, config.model):
-        raise InputError(f"model: an extension has the model of {extend.run}; leave the section model as it is there")
+    if (extended.model_name, extended.n_bits, extended.model) != (
+        config.model_name,
+        config.n_bits,
+        config.model,
+    ):
+        raise InputError(
+            f"model: an extension has the model of {extend.run}; leave the section model as it is "
+            "there"
+        )
     if loss.channels is None:
         raise InputError(
-            f"loss.name: {config.loss_name!r} has no channels (bounds) to place new items in; extend with dsch, "
+            f"loss.name: {config.loss_name!r} has no channels (bounds) to place new items in; "
+            "extend with dsch, "
             "sch, bsch or rsch"
         )
     if not new.labels.any():
-        raise InputError("the new items have no labels; nothing says which of the old ones they are like")
+        raise InputError(
+            "the new items have no labels; nothing says which of the old ones they are like"
+        )
 
 
 def _training_rows(splits: Splits, n_old: int, settings: ExtendSettings, seed: int) -> Rows:
@@ -283,15 +352,26 @@ def _training_rows(splits: Splits, n_old: int, settings: ExtendSettings, seed: i
     if not len(new):
         raise InputError("data.train is 0 for the new items; an extension trains on some of them")
     count = min(len(old), len(new) if settings.replay is None else settings.replay)
-    return np.concatenate([np.sort(generator(seed, "replay").choice(old, count, replace=False)), new])
+    return np.concatenate(
+        [np.sort(generator(seed, "replay").choice(old, count, replace=False)), new]
+    )
 
 
 def _description(
-    settings: ExtendSettings, trainee: Trainee, stored: CodeSet, collection: Collection, splits: Splits, rows: Rows
+    settings: ExtendSettings,
+    trainee: Trainee,
+    stored: CodeSet,
+    collection: Collection,
+    splits: Splits,
+    rows: Rows,
 ) -> dict[str, Any]:
-    """Return what ``extension.json`` holds: what was extended, what was fixed, and how far the old items have moved."""
+    """Return what ``extension.json`` holds: what was extended, what was fixed, and how far the old
+    items have moved.
+    """
     n_old, new = collection.n_old, collection.new
-    old_names = list(dict.fromkeys(name for part in collection.parts[:-1] for name in part.label_names))
+    old_names = list(
+        dict.fromkeys(name for part in collection.parts[:-1] for name in part.label_names)
+    )
     return {
         "run": str(settings.run),
         "run_model": trainee.feature_model.extends[-1],
@@ -299,7 +379,10 @@ def _description(
         "stored_codes": {"file": str(_STORED), "items": len(stored)},
         "items": {"old": n_old, "new": len(new)},
         "training_rows": {"old": int((rows < n_old).sum()), "new": int((rows >= n_old).sum())},
-        "labels": {"old": old_names, "new": [name for name in new.label_names if name not in old_names]},
+        "labels": {
+            "old": old_names,
+            "new": [name for name in new.label_names if name not in old_names],
+        },
         "settings": settings.model_dump(mode="json", exclude={"run"}),
         "bits_moved": _bits_moved(trainee, stored, splits),
     }
@@ -313,19 +396,27 @@ def _bits_moved(trainee: Trainee, stored: CodeSet, splits: Splits) -> dict[str, 
     untrained = np.setdiff1d(splits.retrieval[: len(stored)], splits.train)[:2000]
     if not len(untrained):
         return {}
-    current = encode_records(trainee.feature_model, trainee.features.take(untrained), fingerprint="").codes
+    current = encode_records(
+        trainee.feature_model, trainee.features.take(untrained), fingerprint=""
+    ).codes
     before = stored.take(np.searchsorted(splits.retrieval, untrained)).codes
-    moved = {name: np.bitwise_count(codes ^ before[name]).sum(axis=1) for name, codes in current.items()}
+    moved = {
+        name: np.bitwise_count(codes ^ before[name]).sum(axis=1) for name, codes in current.items()
+    }
     return {modality: round(float(bits.mean()), 3) for modality, bits in moved.items()}
 
 
 def plan_run(config: RunConfig) -> dict[str, Any]:
     """Return what `train.start_run` would take, without writing anything.
 
-    A model encodes a few real training rows and takes two steps on a batch of them; then it is discarded.
+    A model encodes a few real training rows and takes two steps on a batch of them; then it is
+    discarded.
     """
     if config.extend is not None:
-        raise InputError("--dry-run: plans a training from the start, this configuration extends a run; leave it out")
+        raise InputError(
+            "--dry-run: plans a training from the start, this configuration extends a run; leave "
+            "it out"
+        )
     records, settings = Collection.load(config.sources).records, config.train
     splits = config.split.draw(records)
     _check_pairs(config, records)
@@ -336,7 +427,11 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
     for values in model.parameters():
         parameters["trainable" if values.requires_grad else "frozen"] += values.numel()
     mode, batch = feature_mode(model, settings), train.take(np.arange(settings.batch_size))
-    fixed = {name: frozen for name in model.modalities if mode != "online" and (frozen := model.branch(name).fixed)}
+    fixed = {
+        name: frozen
+        for name in model.modalities
+        if mode != "online" and (frozen := model.branch(name).fixed)
+    }
     features, sources = 0.0, dict[str, Source]()
     for name in model.modalities:
         if name not in fixed:
@@ -350,15 +445,30 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
 
         draws = settings.epochs * len(train) if mode == "bank" and name == "image" else 0
         features += _seconds(encode, model.device) / len(items) * (len(records) + draws)
-        sources[name] = partial(memory_batches, torch.randn(len(batch), fixed[name].n_features), settings)
+        sources[name] = partial(
+            memory_batches, torch.randn(len(batch), fixed[name].n_features), settings
+        )
     trained = (model.on_features() if fixed else model).to(model.device).train()
     loss = create_loss(config, batch.labels.shape[1])
     steps = Steps(trained, loss, TrainingSet(sources, torch.from_numpy(batch.labels)), settings)
     epoch = settings.epochs // 2  # which is augmented, if any is
-    step = _seconds(lambda: steps.run(steps.batches(epoch)), model.device) / max(1, len(steps.anchors))
-    n_steps = len(list(epoch_steps(len(train), settings, 0, steps.anchors, images))) * settings.epochs
-    times = {"step": step, "features": features, "training": step * n_steps, "total": features + step * n_steps}
-    peak = torch.cuda.max_memory_allocated(model.device) if model.device.type == "cuda" else peak_bytes()
+    step = _seconds(lambda: steps.run(steps.batches(epoch)), model.device) / max(
+        1, len(steps.anchors)
+    )
+    n_steps = (
+        len(list(epoch_steps(len(train), settings, 0, steps.anchors, images))) * settings.epochs
+    )
+    times = {
+        "step": step,
+        "features": features,
+        "training": step * n_steps,
+        "total": features + step * n_steps,
+    }
+    peak = (
+        torch.cuda.max_memory_allocated(model.device)
+        if model.device.type == "cuda"
+        else peak_bytes()
+    )
     return {
         "parameters": parameters,
         "steps": n_steps,
@@ -394,7 +504,11 @@ def create_model(config: RunConfig, train_records: Records) -> HashModel:
     """
     torch.manual_seed(derive_seed(config.train.seed, "weights"))
     kind, name = resolve_model(config.model_name), f"model.name {config.model_name}"
-    model = check_kind(kind.create(train_records, config.n_bits, **vars(config.model)), HashModel, f"{name}: create")
+    model = check_kind(
+        kind.create(train_records, config.n_bits, **vars(config.model)),
+        HashModel,
+        f"{name}: create",
+    )
     with naming(f"{name}: architecture has to be JSON, and the arguments of build", TypeError):
         inspect.signature(kind.build).bind(**json.loads(json.dumps(model.architecture)))
     model.name = config.model_name  # under which a saved model is built again, also one's own
@@ -403,7 +517,8 @@ def create_model(config: RunConfig, train_records: Records) -> HashModel:
 
 
 def create_loss(config: RunConfig, n_labels: int) -> HashLoss:
-    """Return the loss of a configuration for ``n_labels`` labels; its parameters are drawn from ``train.seed``.
+    """Return the loss of a configuration for ``n_labels`` labels; its parameters are drawn from
+    ``train.seed``.
 
     >>> from pathlib import Path
     >>> from channelhash.lab.demo import demo_config
@@ -411,9 +526,14 @@ def create_loss(config: RunConfig, n_labels: int) -> HashLoss:
     'TDSRDHLoss'
     """
     if resolve_loss(config.loss_name).needs_teacher:
-        raise InputError(f"loss.name: {config.loss_name!r} takes a teacher, not labels; use `channelhash distill`")
+        raise InputError(
+            f"loss.name: {config.loss_name!r} takes a teacher, not labels; use `channelhash "
+            "distill`"
+        )
     torch.manual_seed(derive_seed(config.train.seed, "loss"))
-    return make_loss(config.loss_name, config.n_bits, n_labels, **vars(config.loss) | vars(config.terms))
+    return make_loss(
+        config.loss_name, config.n_bits, n_labels, **vars(config.loss) | vars(config.terms)
+    )
 
 
 def _check_pairs(config: RunConfig, records: Records) -> None:
@@ -430,7 +550,18 @@ def _check_pairs(config: RunConfig, records: Records) -> None:
     only = next(iter(records.items))
     terms = config.terms.model_dump()
     if config.loss_name == "contrastive" or terms["contrastive"] or terms["pairs"]:
-        key = "name: contrastive" if config.loss_name == "contrastive" else "pairs" if terms["pairs"] else "contrastive"
-        raise InputError(f"loss.{key}: learns from pairs of an image and a text, and there are only {only}s")
+        key = (
+            "name: contrastive"
+            if config.loss_name == "contrastive"
+            else "pairs"
+            if terms["pairs"]
+            else "contrastive"
+        )
+        raise InputError(
+            f"loss.{key}: learns from pairs of an image and a text, and there are only {only}s"
+        )
     if not records.label_names:
-        raise InputError(f"the data has only {only}s and no labels: nothing says which are alike; add labels or pairs")
+        raise InputError(
+            f"the data has only {only}s and no labels: nothing says which are alike; add labels or "
+            "pairs"
+        )

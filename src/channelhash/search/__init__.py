@@ -17,10 +17,13 @@ from channelhash.search.postgres import PostgresStore
 from channelhash.search.store import Answers, Item, Store
 from channelhash.utils.files import cache_folder
 
-# What the first bytes of a run's, a store's and a model's files hold: other programs, too, write a config.json.
+# What the first bytes of a run's, a store's and a model's files hold: other programs, too, write a
+# config.json.
 _MODEL = rb'(?s)(?=.*"name":)(?=.*"n_bits":)(?=.*"architecture":)'
 _MARKS = {
-    "run": {"config.yaml": rb"(?ms)\A(?=.*^data:)(?=.*^model:)(?=.*^loss:)(?=.*^train:)"},  # in any order
+    "run": {
+        "config.yaml": rb"(?ms)\A(?=.*^data:)(?=.*^model:)(?=.*^loss:)(?=.*^train:)"
+    },  # in any order
     "store": {
         "store.json": rb'"channelhash store',
         "items.sqlite": rb"CREATE TABLE removed \(serial",
@@ -31,31 +34,41 @@ _MARKS = {
 
 
 def open_store(
-    address: str | Path, n_bits: int | None = None, model: str = "", projections: bool = False, mapped: bool = False
+    address: str | Path,
+    n_bits: int | None = None,
+    model: str = "",
+    projections: bool = False,
+    mapped: bool = False,
 ) -> Store:
     """Open a store of codes to add to and to search in.
 
     Args:
-        address: a folder; a folder of photographs that `channelhash.index` has made a
-            store of; or, to be read only, a run's folder (its retrieval set) or a Parquet file of codes; or what begins
-            with one of `STORES`.
+        address: a folder; a folder of photographs that `channelhash.index` has made a store of; or,
+            to be read only, a run's folder (its retrieval set) or a Parquet file of codes; or what
+            begins with one of `STORES`.
         n_bits: code length, with which a store that is not there is made at the first `Store.add`.
         model: fingerprint of the model whose codes go in.
-        projections: a new store keeps projections beside its codes (see `Store.search_projections`), which one in a
-            folder or in PostgreSQL can; and one that is there must keep them.
-        mapped: leave the codes of a store in a folder in its files, once they are checked: several processes that
-            search it have them in memory once. Nobody else may write to these files. Other stores take no notice.
+        projections: a new store keeps projections beside its codes (see
+            `Store.search_projections`), which one in a folder or in PostgreSQL can; and one that is
+            there must keep them.
+        mapped: leave the codes of a store in a folder in its files, once they are checked: several
+            processes that search it have them in memory once. Nobody else may write to these files.
+            Other stores take no notice.
 
     Raises:
-        InputError: the address holds a password; or there is something else at it, or nothing and no ``n_bits`` is
-            given, or a store of another code length or model, or without projections.
+        InputError: the address holds a password; or there is something else at it, or nothing and
+            no ``n_bits`` is given, or a store of another code length or model, or without
+            projections.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, open_store(f"{folder}/photos.store", n_bits=64) as store:
     ...     len(store), store.n_bits
     (0, 64)
     """
-    from channelhash.search.sqlite.store import open_codes, open_folder  # compiled code, seconds to load
+    from channelhash.search.sqlite.store import (
+        open_codes,
+        open_folder,
+    )  # compiled code, seconds to load
 
     text = str(address)
     check_address(text)
@@ -64,8 +77,12 @@ def open_store(
     scheme = next(filter(text.startswith, STORES), None)
     if scheme is not None:
         if projections and scheme not in KEEP_PROJECTIONS:
-            raise InputError(f"{text}: keeps no projections; make a store in a folder, or search codes alone")
-        return _existing(STORES[scheme](text, n_bits, model, *([True] if projections else [])), n_bits)
+            raise InputError(
+                f"{text}: keeps no projections; make a store in a folder, or search codes alone"
+            )
+        return _existing(
+            STORES[scheme](text, n_bits, model, *([True] if projections else [])), n_bits
+        )
     if "://" in text:
         expected = f"a folder, or an address that begins with: {', '.join(STORES) or 'none'}"
         raise InputError(f"no store is opened by {text!r}; expected {expected}")
@@ -85,7 +102,9 @@ def open_filled_store(address: str | Path) -> Store:
         raise no_such(address)
     store = open_store(address)
     if not len(store):
-        raise InputError(f"{address}: this store has no items yet; add some with `channelhash index add`")
+        raise InputError(
+            f"{address}: this store has no items yet; add some with `channelhash index add`"
+        )
     return store
 
 
@@ -94,7 +113,10 @@ def _existing(store: Store, n_bits: int | None) -> Store:
     if n_bits is None and store.n_bits is None:
         store.close()
         pictures = ", or put pictures into it" if Path(store.address).is_dir() else ""
-        problem = f"no store at {store.address}: neither a run's folder nor a Parquet file of codes nor a store"
+        problem = (
+            f"no store at {store.address}: neither a run's folder nor a Parquet file of codes "
+            "nor a store"
+        )
         remedy = f"make a store with `channelhash index create`{pictures}; in Python, give n_bits"
         raise NoStoreError(f"{problem}; {remedy}")
     return store
@@ -110,13 +132,16 @@ def codes_at(path: Path) -> Path | None:
     if kind == "run":
         codes = path / "codes" / "test-retrieval.parquet"
         if not codes.exists():
-            raise InputError(f"{path}: this run has no codes yet; write them with `channelhash evaluate {path}`")
+            raise InputError(
+                f"{path}: this run has no codes yet; write them with `channelhash evaluate {path}`"
+            )
         return codes
     return path if kind == "codes" else None
 
 
 def kind_of(path: Path) -> str:
-    """Return what is at a path: a ``"run"``, ``"store"``, ``"model"``, ``"codes"`` or plain ``"folder"``; else ``""``.
+    """Return what is at a path: a ``"run"``, ``"store"``, ``"model"``, ``"codes"`` or plain
+    ``"folder"``; else ``""``.
 
     A store may be damaged, or one whose first items are yet to come.
 
@@ -124,7 +149,9 @@ def kind_of(path: Path) -> str:
     ('folder', '')
     """
     if path.is_dir():
-        kinds = (kind for kind, marks in _MARKS.items() if any(_holds(path / n, marks[n]) for n in marks))
+        kinds = (
+            kind for kind, marks in _MARKS.items() if any(_holds(path / n, marks[n]) for n in marks)
+        )
         return next(kinds, "folder")
     return "codes" if path.suffix == ".parquet" else ""
 
@@ -143,7 +170,9 @@ def holds_files(address: str) -> bool:
 
 
 def find_store(folder: Path) -> Path | None:
-    """Return the store that was made of a plain folder: in it, or in the user's cache; None if there is none."""
+    """Return the store that was made of a plain folder: in it, or in the user's cache; None if
+    there is none.
+    """
     return next((place for place in _places(folder) if kind_of(place) == "store"), None)
 
 
@@ -153,7 +182,8 @@ def find_or_keep(path: Path) -> Path:
 
 
 def choose_place(folder: Path) -> Path:
-    """Return where a new store belongs: in the photographs' folder, or in the user's cache if that is read-only.
+    """Return where a new store belongs: in the photographs' folder, or in the user's cache if that
+    is read-only.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as photos:
@@ -180,10 +210,14 @@ def _places(folder: Path) -> Iterator[Path]:
     yield folder / STORE_FOLDER
     where = os.path.realpath(folder)
     with suppress(InputError):
-        yield cache_folder() / f"{Path(where).name}-{hashlib.sha256(os.fsencode(where)).hexdigest()[:16]}"
+        yield (
+            cache_folder()
+            / f"{Path(where).name}-{hashlib.sha256(os.fsencode(where)).hexdigest()[:16]}"
+        )
 
 
-#: Beginning of an address -> what opens it: ``(address, n_bits, model) -> Store``. Everything else is a path.
+#: Beginning of an address -> what opens it: ``(address, n_bits, model) -> Store``. Everything else
+#: is a path.
 STORES: dict[str, Callable[..., Store]] = {
     "milvus+": MilvusStore,
     "postgresql://": PostgresStore,

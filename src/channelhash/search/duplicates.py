@@ -1,4 +1,6 @@
-"""Near-duplicates of a store: groups of items with pictures that are alike, or near codes, and which one to keep."""
+"""Near-duplicates of a store: groups of items with pictures that are alike, or near codes, and
+which one to keep.
+"""
 
 import os
 import re
@@ -21,11 +23,14 @@ from channelhash.search.store import Item, Store
 from channelhash.utils.image_files import Cell, bits, open_image, upright_size, write_contact_sheet
 from channelhash.utils.progress import StageProgress, no_stage_progress
 
-# Bits of a code for one of the radius of codes alone, the least, and how much wider it is where pictures decide.
+# Bits of a code for one of the radius of codes alone, the least, and how much wider it is where
+# pictures decide.
 _BITS, _LEAST, _WIDE = 16, 3, 3
 # Items that are read at a time, and distinct codes that are compared with as many.
 _ITEMS, _CODES = 1000, 250
-_COPY_NAME = re.compile(r"(\(\d+\)|~\d*|[-_ .](copy|kopie|copie|copia|edited|bearbeitet)([-_ ]?\d+)?)$", re.IGNORECASE)
+_COPY_NAME = re.compile(
+    r"(\(\d+\)|~\d*|[-_ .](copy|kopie|copie|copia|edited|bearbeitet)([-_ ]?\d+)?)$", re.IGNORECASE
+)
 
 
 class Photo(NamedTuple):
@@ -62,7 +67,8 @@ class Photo(NamedTuple):
         return ", ".join(filter(None, [pixels, self.date[:10], size if self.size else ""]))
 
 
-# Why to keep a picture, what is compared, and the least share of the best that counts as equal: the first decides.
+# Why to keep a picture, what is compared, and the least share of the best that counts as equal: the
+# first decides.
 _REASONS: tuple[tuple[str, Callable[[Photo], float], float], ...] = (
     ("most pixels", lambda photo: photo.width * photo.height, 1.0),
     ("sharpest", lambda photo: photo.sharpness, 0.8),  # compression adds edges, too
@@ -81,7 +87,9 @@ def _propose_keeper(photos: Sequence[Photo]) -> tuple[str, str]:
     left, reasons = list(photos), list[str]()
     for reason, measure, share in _REASONS:
         values = [measure(photo) for photo in left]
-        best = [photo for photo, value in zip(left, values, strict=True) if value >= share * max(values)]
+        best = [
+            photo for photo, value in zip(left, values, strict=True) if value >= share * max(values)
+        ]
         if len(best) < len(left):
             left, reasons = best, [*reasons, reason]
     return left[0].id, ", ".join(reasons) or "all are equal"
@@ -110,7 +118,8 @@ class DuplicateGroup:
 
 
 def default_radius(n_bits: int, pictures: bool = False) -> int:
-    """Return the bits within which codes alone make near-duplicates, or, with pictures, these are worth a look.
+    """Return the bits within which codes alone make near-duplicates, or, with pictures, these are
+    worth a look.
 
     >>> default_radius(256), default_radius(32), default_radius(256, pictures=True)
     (16, 3, 48)
@@ -126,13 +135,16 @@ def find_duplicates(
     pictures: bool = True,
     progress: StageProgress = no_stage_progress,
 ) -> list[DuplicateGroup]:
-    """Find the groups of items whose pictures are all alike, or, where there are none to compare, whose codes are near.
+    """Find the groups of items whose pictures are all alike, or, where there are none to compare,
+    whose codes are near.
 
-    Codes of a small copy are often far from the original's, so by default pictures alone decide. Groups by codes alone
-    are connected by steps of at most ``radius`` bits: the ends of a chain may be farther apart, as
-    `DuplicateGroup.distances` show. What people decided is left out, see `channelhash.search.sqlite.decisions`.
+    Codes of a small copy are often far from the original's, so by default pictures alone decide.
+    Groups by codes alone are connected by steps of at most ``radius`` bits: the ends of a chain may
+    be farther apart, as `DuplicateGroup.distances` show. What people decided is left out, see
+    `channelhash.search.sqlite.decisions`.
 
-    A store in a folder keeps the small copies of pictures and what was compared: the next time only what changed is.
+    A store in a folder keeps the small copies of pictures and what was compared: the next time only
+    what changed is.
 
     >>> import channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
@@ -149,14 +161,22 @@ def find_duplicates(
     with open_decisions(store) as opened:
         decided = decisions(opened)
         if pictures and store.choose_modality(modality) == "image":
-            groups, sharpness = _by_pictures(store, opened, ids, codes, radius, where is None, progress)
+            groups, sharpness = _by_pictures(
+                store, opened, ids, codes, radius, where is None, progress
+            )
         else:
             groups = _group_codes(codes, store.n_bits, radius)
-    groups = [rows for rows in groups if not set.intersection(*(decided.get(ids[row], set()) for row in rows.tolist()))]
+    groups = [
+        rows
+        for rows in groups
+        if not set.intersection(*(decided.get(ids[row], set()) for row in rows.tolist()))
+    ]
     groups.sort(key=lambda group: (-len(group), int(group[0])))
     rows = [row for group in groups for row in group.tolist()]
     items = _items(store, [ids[row] for row in rows])
-    photos = {row: _describe(item, sharpness.get(row, 0.0)) for row, item in zip(rows, items, strict=True)}
+    photos = {
+        row: _describe(item, sharpness.get(row, 0.0)) for row, item in zip(rows, items, strict=True)
+    }
     return [
         DuplicateGroup(
             [ids[row] for row in rows],
@@ -169,7 +189,11 @@ def find_duplicates(
 
 
 def _items(store: Store, ids: Sequence[str]) -> list[Item]:
-    return [item for start in range(0, len(ids), _ITEMS) for item in store.get(ids[start : start + _ITEMS])]
+    return [
+        item
+        for start in range(0, len(ids), _ITEMS)
+        for item in store.get(ids[start : start + _ITEMS])
+    ]
 
 
 def _describe(item: Item, sharpness: float) -> Photo:
@@ -181,13 +205,18 @@ def _describe(item: Item, sharpness: float) -> Photo:
             with open_image(path) as opened:
                 width, height = upright_size(opened)
     wide, high = (side if isinstance(side, int) else 0 for side in (width, height))
-    return Photo(item.id, path, wide, high, size, date_of(metadata), bool(metadata.get("taken")), sharpness)
+    return Photo(
+        item.id, path, wide, high, size, date_of(metadata), bool(metadata.get("taken")), sharpness
+    )
 
 
-def _group_codes(codes: PackedCodes, n_bits: int, radius: int | None = None) -> list[NDArray[np.int64]]:
+def _group_codes(
+    codes: PackedCodes, n_bits: int, radius: int | None = None
+) -> list[NDArray[np.int64]]:
     """Return the groups of rows whose codes are connected by steps of at most ``radius`` bits.
 
-    Each distinct code is compared with all others, which takes 37 s for 10⁵ of 256 bits on two cores.
+    Each distinct code is compared with all others, which takes 37 s for 10⁵ of 256 bits on two
+    cores.
 
     >>> codes = np.array([[0], [255], [1], [7], [255]], np.uint8)
     >>> [group.tolist() for group in _group_codes(codes, n_bits=8, radius=2)]
@@ -217,13 +246,15 @@ def _by_pictures(
     is_all: bool,
     progress: StageProgress,
 ) -> tuple[list[NDArray[np.int64]], dict[int, float]]:
-    """Return the groups of rows whose pictures are alike, and, of those without a picture, whose codes are near; and
-    how sharp each picture is.
+    """Return the groups of rows whose pictures are alike, and, of those without a picture, whose
+    codes are near; and how sharp each picture is.
     """
     n_bits, different = store.n_bits or 0, decisions(opened, "different")
     near = [np.arange(len(ids))] if radius is None else _group_codes(codes, n_bits, radius)
     rows = [row for group in near for row in group.tolist()]
-    paths = [str(item.metadata.get("image") or "") for item in _items(store, [ids[row] for row in rows])]
+    paths = [
+        str(item.metadata.get("image") or "") for item in _items(store, [ids[row] for row in rows])
+    ]
     copies = dict(zip(rows, read_copies(opened, paths, progress("read pictures")), strict=True))
     cache, advance = opened if is_all and radius is None else None, progress("compare pictures")
     groups = []
@@ -231,7 +262,9 @@ def _by_pictures(
         seen = [copy for row in group.tolist() if (copy := copies[row]) is not None]
         is_seen = np.array([copies[row] is not None for row in group.tolist()])
         pictured, others = group[is_seen], group[~is_seen]
-        apart = {place: different.get(ids[row], set()) for place, row in enumerate(pictured.tolist())}
+        apart = {
+            place: different.get(ids[row], set()) for place, row in enumerate(pictured.tolist())
+        }
         members = group_copies(codes[pictured], seen, radius, cache, apart, advance)
         groups += [pictured[places] for places in members]
         groups += [others[places] for places in _group_codes(codes[others], n_bits, radius)]
@@ -239,10 +272,13 @@ def _by_pictures(
     return groups, sharpness
 
 
-def fold(codes: PackedCodes, radius: int, most: int | None = None, images: Sequence[str] = ()) -> dict[int, list[int]]:
+def fold(
+    codes: PackedCodes, radius: int, most: int | None = None, images: Sequence[str] = ()
+) -> dict[int, list[int]]:
     """Fold each code into the first earlier one within ``radius`` bits that is not folded itself.
 
-    With ``images``, pictures decide, too; of those that cannot be read, codes within `default_radius` do.
+    With ``images``, pictures decide, too; of those that cannot be read, codes within
+    `default_radius` do.
 
     >>> fold(np.array([[0], [255], [1], [3], [254]], np.uint8), radius=1)
     {0: [2], 1: [4], 3: []}
@@ -265,10 +301,15 @@ def fold(codes: PackedCodes, radius: int, most: int | None = None, images: Seque
     return folded
 
 
-def _read_near(codes: PackedCodes, radius: int, images: Sequence[str]) -> dict[int, SmallCopy | None]:
+def _read_near(
+    codes: PackedCodes, radius: int, images: Sequence[str]
+) -> dict[int, SmallCopy | None]:
     """Return place -> small copy of the pictures whose codes are near another's."""
     starts = range(0, len(codes), _ITEMS)
-    near = [(hamming_distances(codes[start : start + _ITEMS], codes) <= radius).sum(axis=1) for start in starts]
+    near = [
+        (hamming_distances(codes[start : start + _ITEMS], codes) <= radius).sum(axis=1)
+        for start in starts
+    ]
     places = np.flatnonzero(np.concatenate(near) > 1).tolist()
     return dict(zip(places, read_copies(None, [images[place] for place in places]), strict=True))
 

@@ -1,13 +1,17 @@
-"""The filter language of searches: a small part of SQL, read into a tree that every store translates for itself.
+"""The filter language of searches: a small part of SQL, read into a tree that every store
+translates for itself.
 
-``label = 'dog' AND NOT (year < 2000 OR text LIKE '%night%')``: comparisons (``= != <> < <= > >=``), ``IN``, ``LIKE``
-(``%`` any characters, ``_`` one; upper and lower case differ), ``BETWEEN``, ``IS [NOT] NULL``, ``AND``, ``OR``, ``NOT``
-and parentheses. On the left of a condition stands a key, in double quotes if it is no plain name; on the right strings
-in single quotes, numbers, ``TRUE`` or ``FALSE``. A key is ``id``, ``label``, or one of the metadata:
+``label = 'dog' AND NOT (year < 2000 OR text LIKE '%night%')``: comparisons (``= != <> < <= > >=``),
+``IN``, ``LIKE`` (``%`` any characters, ``_`` one; upper and lower case differ), ``BETWEEN``, ``IS
+[NOT] NULL``, ``AND``, ``OR``, ``NOT`` and parentheses. On the left of a condition stands a key, in
+double quotes if it is no plain name; on the right strings in single quotes, numbers, ``TRUE`` or
+``FALSE``. A key is ``id``, ``label``, or one of the metadata:
 
-* a condition on a metadata key holds for items that have a value of the literal's kind (string, number, Boolean) which
-  satisfies it. Items without such a value pass neither a condition nor its ``NOT``, as with SQL's NULL;
-* a condition on ``label`` holds for items of which any label satisfies it, its ``NOT`` for items of which none does.
+* a condition on a metadata key holds for items that have a value of the literal's kind (string,
+  number, Boolean) which satisfies it. Items without such a value pass neither a condition nor its
+  ``NOT``, as with SQL's NULL;
+* a condition on ``label`` holds for items of which any label satisfies it, its ``NOT`` for items of
+  which none does.
 """
 
 import math
@@ -33,20 +37,29 @@ _STRING_KEYS = ("id", "image", "label", "text")
 Literal = str | int | float | bool
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 class Condition(NamedTuple):
-    """One condition. Negations stand here alone, none above: whatever is not known to hold, does not.
+    """One condition. Negations stand here alone, none above: whatever is not known to hold, does
+    not.
 
     Attributes:
         key: ``id``, ``label`` or a metadata key.
-        test: what its value satisfies; of ``label``, what any label satisfies. It is one of ``= != < <= > >=``, ``IN``,
-            ``BETWEEN`` (both ends included), ``LIKE`` (the whole string fits the pattern, in which nothing but ``%``
-            and ``_`` is special) or ``IS NOT NULL`` (of ``label``: there are labels).
-        literals: what the value is compared with: one or, of ``IN`` and ``BETWEEN``, several of one kind; or none.
-        negated: what a value of the right kind does *not* satisfy; of ``label``, what no label does.
+        test: what its value satisfies; of ``label``, what any label satisfies. It is one of ``= !=
+            < <= > >=``, ``IN``, ``BETWEEN`` (both ends included), ``LIKE`` (the whole string fits
+            the pattern, in which nothing but ``%`` and ``_`` is special) or ``IS NOT NULL`` (of
+            ``label``: there are labels).
+        literals: what the value is compared with: one or, of ``IN`` and ``BETWEEN``, several of one
+            kind; or none.
+        negated: what a value of the right kind does *not* satisfy; of ``label``, what no label
+            does.
 
     >>> parse_filter("year BETWEEN 1990 AND 2000", ["year"])
     Condition(key='year', test='BETWEEN', literals=(1990, 2000), negated=False)
@@ -80,7 +93,8 @@ def parse_filter(where: str, known_keys: Collection[str]) -> Filter:
         known_keys: the metadata keys of the store; `_STRING_KEYS` are known everywhere.
 
     Raises:
-        InputError: it is no filter, too long or too deep, or names an unknown key; one line that begins ``where:``.
+        InputError: it is no filter, too long or too deep, or names an unknown key; one line that
+            begins ``where:``.
 
     >>> parse_filter("NOT year >= 2000", ["year"])
     Condition(key='year', test='>=', literals=(2000,), negated=True)
@@ -95,7 +109,10 @@ def parse_filter(where: str, known_keys: Collection[str]) -> Filter:
     tree = parser.joined("OR", negated=False, depth=0)
     parser.expect_end()
     if (count := _count(tree)) > _MAX_CONDITIONS:
-        raise _error(f"{count} conditions, at most {_MAX_CONDITIONS} can be asked; use IN for lists of values")
+        raise _error(
+            f"{count} conditions, at most {_MAX_CONDITIONS} can be asked; use IN for lists of "
+            "values"
+        )
     return tree
 
 
@@ -148,10 +165,14 @@ class _Parser:
             raise self._unreadable()
 
     def joined(self, word: str, negated: bool, depth: int) -> Filter:
-        """Read what OR or AND joins. Negations go inwards (De Morgan), so that conditions alone are negated."""
+        """Read what OR or AND joins. Negations go inwards (De Morgan), so that conditions alone are
+        negated.
+        """
         parts: list[Filter] = []
         while not parts or self._take(word):
-            parts.append(self.joined("AND", negated, depth) if word == "OR" else self._term(negated, depth))
+            parts.append(
+                self.joined("AND", negated, depth) if word == "OR" else self._term(negated, depth)
+            )
         joint = {"AND": "OR", "OR": "AND"}[word] if negated else word
         return Joined(joint, tuple(parts)) if len(parts) > 1 else parts[0]
 
@@ -209,7 +230,9 @@ class _Parser:
         return Condition(key, "!=" if test == "<>" else test, tuple(literals), negated)
 
     def _literal(self, key: str) -> Literal:
-        """Read a string, a number, TRUE or FALSE; letters and accents of labels in one form, as stores keep them."""
+        """Read a string, a number, TRUE or FALSE; letters and accents of labels in one form, as
+        stores keep them.
+        """
         value: Literal
         if self._kind == "string":
             value = self._text[1:-1].replace("''", "'")
@@ -217,7 +240,11 @@ class _Parser:
         elif self._kind == "number":
             digits = "".join(self._text.split())
             value = float(digits) if set(digits) & set(".eE") else int(digits)
-            if not -(2**63) <= value < 2**63 if isinstance(value, int) else not math.isfinite(value):
+            if (
+                not -(2**63) <= value < 2**63
+                if isinstance(value, int)
+                else not math.isfinite(value)
+            ):
                 raise _error(f"the number {digits} is too large")
         elif self._kind == "word" and self._text in ("TRUE", "FALSE"):
             value = self._text == "TRUE"
@@ -249,7 +276,9 @@ def passes(tree: Filter, item_id: str, metadata: Mapping[str, Any]) -> bool:
         results = (passes(part, item_id, metadata) for part in tree.parts)
         return all(results) if tree.word == "AND" else any(results)
     if tree.key == "label":
-        return any(_satisfies(label, tree) for label in metadata.get("labels") or []) != tree.negated
+        return (
+            any(_satisfies(label, tree) for label in metadata.get("labels") or []) != tree.negated
+        )
     value = item_id if tree.key == "id" else metadata.get(tree.key)
     if tree.test == "IS NOT NULL":
         return (value is not None) != tree.negated
@@ -258,12 +287,14 @@ def passes(tree: Filter, item_id: str, metadata: Mapping[str, Any]) -> bool:
     return _satisfies(value, tree) != tree.negated
 
 
-# What LIKE means as a pattern of names of files: a part that fits is taken where it first does, in time that is linear.
+# What LIKE means as a pattern of names of files: a part that fits is taken where it first does, in
+# time that is linear.
 _GLOB = str.maketrans({"%": "*", "_": "?", "*": "[*]", "?": "[?]", "[": "[[]"})
 
 
 def to_glob(pattern: Literal) -> str:
-    """Translate a pattern of LIKE for `fnmatch.fnmatchcase` and SQLite's GLOB, to which upper and lower case differ.
+    """Translate a pattern of LIKE for `fnmatch.fnmatchcase` and SQLite's GLOB, to which upper and
+    lower case differ.
 
     >>> to_glob("%sea_ [*]")
     '*sea? [[][*]]'
@@ -316,7 +347,8 @@ class SqlCondition(NamedTuple):
 
 
 def to_sql(tree: Filter | None, translate: Callable[[Condition], SqlCondition]) -> SqlCondition:
-    """Translate the conditions of a filter, and join them; an item passes if the result is true, not if it is null.
+    """Translate the conditions of a filter, and join them; an item passes if the result is true,
+    not if it is null.
 
     All pass where there is no filter.
 
@@ -333,7 +365,8 @@ def to_sql(tree: Filter | None, translate: Callable[[Condition], SqlCondition]) 
 
 
 def compared(value: str, condition: Condition, like: str, mark: str) -> str:
-    """Write a condition's test of a value, with ``mark`` for each literal; ``like`` is what LIKE is here.
+    """Write a condition's test of a value, with ``mark`` for each literal; ``like`` is what LIKE is
+    here.
 
     >>> compared("year", Condition("year", "BETWEEN", (1990, 2000)), "LIKE ?", "?")
     '(year BETWEEN ? AND ?)'

@@ -1,10 +1,12 @@
-"""Answer a query by what a store has: the codes of each modality and the words, each alone or all as one ranking.
+"""Answer a query by what a store has: the codes of each modality and the words, each alone or all
+as one ranking.
 
 By codes, items are ranked by all that is known beside these:
 
-* A question of which the model's outputs are known, to a store with projections: in two stages, by score.
-* To a store without, and within a radius: by distance, and equal distances by how sure the model was of the bits that
-  differ (`Store.search_surest`).
+* A question of which the model's outputs are known, to a store with projections: in two stages, by
+  score.
+* To a store without, and within a radius: by distance, and equal distances by how sure the model
+  was of the bits that differ (`Store.search_surest`).
 * A question of which only bits are known: by distance.
 
 What is equal by all that is in the order of ids.
@@ -31,18 +33,21 @@ from channelhash.utils.image_files import Cell, write_contact_sheet
 
 #: Items that each ranking gives, or more if more answers are asked for.
 DEPTH = 100
-#: Why what is written cannot be compared with the codes of an encoder without a text side, and what to do.
+#: Why what is written cannot be compared with the codes of an encoder without a text side, and what
+#: to do.
 ALONE = (
-    "these codes are of images alone, which a text cannot be compared with; make the store with at least 100 captions "
-    "(`channelhash index create STORE PHOTOS --captions FILE`) or with an encoder of texts, too (`--encoder "
+    "these codes are of images alone, which a text cannot be compared with; make the store with at "
+    "least 100 captions "
+    "(`channelhash index create STORE PHOTOS --captions FILE`) or with an encoder of texts, too "
+    "(`--encoder "
     "openclip:NAME/WEIGHTS`), or ask with --image or --like"
 )
 
 _WORDS = "words"
 # Probability from which an answer counts as one that fits.
 _FITS = 0.5
-# Share of a question's words, by weight, that an item must have so that words speak for it beside codes: "the" alone
-# does not.
+# Share of a question's words, by weight, that an item must have so that words speak for it beside
+# codes: "the" alone does not.
 _COVERAGE = 0.7
 # Answers that are looked at where near-duplicates are folded.
 _MOST_FOLDED = 400
@@ -56,11 +61,13 @@ class Query:
 
     Attributes:
         code: ``(ceil(k / 8),)`` packed code; of length 0 where words alone are asked for.
-        outputs: ``(k,)`` real-valued outputs of the model, whose signs are the code; None where only bits are known.
+        outputs: ``(k,)`` real-valued outputs of the model, whose signs are the code; None where
+            only bits are known.
         modality: modality of the code, empty if unknown.
         words: what is searched for in the items' words, see `Store.search_words`.
         without: phrases that are not wanted there.
-        words_coded: whether the code stands for the words, too; only an encoder of texts makes such ones.
+        words_coded: whether the code stands for the words, too; only an encoder of texts makes such
+            ones.
 
     >>> Query(np.array([7], np.uint8)).outputs is None
     True
@@ -75,16 +82,22 @@ class Query:
 
     @classmethod
     def of_item(cls, item: Item, modality: str) -> "Query":
-        """Return an item as a query by its code of a modality, and by its projection where the store keeps those.
+        """Return an item as a query by its code of a modality, and by its projection where the
+        store keeps those.
 
         >>> Query.of_item(Item("b", {"image": np.array([7], np.uint8)}), "image").modality
         'image'
         """
         projection = item.projections.get(modality)
-        return cls(item.codes[modality], None if projection is None else projection.astype(np.float32), modality)
+        return cls(
+            item.codes[modality],
+            None if projection is None else projection.astype(np.float32),
+            modality,
+        )
 
     def as_outputs(self, n_bits: int) -> NDArray[np.float32]:
-        """Return outputs ``(n_bits,)`` that can be part of a question: 1 and -1 where only bits are known.
+        """Return outputs ``(n_bits,)`` that can be part of a question: 1 and -1 where only bits are
+        known.
 
         >>> Query(np.array([0b10100000], np.uint8)).as_outputs(3).tolist()
         [1.0, -1.0, 1.0]
@@ -104,11 +117,12 @@ class SearchOptions:
         limit: at most so many of those within ``radius``.
         modality: modality to search; images if the store has any, else its only modality.
         where: filter that items must pass, see `channelhash.search.filters`.
-        rerank: number of nearest items to reorder by asymmetric distance, see `channelhash.search.rank`, whether or
-            not the store keeps projections; with ``k``, a search returns the best ``k`` of them.
-        collapse: fold answers within so many bits of an earlier one into it, if their pictures are alike, see
-            `Hit.duplicates`; up to 10,000 answers are looked at for ``k`` that stay. True: within the bits that are
-            usual for near-duplicates.
+        rerank: number of nearest items to reorder by asymmetric distance, see
+            `channelhash.search.rank`, whether or not the store keeps projections; with ``k``, a
+            search returns the best ``k`` of them.
+        collapse: fold answers within so many bits of an earlier one into it, if their pictures are
+            alike, see `Hit.duplicates`; up to 10,000 answers are looked at for ``k`` that stay.
+            True: within the bits that are usual for near-duplicates.
         by: what `answer` searches: ``"image"`` or ``"text"`` codes, ``"words"``, or ``"all"``
             that the store has.
 
@@ -144,20 +158,22 @@ class Hit:
 
     Attributes:
         id: the item's id.
-        distance: number of bits in which its code differs from the query's; None where that has no code.
+        distance: number of bits in which its code differs from the query's; None where that has no
+            code.
         text: its text, empty if unknown.
         labels: its label names, empty if unknown.
         image: path of its image, empty if unknown.
         metadata: its other metadata.
         code: ``(ceil(k / 8),)`` the packed code that was found.
         modalities: the modalities that it has codes of.
-        match: of random items, the share at least as near as this one; None where the store cannot say. See
-            `channelhash.search.match`.
-        fit: the probability that it answers a question in words, 1 where its own words do; None where the store cannot
-            say.
+        match: of random items, the share at least as near as this one; None where the store cannot
+            say. See `channelhash.search.match`.
+        fit: the probability that it answers a question in words, 1 where its own words do; None
+            where the store cannot say.
         duplicates: ids of the answers that were folded into this one; None where none were to be.
         by_words: whether its words helped to find it.
-        quote: the lines of the text in its picture that hold the question's words, if these helped to find it.
+        quote: the lines of the text in its picture that hold the question's words, if these helped
+            to find it.
 
     >>> Hit("a", 2, "a dog", ["dog"], "").as_dict()["distance"]
     2
@@ -178,8 +194,15 @@ class Hit:
     quote: str = ""
 
     @classmethod
-    def of(cls, item: Item, modality: str = DEFAULT_MODALITY, distance: int | None = None, **judged: Any) -> "Hit":
-        """Return an item as what was found, with its code of a modality, or of another one if it has none of that.
+    def of(
+        cls,
+        item: Item,
+        modality: str = DEFAULT_MODALITY,
+        distance: int | None = None,
+        **judged: Any,
+    ) -> "Hit":
+        """Return an item as what was found, with its code of a modality, or of another one if it
+        has none of that.
 
         >>> Hit.of(Item("a", {"image": np.array([7], np.uint8)}, {"text": "a dog"})).text
         'a dog'
@@ -207,10 +230,12 @@ class Hits(list[Hit]):
     """The items that a search found.
 
     Attributes:
-        close: whether they are as near as answers are to questions of which the store has some; None where it cannot
-            say, see `channelhash.search.match`.
-        note: what the question could not be compared with, and what to do; a line, empty if there is nothing to say.
-        suggestion: what the question may have meant, if one of its words is unknown; empty otherwise.
+        close: whether they are as near as answers are to questions of which the store has some;
+            None where it cannot say, see `channelhash.search.match`.
+        note: what the question could not be compared with, and what to do; a line, empty if there
+            is nothing to say.
+        suggestion: what the question may have meant, if one of its words is unknown; empty
+            otherwise.
         phrases: the dates and places of the question that the hits are narrowed to.
 
     >>> Hits([Hit("a", 2, "a dog", ["dog"], "")], close=False).close
@@ -218,7 +243,11 @@ class Hits(list[Hit]):
     """
 
     def __init__(
-        self, hits: Iterable[Hit] = (), close: bool | None = None, note: str = "", suggestion: str = ""
+        self,
+        hits: Iterable[Hit] = (),
+        close: bool | None = None,
+        note: str = "",
+        suggestion: str = "",
     ) -> None:
         super().__init__(hits)
         self.close, self.note, self.suggestion = close, note, suggestion
@@ -228,17 +257,28 @@ class Hits(list[Hit]):
         """Draw a query, words or an image file, and the hits as one row of a PNG."""
         cells = [Cell(query, "query") if isinstance(query, Path) else Cell(None, query)]
         for rank, hit in enumerate(self, start=1):
-            cells.append(Cell(Path(hit.image) if hit.image else None, f"{rank}. {hit.text or hit.id}"))
+            cells.append(
+                Cell(Path(hit.image) if hit.image else None, f"{rank}. {hit.text or hit.id}")
+            )
         write_contact_sheet([cells], path)
 
 
 def _rank_codes(store: Store, query: Query, count: int | None, options: SearchOptions) -> Ranking:
-    """Return the best ``count`` items, or, only with a radius, all within it; by bits alone without outputs."""
-    outputs, radius, modality, where = query.outputs, options.radius, options.modality, options.where
+    """Return the best ``count`` items, or, only with a radius, all within it; by bits alone without
+    outputs.
+    """
+    outputs, radius, modality, where = (
+        query.outputs,
+        options.radius,
+        options.modality,
+        options.where,
+    )
     if outputs is not None and store.projected and radius is None and count is not None:
         scored = store.search_projections(outputs[None], count, modality, where)
         scores = scored.keys[0]
-        return Ranking(scored.ids[0], (-scores).tolist(), scored.distances[0].tolist(), scores.tolist())
+        return Ranking(
+            scored.ids[0], (-scores).tolist(), scored.distances[0].tolist(), scores.tolist()
+        )
     if outputs is not None:
         surest = store.search_surest(outputs[None], count, modality, where, radius)
         return Ranking(surest.ids[0], surest.keys[0].tolist(), surest.distances[0].tolist())
@@ -253,12 +293,12 @@ def _rank_codes(store: Store, query: Query, count: int | None, options: SearchOp
 def search_hits(store: Store, query: Query, options: SearchOptions | None = None) -> Hits:
     """Find the items nearest to a query, nearest first, in a store that is not empty.
 
-    Where the query's outputs are known, they order items too, see `_rank_codes`. Otherwise equal distances are in the
-    order of ids.
+    Where the query's outputs are known, they order items too, see `_rank_codes`. Otherwise equal
+    distances are in the order of ids.
 
     Raises:
-        InputError: the store has no such codes, the filter is wrong, or re-ranking needs the real-valued outputs of a
-            query of which only bits are known.
+        InputError: the store has no such codes, the filter is wrong, or re-ranking needs the
+            real-valued outputs of a query of which only bits are known.
 
     >>> import channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
@@ -269,11 +309,15 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
     options = options or SearchOptions()
     modality, n_reranked = store.choose_modality(options.modality), options.rerank or 0
     if n_reranked and query.outputs is None:
-        raise InputError("--rerank: of a stored item only its bits are known; ask with --text or --image")
+        raise InputError(
+            "--rerank: of a stored item only its bits are known; ask with --text or --image"
+        )
     count = options.k if options.radius is None else options.limit
     n_candidates = count and max(count, n_reranked)
     most = max(n_candidates or 0, _MOST_LOOKED_AT)
-    looked_at = n_candidates and (min(most, 4 * n_candidates) if options.collapse is not None else n_candidates)
+    looked_at = n_candidates and (
+        min(most, 4 * n_candidates) if options.collapse is not None else n_candidates
+    )
     coded = replace(query, outputs=None) if n_reranked else query
     while True:
         ranked = _rank_codes(store, coded, looked_at, replace(options, modality=modality))
@@ -284,50 +328,77 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
             hits = Hits(hits[place] for place in order.tolist())
         if options.collapse is not None:
             hits = Hits(_collapse(store, hits, options, modality, count))
-        if looked_at is None or count is None or len(hits) >= count or n_found < looked_at or looked_at >= most:
+        if (
+            looked_at is None
+            or count is None
+            or len(hits) >= count
+            or n_found < looked_at
+            or looked_at >= most
+        ):
             return Hits(hits[:count], close)
         looked_at = min(most, 4 * looked_at)
 
 
-def _judge_hits(store: Store, query: Query, modality: str, ids: Sequence[str], nearest: Ranking) -> Hits:
-    """Return items as hits: with their distances, if the query has a code, and, where a reference says it, with their
-    matches and whether each fits, and whether any is close.
+def _judge_hits(
+    store: Store, query: Query, modality: str, ids: Sequence[str], nearest: Ranking
+) -> Hits:
+    """Return items as hits: with their distances, if the query has a code, and, where a reference
+    says it, with their matches and whether each fits, and whether any is close.
 
-    Where it is not known what fits, whether any is close follows from the distances of the nearest items; their
-    cosines tell it better, see `Store.search_projections`.
+    Where it is not known what fits, whether any is close follows from the distances of the nearest
+    items; their cosines tell it better, see `Store.search_projections`.
     """
     items = store.get(ids)
     if not len(query.code):
         return Hits(Hit.of(item, modality) for item in items)
     distances = nearest.distances
     if ids is not nearest.ids:
-        codes = np.array([_code_of(item, modality) for item in items], np.uint8).reshape(len(items), len(query.code))
+        codes = np.array([_code_of(item, modality) for item in items], np.uint8).reshape(
+            len(items), len(query.code)
+        )
         distances = hamming_distances(query.code[None], codes)[0].tolist()
     matches: list[float | None] = [None] * len(items)
     fits, close = dict[str, float](), None
     if reference := find_reference(store, query.modality, modality):
         matches = [*reference.match_shares(query.code, distances, store.n_bits or 0)]
         close = reference.is_close(nearest.distances, nearest.cosines)
-        rows = {item.id: item.projections[modality] for item in items if modality in item.projections}
+        rows = {
+            item.id: item.projections[modality] for item in items if modality in item.projections
+        }
         if query.outputs is not None and rows:
-            fits = dict(zip(rows, reference.fits(query.outputs, np.stack(list(rows.values()))) or [], strict=False))
+            fits = dict(
+                zip(
+                    rows,
+                    reference.fits(query.outputs, np.stack(list(rows.values()))) or [],
+                    strict=False,
+                )
+            )
     if fits:
         close = any(fit >= _FITS for fit in fits.values())
     judged = zip(items, distances, matches, strict=True)
-    hits = (Hit.of(item, modality, bits, match=match, fit=fits.get(item.id)) for item, bits, match in judged)
+    hits = (
+        Hit.of(item, modality, bits, match=match, fit=fits.get(item.id))
+        for item, bits, match in judged
+    )
     return Hits(hits, close)
 
 
-def _collapse(store: Store, hits: Sequence[Hit], options: SearchOptions, modality: str, most: int | None) -> list[Hit]:
+def _collapse(
+    store: Store, hits: Sequence[Hit], options: SearchOptions, modality: str, most: int | None
+) -> list[Hit]:
     """Fold near-duplicates of an earlier hit into it, and return the first ``most`` that stay.
 
-    Of hits by codes of images, pictures are compared, too, as `channelhash.search.duplicates.find_duplicates` does.
+    Of hits by codes of images, pictures are compared, too, as
+    `channelhash.search.duplicates.find_duplicates` does.
     """
     images = [hit.image for hit in hits] if modality == "image" else []
     usual = default_radius(store.n_bits or 0, pictures=bool(images))
     radius = usual if options.collapse is True else options.collapse or 0
     folded = fold(np.stack([hit.code for hit in hits]), radius, most, images) if hits else {}
-    return [replace(hits[place], duplicates=[hits[other].id for other in others]) for place, others in folded.items()]
+    return [
+        replace(hits[place], duplicates=[hits[other].id for other in others])
+        for place, others in folded.items()
+    ]
 
 
 def _code_of(item: Item, modality: str) -> PackedCodes:
@@ -344,7 +415,10 @@ def list_hits(store: Store, ids: Sequence[str], options: SearchOptions) -> Hits:
     ['b']
     """
     if options.radius is not None or options.rerank is not None:
-        raise InputError("--radius, --rerank: only dates and places are asked for, which have no code; leave them out")
+        raise InputError(
+            "--radius, --rerank: only dates and places are asked for, which have no code; leave "
+            "them out"
+        )
     searched = store.choose_modality(options.modality)
     return Hits(Hit.of(item, searched) for item in store.get(ids))
 
@@ -352,13 +426,14 @@ def list_hits(store: Store, ids: Sequence[str], options: SearchOptions) -> Hits:
 def answer(store: Store, query: Query, options: SearchOptions | None = None) -> Hits:
     """Find the items that answer a query best, in a store that is not empty.
 
-    A query with words is answered by what the store has of codes of images, codes of texts and words, fused by
-    reciprocal ranks (`channelhash.search.rank`); ties by distance, then by id. `SearchOptions.by` names one of them.
-    Without a code, words alone answer. Another query is answered by codes alone, see `search_hits`, and so is one with
-    a modality, radius or re-ranking.
+    A query with words is answered by what the store has of codes of images, codes of texts and
+    words, fused by reciprocal ranks (`channelhash.search.rank`); ties by distance, then by id.
+    `SearchOptions.by` names one of them. Without a code, words alone answer. Another query is
+    answered by codes alone, see `search_hits`, and so is one with a modality, radius or re-ranking.
 
     Raises:
-        InputError: the store or the query lacks what ``by`` names, or other options contradict it; or as `search_hits`.
+        InputError: the store or the query lacks what ``by`` names, or other options contradict it;
+            or as `search_hits`.
 
     >>> import channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
@@ -372,55 +447,86 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     if len(chosen) == 1 and chosen[0] != _WORDS:
         return search_hits(store, query, replace(options, modality=chosen[0], by=None))
     if options.rerank is not None:
-        raise InputError("--rerank: orders the answers of one modality's codes; name it, --by image or --by text")
+        raise InputError(
+            "--rerank: orders the answers of one modality's codes; name it, --by image or --by text"
+        )
     count = options.k if options.radius is None else options.limit
     modalities = [name for name in chosen if name != _WORDS]
-    words = _by_words(store, query, options, alone=not modalities) if _WORDS in chosen else Ranking([], [])
+    words = (
+        _by_words(store, query, options, alone=not modalities)
+        if _WORDS in chosen
+        else Ranking([], [])
+    )
     depth = options.limit
     if options.radius is None:  # one ranking needs no depth: nothing is fused with it
         is_alone = len(modalities) == 1 and not words.ids and options.collapse is None
         depth = max(options.k, NEAREST if is_alone else DEPTH)
-    rankings = {name: _rank_codes(store, query, depth, replace(options, modality=name)) for name in modalities}
+    rankings = {
+        name: _rank_codes(store, query, depth, replace(options, modality=name))
+        for name in modalities
+    }
     nearest: dict[str, int] = {}
     for ranked in rankings.values():
-        nearest |= {name: min(d, nearest.get(name, d)) for name, d in zip(ranked.ids, ranked.distances, strict=True)}
+        nearest |= {
+            name: min(d, nearest.get(name, d))
+            for name, d in zip(ranked.ids, ranked.distances, strict=True)
+        }
     if options.radius is not None:
         places = [place for place, name in enumerate(words.ids) if name in nearest]
-        words = Ranking([words.ids[place] for place in places], [words.keys[place] for place in places])
+        words = Ranking(
+            [words.ids[place] for place in places], [words.keys[place] for place in places]
+        )
     if _WORDS in chosen:
         rankings[_WORDS] = words
     scores = fuse_partial(rankings, _lacking(store, rankings))
-    order = sorted(scores, key=lambda name: (-round(scores[name], 12), nearest.get(name, np.inf), name))
+    order = sorted(
+        scores, key=lambda name: (-round(scores[name], 12), nearest.get(name, np.inf), name)
+    )
     n_found = count and (count if options.collapse is None else max(_MOST_FOLDED, count))
     # What words found fits, and comes before what does not, however it ranks by codes.
     names = list(dict.fromkeys([*order[:n_found], *words.ids[:n_found]]))
     searched = store.choose_modality()
     judged = _judge_hits(store, query, searched, names, rankings.get(searched, Ranking([], [])))
     close = judged.close
-    if close is False and _WORDS in chosen and order:  # all of the words need no code to confirm them
-        complete = store.search_words(query.words, max(DEPTH, len(order)), options.where, query.without, coverage=1.0)
+    if (
+        close is False and _WORDS in chosen and order
+    ):  # all of the words need no code to confirm them
+        complete = store.search_words(
+            query.words, max(DEPTH, len(order)), options.where, query.without, coverage=1.0
+        )
         close = not set(complete.ids).isdisjoint(order[:n_found])
     known, by_words = any(hit.fit is not None for hit in judged), set(words.ids)
-    hits = [_quoted(hit, query.words, 1.0 if known else None) if hit.id in by_words else hit for hit in judged]
+    hits = [
+        _quoted(hit, query.words, 1.0 if known else None) if hit.id in by_words else hit
+        for hit in judged
+    ]
     hits.sort(key=lambda hit: not hit.fits)
     if known:
         close = any(hit.fit is not None and hit.fits for hit in hits)
     if options.collapse is not None:
         hits = _collapse(store, hits, options, searched, count)
-    note = "" if query.words_coded or options.by == _WORDS else f"what you wrote is looked for by its words: {ALONE}"
+    note = (
+        ""
+        if query.words_coded or options.by == _WORDS
+        else f"what you wrote is looked for by its words: {ALONE}"
+    )
     return Hits(hits[:count], close if modalities or hits else False, note)
 
 
 def _quoted(hit: Hit, words: str, fit: float | None) -> Hit:
     """Return a hit that words helped to find."""
-    return replace(hit, by_words=True, fit=fit, quote=quote(str(hit.metadata.get("ocr") or ""), words))
+    return replace(
+        hit, by_words=True, fit=fit, quote=quote(str(hit.metadata.get("ocr") or ""), words)
+    )
 
 
 def _choose(store: Store, query: Query, options: SearchOptions) -> Sequence[str]:
     """Return what answers: modalities of codes, and ``"words"``."""
     by, asked_otherwise = options.by, options.radius is not None or options.rerank is not None
     if options.modality is not None and by not in (None, options.modality):
-        raise InputError(f"--by {by}: says what is searched, and so does --modality; leave that out")
+        raise InputError(
+            f"--by {by}: says what is searched, and so does --modality; leave that out"
+        )
     if by in ("image", "text"):
         rankings = [store.choose_modality(by)]
     elif by == _WORDS:
@@ -433,14 +539,17 @@ def _choose(store: Store, query: Query, options: SearchOptions) -> Sequence[str]
     if not query.words_coded and _WORDS not in rankings:
         raise InputError(ALONE)
     if rankings == [_WORDS] and not query.words:
-        raise InputError("--by words: the question has no words; add some, or search by image or text")
+        raise InputError(
+            "--by words: the question has no words; add some, or search by image or text"
+        )
     if rankings == [_WORDS] and options.radius is not None:
         raise InputError("--by words: words have no distance; leave --radius out")
     return rankings
 
 
 def _lacking(store: Store, rankings: dict[str, Ranking]) -> dict[str, list[str]]:
-    """Return the id of each item that was found and has no code of a modality -> the rankings that it cannot be in.
+    """Return the id of each item that was found and has no code of a modality -> the rankings that
+    it cannot be in.
 
     Without a text code it has hardly any words, so words do not count either unless they found it.
     """
@@ -461,7 +570,9 @@ def _lacking(store: Store, rankings: dict[str, Ranking]) -> dict[str, list[str]]
 def _by_words(store: Store, query: Query, options: SearchOptions, alone: bool) -> Ranking:
     """Rank by words."""
     depth = max(DEPTH, options.k)
-    ids, keys, *_ = store.search_words(query.words, depth, options.where, query.without, 0.0 if alone else _COVERAGE)
+    ids, keys, *_ = store.search_words(
+        query.words, depth, options.where, query.without, 0.0 if alone else _COVERAGE
+    )
     n_complete = len(ids)
     if not alone and n_complete == depth:
         # Of many items with equal scores only some came: which, says nothing about them.

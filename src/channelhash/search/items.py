@@ -1,7 +1,9 @@
-"""The items of a store, what its searches answer, the checks of all stores' arguments, and an order to browse in.
+"""The items of a store, what its searches answer, the checks of all stores' arguments, and an order
+to browse in.
 
-In the catalogue of a store, an item's folder is what its id, a path, has before the last ``/``. Its date stands in its
-metadata: ``date``, else ``taken``, which is what EXIF says, else the time of its file counts.
+In the catalogue of a store, an item's folder is what its id, a path, has before the last ``/``. Its
+date stands in its metadata: ``date``, else ``taken``, which is what EXIF says, else the time of its
+file counts.
 """
 
 import math
@@ -40,7 +42,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def check_ids(ids: Sequence[str], what: str = "ids") -> list[str]:
-    """Check ids, and return them as a list of different strings that have a UTF-8 form; errors name ``what``.
+    """Check ids, and return them as a list of different strings that have a UTF-8 form; errors name
+    ``what``.
 
     >>> check_ids(("a", "b"))
     ['a', 'b']
@@ -76,7 +79,9 @@ def check_codes(codes: Any, n_bits: int, what: str) -> PackedCodes:
     """
     packed = np.asarray(codes)
     if n_bits > MOST_BITS:
-        raise InputError(f"{what}: codes of {n_bits} bits cannot be searched, only those of up to {MOST_BITS}")
+        raise InputError(
+            f"{what}: codes of {n_bits} bits cannot be searched, only those of up to {MOST_BITS}"
+        )
     with naming(what, ValueError):
         check_packed(packed, n_bits)
     return packed
@@ -90,16 +95,21 @@ def check_outputs(outputs: Any, n_bits: int, what: str) -> NDArray[Any]:
     """
     rows = np.asarray(outputs)
     if rows.ndim != 2 or rows.shape[1] != n_bits or rows.dtype.kind not in "fiu":
-        raise InputError(f"{what}: (n, {n_bits}) numbers are expected, not {rows.shape} {rows.dtype}")
+        raise InputError(
+            f"{what}: (n, {n_bits}) numbers are expected, not {rows.shape} {rows.dtype}"
+        )
     if not np.isfinite(rows).all():
-        raise InputError(f"{what}: row {int(np.argmin(np.isfinite(rows).all(axis=1)))} is not finite")
+        raise InputError(
+            f"{what}: row {int(np.argmin(np.isfinite(rows).all(axis=1)))} is not finite"
+        )
     return rows
 
 
 def codes_by_modality(
     codes: PackedCodes | Mapping[str, PackedCodes], modality: str | None, n: int, n_bits: int | None
 ) -> tuple[dict[str, PackedCodes], int]:
-    """Return modality -> codes ``(n, b)``, and their length; eight bits a byte where ``n_bits`` is not known.
+    """Return modality -> codes ``(n, b)``, and their length; eight bits a byte where ``n_bits`` is
+    not known.
 
     >>> codes_by_modality(np.array([[7]], np.uint8), None, n=1, n_bits=None)
     ({'image': array([[7]], dtype=uint8)}, 8)
@@ -118,17 +128,23 @@ def codes_by_modality(
         if first.ndim != 2 or not first.shape[1]:
             raise InputError(f"codes: (n, bytes) uint8 are expected, not {first.shape}")
         n_bits = 8 * first.shape[1]
-    checked = {name: check_codes(packed, n_bits, f"{name} codes") for name, packed in codes_of.items()}
+    checked = {
+        name: check_codes(packed, n_bits, f"{name} codes") for name, packed in codes_of.items()
+    }
     for name, packed in checked.items():
         if len(packed) != n:
             raise InputError(f"{len(packed)} {name} codes for {n} ids")
     return checked, n_bits
 
 
-def check_metadata(metadata: Sequence[Metadata] | None, ids: Sequence[str]) -> list[Metadata] | None:
-    """Check that metadata are one mapping an item, of values that a store can keep; return them with composed labels.
+def check_metadata(
+    metadata: Sequence[Metadata] | None, ids: Sequence[str]
+) -> list[Metadata] | None:
+    """Check that metadata are one mapping an item, of values that a store can keep; return them
+    with composed labels.
 
-    A letter and its accent are one character (NFC) in labels, so that filters find them however they are written.
+    A letter and its accent are one character (NFC) in labels, so that filters find them however
+    they are written.
 
     >>> check_metadata([{"year": 2020}], ["a"])
     [{'year': 2020}]
@@ -149,7 +165,10 @@ def check_metadata(metadata: Sequence[Metadata] | None, ids: Sequence[str]) -> l
                 raise InputError(f"metadata of {name!r}: {key}{problem}")
         composed.append(values)
         if isinstance(labels := values.get("labels"), list):
-            composed[-1] = {**values, "labels": [unicodedata.normalize("NFC", label) for label in labels]}
+            composed[-1] = {
+                **values,
+                "labels": [unicodedata.normalize("NFC", label) for label in labels],
+            }
     return composed
 
 
@@ -161,7 +180,11 @@ def key_problem(key: Any) -> str | None:
     """
     if not isinstance(key, str) or not key or not key.isprintable() or '"' in key or "\\" in key:
         return f'{key!r} is no key: a name without ", \\ and control characters'
-    return f"{key!r} means something else in filters; choose another key" if key in ("id", "label") else None
+    return (
+        f"{key!r} means something else in filters; choose another key"
+        if key in ("id", "label")
+        else None
+    )
 
 
 def check_count(value: int, what: str, least: int) -> int:
@@ -192,7 +215,8 @@ class Facts(NamedTuple):
     projected: bool = False
 
     def check(self, address: str, expected: "Facts") -> None:
-        """Raise `InputError` unless these are what is expected, where 0 is any length and an empty model is any.
+        """Raise `InputError` unless these are what is expected, where 0 is any length and an empty
+        model is any.
 
         >>> Facts(64, "a1b2").check("photos.store", Facts(0, "a1b2"))
         """
@@ -201,19 +225,25 @@ class Facts(NamedTuple):
             raise InputError(f"{address}: holds codes of {lengths}; choose another store")
         if expected.model and expected.model != self.model:
             whose = "another" if self.model else "an unknown"
-            raise InputError(f"{address}: holds codes of {whose} model, which cannot be compared; choose another store")
+            raise InputError(
+                f"{address}: holds codes of {whose} model, which cannot be compared; choose "
+                "another store"
+            )
         if expected.projected and not self.projected:
             remedy = "choose another store, or search codes alone"
             raise InputError(f"{address}: keeps no projections beside its codes; {remedy}")
 
 
 def check_process(address: str, process: int) -> None:
-    """Raise `JobError` unless a store was opened by this process: in a forked one neither connections nor locks work.
+    """Raise `JobError` unless a store was opened by this process: in a forked one neither
+    connections nor locks work.
 
     >>> check_process("photos.store", os.getpid())
     """
     if os.getpid() != process:
-        raise JobError(f"{address}: was opened before this process was forked; open it in each process")
+        raise JobError(
+            f"{address}: was opened before this process was forked; open it in each process"
+        )
 
 
 def check_format(place: object, written_as: object, expected: str, remedy: str) -> None:
@@ -222,7 +252,9 @@ def check_format(place: object, written_as: object, expected: str, remedy: str) 
     >>> check_format("photos.store", "channelhash store 7", "channelhash store 7", "push it again")
     """
     if written_as != expected:
-        raise InputError(f"{place}: written as {written_as!r}, this version reads {expected!r}; {remedy}")
+        raise InputError(
+            f"{place}: written as {written_as!r}, this version reads {expected!r}; {remedy}"
+        )
 
 
 def choose_modality(modality: str | None, available: Sequence[str], address: str) -> str:
@@ -241,7 +273,9 @@ def choose_modality(modality: str | None, available: Sequence[str], address: str
 
 
 def _value_problem(key: str, value: Any) -> str:
-    """Return why a value cannot be kept, as the end of a line that begins with its key; empty if it can."""
+    """Return why a value cannot be kept, as the end of a line that begins with its key; empty if it
+    can.
+    """
     if key in ("text", "image") and not isinstance(value, str | None):
         return f" is a string, not {value!r}"
     if key == "labels" and not isinstance(value, list | None):
@@ -261,7 +295,10 @@ def _value_problem(key: str, value: Any) -> str:
             if not math.isfinite(entry):
                 return f" is {entry}; leave it out where it is not known"
         elif entry is not None:
-            return f": expected a string, number, Boolean or list of strings, not {type(entry).__name__}"
+            return (
+                ": expected a string, number, Boolean or list of strings, not "
+                f"{type(entry).__name__}"
+            )
     return ""
 
 
@@ -270,7 +307,8 @@ class Answers(NamedTuple):
 
     Attributes:
         ids: of each query, the items' ids.
-        distances: of each query, the number of bits in which each item's code differs from the query's.
+        distances: of each query, the number of bits in which each item's code differs from the
+            query's.
 
     >>> Answers([["a", "b"]], [np.array([0, 3])]).ids
     [['a', 'b']]
@@ -282,7 +320,9 @@ class Answers(NamedTuple):
     @classmethod
     def none(cls, n_queries: int) -> Self:
         """Return what queries to a store without items find."""
-        return cls([[] for _ in range(n_queries)], [np.zeros(0, np.int64) for _ in range(n_queries)])
+        return cls(
+            [[] for _ in range(n_queries)], [np.zeros(0, np.int64) for _ in range(n_queries)]
+        )
 
 
 @dataclass(frozen=True)
@@ -328,12 +368,14 @@ class NewItems:
 
     Attributes:
         ids: ``n`` of them.
-        codes: modality -> ``(n, ceil(n_bits / 8))``; without any, the items are there and only metadata change.
+        codes: modality -> ``(n, ceil(n_bits / 8))``; without any, the items are there and only
+            metadata change.
         n_bits: the code length.
-        metadata: of each item; added to its former ones, in place of those of equal keys; a value of None takes its
-            key away.
+        metadata: of each item; added to its former ones, in place of those of equal keys; a value
+            of None takes its key away.
         replace: the items may have such codes already, which are replaced.
-        projections: modality -> ``(n, n_bits)``, of each of the codes; only for a `projected` store.
+        projections: modality -> ``(n, n_bits)``, of each of the codes; only for a `projected`
+            store.
 
     >>> NewItems(["a"], {"image": np.array([[7]], np.uint8)}, n_bits=8).replace
     False
@@ -347,7 +389,8 @@ class NewItems:
     projections: dict[str, NDArray[np.int8]] | None = None
 
     def merge(self, former: Mapping[str, Item], address: str) -> list[Item]:
-        """Return the items as they will be, given those that the store has; an error where one may not be replaced.
+        """Return the items as they will be, given those that the store has; an error where one may
+        not be replaced.
 
         >>> former = {"a": Item("a", {}, {"year": 2020, "text": "sea"})}
         >>> NewItems(["a"], {}, 8, [{"text": None, "sharp": True}]).merge(former, "photos.store")[0].metadata
@@ -357,15 +400,22 @@ class NewItems:
         for row, name in enumerate(self.ids):
             item = former.get(name) or Item(name, {})
             for modality in () if self.replace else sorted(self.codes.keys() & item.codes.keys()):
-                raise InputError(f"{address}: {name!r} has a code for {modality} already; use upsert")
+                raise InputError(
+                    f"{address}: {name!r} has a code for {modality} already; use upsert"
+                )
             codes = item.codes | {modality: packed[row] for modality, packed in self.codes.items()}
             values = {**item.metadata, **(self.metadata[row] if self.metadata else {})}
-            items.append(Item(name, codes, {key: value for key, value in values.items() if value is not None}))
+            items.append(
+                Item(
+                    name, codes, {key: value for key, value in values.items() if value is not None}
+                )
+            )
         return items
 
 
 Order = Literal["newest", "oldest", "name", "random"]
-#: Metadata keys of a date, the first that an item has counts; then that of its file's state (`photos.encode`).
+#: Metadata keys of a date, the first that an item has counts; then that of its file's state
+#: (`photos.encode`).
 DATES, _STATE = ("date", "taken"), "encoded_from"
 
 
@@ -376,10 +426,12 @@ class Catalogue:
     Attributes:
         ids: ``n`` ids, in the order of the store.
         by_name: ``(n,)`` places in ``ids`` by id.
-        by_date: ``(n,)`` places by date, newest first, equal dates by id; items without a date come last.
+        by_date: ``(n,)`` places by date, newest first, equal dates by id; items without a date come
+            last.
         n_dated: number of items with a date.
         folders: folder -> number of items in it and below it, by name.
-        months: ``"2019-07"`` -> number of items, newest first; of written dates, as `date_filter` finds them.
+        months: ``"2019-07"`` -> number of items, newest first; of written dates, as `date_filter`
+            finds them.
 
     >>> catalogue = Catalogue.of([("2019/b", {"date": "2019-07-14"}), ("a", {}), ("2019/a", {"taken": "2020-01"})])
     >>> [catalogue.ids[place] for place in catalogue.places("newest")]
@@ -416,18 +468,31 @@ class Catalogue:
         by_date = sorted(by_name, key=dates.__getitem__, reverse=True)  # stable, also in reverse
         orders = np.array([by_name, by_date], np.int32)
         by_month = dict(sorted(months.items(), reverse=True))
-        return cls(ids, orders[0], orders[1], sum(map(bool, dates)), dict(sorted(folders.items())), by_month)
+        return cls(
+            ids,
+            orders[0],
+            orders[1],
+            sum(map(bool, dates)),
+            dict(sorted(folders.items())),
+            by_month,
+        )
 
-    def places(self, order: Order, seed: int = 0, among: Collection[str] | None = None) -> NDArray[np.int32]:
-        """Return places in ``ids``, each once; those of the ids ``among`` if given. O(n log n) at most.
+    def places(
+        self, order: Order, seed: int = 0, among: Collection[str] | None = None
+    ) -> NDArray[np.int32]:
+        """Return places in ``ids``, each once; those of the ids ``among`` if given. O(n log n) at
+        most.
 
-        A random order is drawn from ``seed``; items that are added to the store leave the others in their order.
+        A random order is drawn from ``seed``; items that are added to the store leave the others in
+        their order.
         """
         if order == "random":
             drawn = generator(seed, "browse").random(len(self.ids))
             places: NDArray[np.int32] = np.argsort(drawn, kind="stable").astype(np.int32)
         elif order == "oldest":
-            places = np.concatenate([self.by_date[: self.n_dated][::-1], self.by_date[self.n_dated :]])
+            places = np.concatenate(
+                [self.by_date[: self.n_dated][::-1], self.by_date[self.n_dated :]]
+            )
         else:
             places = self.by_name if order == "name" else self.by_date
         if among is None:
@@ -438,7 +503,8 @@ class Catalogue:
 
 
 def date_filter(keys: Iterable[str], test: str) -> str:
-    """Return the filter that passes items whose written date passes a test of ``{0}``; empty without keys of dates.
+    """Return the filter that passes items whose written date passes a test of ``{0}``; empty
+    without keys of dates.
 
     >>> date_filter(["taken"], "{0} >= '2019-07' AND {0} < '2019-08'")
     "(taken >= '2019-07' AND taken < '2019-08')"
@@ -451,7 +517,8 @@ def date_filter(keys: Iterable[str], test: str) -> str:
 
 
 def date_of(metadata: Metadata) -> str:
-    """Return an item's date as it is written, ``"2019-07-14 10:20:30"`` or a beginning of that; else its file's time.
+    """Return an item's date as it is written, ``"2019-07-14 10:20:30"`` or a beginning of that;
+    else its file's time.
 
     >>> date_of({"date": "2019-07", "taken": "2020-01-01"}), date_of({"date": "in July"})
     ('2019-07', '')
@@ -465,7 +532,8 @@ def date_of(metadata: Metadata) -> str:
 def file_date(changed_ns: int) -> str | None:
     """Return a file's time as a date, in the time zone of this machine, as cameras write theirs.
 
-    A time before 1970 or at its beginning, which programs write for none, is no date, nor is one after the year 9999.
+    A time before 1970 or at its beginning, which programs write for none, is no date, nor is one
+    after the year 9999.
 
     >>> file_date(1_563_099_630_000_000_000)[:4], file_date(0)
     ('2019', None)

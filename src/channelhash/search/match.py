@@ -1,14 +1,16 @@
 """Whether an answer is a match: what a distance means in a store.
 
-Some items are always the nearest ones, even to nonsense. What is near is known from questions whose kind is known: a
-random sample of the store's own items asks for the others, texts by their text codes, images by their image codes.
+Some items are always the nearest ones, even to nonsense. What is near is known from questions whose
+kind is known: a random sample of the store's own items asks for the others, texts by their text
+codes, images by their image codes.
 
 * The distances of these questions to random items say how rare a distance is: its *match*.
-* Their distances to their nearest items (themselves left out) say how near a question comes that the store has answers
-  to. A question whose first answers are farther than those of all but a few of them has *nothing close*.
-* Where the encoder has learned from captions what fits, an image answers a text with a probability, by their cosine
-  and by the length of the text's outputs, which is small for what means nothing. A question that no answer fits has
-  nothing close.
+* Their distances to their nearest items (themselves left out) say how near a question comes that
+  the store has answers to. A question whose first answers are farther than those of all but a few
+  of them has *nothing close*.
+* Where the encoder has learned from captions what fits, an image answers a text with a probability,
+  by their cosine and by the length of the text's outputs, which is small for what means nothing. A
+  question that no answer fits has nothing close.
 """
 
 from collections.abc import Sequence
@@ -42,12 +44,14 @@ class _Reference:
     Attributes:
         count: number of codes when it was made.
         items: packed codes of random items.
-        shares: ``(k + 1,)``: of random items, the share within each distance of a question; None where the store has
-            too few items that can ask.
-        limits: ``(m,)``: the largest mean distance of the first 1, 2, … m answers that are close; None likewise.
-        cosine_limits: ``(m,)``: the same of 1 − cosine, where the store keeps projections; they tell nonsense better.
-        fit: weights of 1, the cosine and the length of the outputs in the logit of the probability that an image
-            answers a text; None where it is not known.
+        shares: ``(k + 1,)``: of random items, the share within each distance of a question; None
+            where the store has too few items that can ask.
+        limits: ``(m,)``: the largest mean distance of the first 1, 2, … m answers that are close;
+            None likewise.
+        cosine_limits: ``(m,)``: the same of 1 − cosine, where the store keeps projections; they
+            tell nonsense better.
+        fit: weights of 1, the cosine and the length of the outputs in the logit of the probability
+            that an image answers a text; None where it is not known.
     """
 
     count: int
@@ -58,7 +62,8 @@ class _Reference:
     fit: Sequence[float] | None = None
 
     def match_shares(self, code: PackedCodes, distances: Sequence[int], n_bits: int) -> list[float]:
-        """Return, for each item found, the share of random items as near or nearer; *closer than* is 1 − share.
+        """Return, for each item found, the share of random items as near or nearer; *closer than*
+        is 1 − share.
 
         Where the store has too few items that can ask, the shares are those of the question itself.
 
@@ -71,8 +76,11 @@ class _Reference:
             shares = _shares_within(hamming_distances(code[None], self.items), n_bits)
         return list(shares[list(distances)].tolist())
 
-    def is_close(self, distances: Sequence[float], cosines: Sequence[float] | None = None) -> bool | None:
-        """Return whether the first answers are as near as those of the store's own questions; None if unknown.
+    def is_close(
+        self, distances: Sequence[float], cosines: Sequence[float] | None = None
+    ) -> bool | None:
+        """Return whether the first answers are as near as those of the store's own questions; None
+        if unknown.
 
         >>> reference = _Reference(4, np.zeros((4, 1), np.uint8), None, np.array([2.0, 3.0]))
         >>> [reference.is_close(found) for found in ([2], [2, 5], [])]
@@ -86,8 +94,11 @@ class _Reference:
         first = sorted(distances)[: len(limits)]
         return bool(sum(first) / len(first) <= limits[len(first) - 1])
 
-    def fits(self, outputs: NDArray[np.floating[Any]], projections: NDArray[Any]) -> list[float] | None:
-        """Return the probability that each of ``(n, n_bits)`` answers a text of these outputs; None if unknown.
+    def fits(
+        self, outputs: NDArray[np.floating[Any]], projections: NDArray[Any]
+    ) -> list[float] | None:
+        """Return the probability that each of ``(n, n_bits)`` answers a text of these outputs; None
+        if unknown.
 
         >>> reference = _Reference(4, np.zeros((4, 1), np.uint8), fit=[-3.0, 2.0, 0.5])
         >>> reference.fits(np.array([2.0, 0.0]), np.array([[4, 0]]))
@@ -96,7 +107,11 @@ class _Reference:
         if self.fit is None:
             return None
         length = float(np.linalg.norm(outputs))
-        logits = self.fit[0] + self.fit[1] * (unit_rows(projections) @ outputs) / length + self.fit[2] * length
+        logits = (
+            self.fit[0]
+            + self.fit[1] * (unit_rows(projections) @ outputs) / length
+            + self.fit[2] * length
+        )
         return list((1 / (1 + np.exp(-logits))).tolist())
 
 
@@ -112,23 +127,31 @@ def _shares_within(distances: NDArray[np.integer], n_bits: int) -> NDArray[np.fl
 def find_reference(store: Store, question: str, modality: str) -> _Reference | None:
     """Return what distances mean in a store; None where the store cannot say.
 
-    It is computed from a sample that is always the same, kept, and computed again when the number of codes has changed
-    by a tenth. That takes `_QUESTIONS` searches, using it microseconds.
+    It is computed from a sample that is always the same, kept, and computed again when the number
+    of codes has changed by a tenth. That takes `_QUESTIONS` searches, using it microseconds.
     """
     count = store.count(modality)
     if not count:
         return None
     reference: _Reference | None = store.references.get((question, modality))
     if reference is None or abs(count - reference.count) > _CHANGED * reference.count:
-        reference = store.references[question, modality] = _make_reference(store, question, modality, count)
+        reference = store.references[question, modality] = _make_reference(
+            store, question, modality, count
+        )
     return reference
 
 
 def _make_reference(store: Store, question: str, modality: str, count: int) -> _Reference:
     ids, items = store.sample(_ITEMS, modality)
     shares, limits, cosine_limits = None, None, None
-    fit = described_fit(store).get("architecture", {}).get("fit") if (question, modality) == ("text", "image") else None
-    names, questions = store.sample(_QUESTIONS, question) if question in store.modalities else ([], items)
+    fit = (
+        described_fit(store).get("architecture", {}).get("fit")
+        if (question, modality) == ("text", "image")
+        else None
+    )
+    names, questions = (
+        store.sample(_QUESTIONS, question) if question in store.modalities else ([], items)
+    )
     # Of a few items, many would be a question's only answers.
     if min(len(names), count) >= _FEWEST:
         foreign = np.array(names)[:, None] != np.array(ids)
@@ -152,9 +175,13 @@ def described_fit(store: Store) -> dict[str, Any]:
 def _limits(
     names: Sequence[str], ids: Sequence[Sequence[str]], distances: Sequence[NDArray[Any]]
 ) -> NDArray[np.float64]:
-    """Return the mean distance of the first 1, 2, … answers to all but a few questions, items that ask left out."""
+    """Return the mean distance of the first 1, 2, … answers to all but a few questions, items that
+    ask left out.
+    """
     answers = zip(names, ids, distances, strict=True)
-    nearest = np.array([values[np.array(others) != name][:NEAREST] for name, others, values in answers])
+    nearest = np.array(
+        [values[np.array(others) != name][:NEAREST] for name, others, values in answers]
+    )
     means = np.cumsum(nearest, axis=1) / np.arange(1, nearest.shape[1] + 1)
     limits: NDArray[np.float64] = np.quantile(means, 1 - _LOST, axis=0, method="higher")
     return limits

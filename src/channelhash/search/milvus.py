@@ -1,8 +1,10 @@
-"""The store in a collection of Milvus, and filters as Milvus writes them: https://milvus.io/docs/boolean.md.
+"""The store in a collection of Milvus, and filters as Milvus writes them:
+https://milvus.io/docs/boolean.md.
 
-A row is an item's code of one modality, so that a collection has one field of vectors, which every Milvus from 2.3 on
-takes, and any modality may come later. The item's metadata stand in each of its rows, where a filter looks for them;
-all rows of an item are written in one request. ``first`` is true in one of them, by which items are counted.
+A row is an item's code of one modality, so that a collection has one field of vectors, which every
+Milvus from 2.3 on takes, and any modality may come later. The item's metadata stand in each of its
+rows, where a filter looks for them; all rows of an item are written in one request. ``first`` is
+true in one of them, by which items are counted.
 """
 
 import json
@@ -49,18 +51,20 @@ _Row = dict[str, Any]
 class MilvusStore(Store):
     """A `Store` in one collection of Milvus.
 
-    Every call reads what all earlier calls have written (consistency level "Strong"). What differs from the store in a
-    folder, because Milvus has no transactions over several requests:
+    Every call reads what all earlier calls have written (consistency level "Strong"). What differs
+    from the store in a folder, because Milvus has no transactions over several requests:
 
-    * a call of `add`, `upsert` or `delete` with more than 1000 items (or 8 MB) is several requests. What is wrong with
-      the input is found before the first of them, but where the server fails between two, the former ones stay; the
-      error says so, and `upsert` or `delete` with the same items completes it;
-    * two processes that add the same id, or metadata of the same item, at the same time may both succeed; the last one
-      stays;
-    * where more than ``k`` items tie at the last distance, Milvus chooses which of them it returns; what is returned is
-      in order of distance and id.
+    * a call of `add`, `upsert` or `delete` with more than 1000 items (or 8 MB) is several requests.
+      What is wrong with the input is found before the first of them, but where the server fails
+      between two, the former ones stay; the error says so, and `upsert` or `delete` with the same
+      items completes it;
+    * two processes that add the same id, or metadata of the same item, at the same time may both
+      succeed; the last one stays;
+    * where more than ``k`` items tie at the last distance, Milvus chooses which of them it returns;
+      what is returned is in order of distance and id.
 
-    ``k``, and the items of one answer of `search_radius`, are at most 16,384 where the collection has more.
+    ``k``, and the items of one answer of `search_radius`, are at most 16,384 where the collection
+    has more.
     """
 
     def __init__(self, address: str, n_bits: int | None, model: str) -> None:
@@ -70,7 +74,9 @@ class MilvusStore(Store):
         self._process = os.getpid()
         self._new = Facts(n_bits or 0, model)
         self._stored: Facts | None = None
-        self._key_sets: set[str] = set()  # read by `_keys`, which every call with a filter begins with
+        self._key_sets: set[str] = (
+            set()
+        )  # read by `_keys`, which every call with a filter begins with
         self._lock = threading.RLock()
         self._look()
 
@@ -123,7 +129,9 @@ class MilvusStore(Store):
             sent = 0
             for part in _requests(rows):
                 action = f"upsert, after {sent:,} of {len(rows):,} items were written"
-                self._ask(action, self._client.upsert, data=[row for of_item in part for row in of_item])
+                self._ask(
+                    action, self._client.upsert, data=[row for of_item in part for row in of_item]
+                )
                 sent += len(part)
 
     def _delete(self, ids: list[str]) -> int:
@@ -134,7 +142,9 @@ class MilvusStore(Store):
                 self._ask("delete", self._client.delete, filter=among)
         return len(names)
 
-    def _search(self, queries: PackedCodes, radius: int | None, limit: int | None, scope: Scope) -> Answers:
+    def _search(
+        self, queries: PackedCodes, radius: int | None, limit: int | None, scope: Scope
+    ) -> Answers:
         if limit is not None and limit > _MAX_ANSWERS and len(self) > _MAX_ANSWERS:
             number = f"{'k' if radius is None else 'limit'} is {limit:,}"
             raise InputError(f"{self.address}: {number}; Milvus returns at most {_MAX_ANSWERS:,}")
@@ -155,10 +165,14 @@ class MilvusStore(Store):
             for hits in self._ask("search", self._client.search, data=data, **options):
                 if limit is None and len(hits) >= _MAX_ANSWERS:
                     most = f"{_MAX_ANSWERS:,} items or more within {radius} bits"
-                    raise InputError(f"{self.address}: query {len(answers.ids)} has {most}; set a limit")
+                    raise InputError(
+                        f"{self.address}: query {len(answers.ids)} has {most}; set a limit"
+                    )
                 pairs = sorted((round(hit["distance"]), hit["id"]) for hit in hits)
                 answers.ids.append([_item_id(key) for _, key in pairs])
-                answers.distances.append(np.array([distance for distance, _ in pairs], dtype=np.int64))
+                answers.distances.append(
+                    np.array([distance for distance, _ in pairs], dtype=np.int64)
+                )
         return answers
 
     def _facts(self) -> dict[str, Any]:
@@ -170,13 +184,19 @@ class MilvusStore(Store):
         return _to_milvus(where, self._key_sets, self._passing) if where else _ALL
 
     def _passing(self, condition: Condition) -> list[str]:
-        """Return the ids of the items that pass a condition which Milvus cannot be asked; this reads all items."""
+        """Return the ids of the items that pass a condition which Milvus cannot be asked; this
+        reads all items.
+        """
         rows = self._walk(_FIRST, ["key", "labels", "metadata"])
-        items = ((_item_id(row["key"]), {**row["metadata"], "labels": row["labels"]}) for row in rows)
+        items = (
+            (_item_id(row["key"]), {**row["metadata"], "labels": row["labels"]}) for row in rows
+        )
         return [name for name, metadata in items if passes(condition, name, metadata)]
 
     def _different(self, field: str) -> set[str]:
-        """Return the values of a field, by asking for rows with others than are known until there are none."""
+        """Return the values of a field, by asking for rows with others than are known until there
+        are none.
+        """
         known: set[str] = set()
         unseen = _ALL
         while rows := self._query("query", unseen, [field], limit=_ROWS):
@@ -193,7 +213,8 @@ class MilvusStore(Store):
     def _walk(self, expression: str, fields: Sequence[str]) -> Iterator[_Row]:
         """Yield all rows that pass, in the order of their keys; ``fields`` holds ``key``.
 
-        As pymilvus's `query_iterator` does it, which cannot be used: it writes ids with quotes unescaped.
+        As pymilvus's `query_iterator` does it, which cannot be used: it writes ids with quotes
+        unescaped.
         """
         as_iterator = {"limit": _ROWS, "iterator": "True", "reduce_stop_for_best": "True"}
         chosen = expression
@@ -204,19 +225,31 @@ class MilvusStore(Store):
     def _count(self, expression: str) -> int:
         return sum(int(row["count(*)"]) for row in self._query("count", expression, ["count(*)"]))
 
-    def _query(self, action: str, expression: str, fields: Sequence[str], **options: Any) -> list[_Row]:
-        """Return rows that pass, also those that earlier requests have written; none while there is no collection."""
+    def _query(
+        self, action: str, expression: str, fields: Sequence[str], **options: Any
+    ) -> list[_Row]:
+        """Return rows that pass, also those that earlier requests have written; none while there is
+        no collection.
+        """
         if not self._look():
             return []
-        options |= {"filter": expression, "output_fields": list(fields), "consistency_level": "Strong"}
+        options |= {
+            "filter": expression,
+            "output_fields": list(fields),
+            "consistency_level": "Strong",
+        }
         return list(self._ask(action, self._client.query, **options))
 
     def _look(self) -> Facts | None:
-        """Return what the collection says of itself, None if it is not there; load it where it is not."""
+        """Return what the collection says of itself, None if it is not there; load it where it is
+        not.
+        """
         if self._stored is None:
             with self._alone():  # not while another thread makes it
                 if self._ask("describe", self._client.has_collection):
-                    facts = self._description(self._ask("describe", self._client.describe_collection)["description"])
+                    facts = self._description(
+                        self._ask("describe", self._client.describe_collection)["description"]
+                    )
                     facts.check(self.address, self._new)
                     self._ask("load", self._client.load_collection)
                     self._stored = facts
@@ -236,7 +269,9 @@ class MilvusStore(Store):
         """Make the collection, for rows as `_to_rows` makes them."""
         kinds = library("pymilvus", "milvus").DataType
         description = json.dumps({"format": _FORMAT, "n_bits": n_bits, "model": self._new.model})
-        schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False, description=description)
+        schema = self._client.create_schema(
+            auto_id=False, enable_dynamic_field=False, description=description
+        )
         schema.add_field("key", kinds.VARCHAR, is_primary=True, max_length=_MAX_STRING)
         for name in ("modality", "id", "keys"):
             schema.add_field(name, kinds.VARCHAR, max_length=_MAX_STRING)
@@ -244,16 +279,23 @@ class MilvusStore(Store):
         texts = {"element_type": kinds.VARCHAR, "max_length": _MAX_STRING}
         schema.add_field("labels", kinds.ARRAY, max_capacity=_MAX_LABELS, **texts)
         schema.add_field("metadata", kinds.JSON)
-        # Milvus counts in whole bytes; the padding bits of packed codes are 0 and change no distance.
+        # Milvus counts in whole bytes; the padding bits of packed codes are 0 and change no
+        # distance.
         schema.add_field("code", kinds.BINARY_VECTOR, dim=8 * -(-n_bits // 8))
         index = self._client.prepare_index_params()
-        index.add_index("code", index_type="BIN_FLAT", metric_type="HAMMING")  # every code is compared: exact
-        self._ask("create", self._client.create_collection, schema=schema, consistency_level="Strong")
+        index.add_index(
+            "code", index_type="BIN_FLAT", metric_type="HAMMING"
+        )  # every code is compared: exact
+        self._ask(
+            "create", self._client.create_collection, schema=schema, consistency_level="Strong"
+        )
         # Without rows there is nothing to wait for.
         self._ask("create", self._client.create_index, index_params=index, sync=False)
 
     def _alone(self) -> threading.RLock:
-        """Return the lock of this process's threads, which in a forked child another thread may hold for ever."""
+        """Return the lock of this process's threads, which in a forked child another thread may
+        hold for ever.
+        """
         check_process(self.address, self._process)
         return self._lock
 
@@ -265,8 +307,12 @@ class MilvusStore(Store):
         except library("pymilvus", "milvus").MilvusException as error:
             reason = " ".join(str(error.message).split())
             raise JobError(f"{self.address}: {action}: Milvus says: {reason[:300]}") from None
-        except library("grpc", "milvus").RpcError as error:  # such as no answer in time, which pymilvus hands on
-            raise JobError(f"{self.address}: {action}: no answer ({error.code().name}); try again") from None
+        except library(
+            "grpc", "milvus"
+        ).RpcError as error:  # such as no answer in time, which pymilvus hands on
+            raise JobError(
+                f"{self.address}: {action}: no answer ({error.code().name}); try again"
+            ) from None
 
 
 def _parse_address(text: str) -> tuple[str, str]:
@@ -276,10 +322,15 @@ def _parse_address(text: str) -> tuple[str, str]:
     ('http://localhost:19530', 'photos')
     """
     if not (parts := re.fullmatch(r"milvus\+(https?://[^/?#]+:\d+)/([^/?#]+)/?", text)):
-        raise InputError(f"{text}: write it as milvus+http://HOST:PORT/COLLECTION; in a file, use a store's folder")
+        raise InputError(
+            f"{text}: write it as milvus+http://HOST:PORT/COLLECTION; in a file, use a store's "
+            "folder"
+        )
     uri, name = parts.groups()
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", name):
-        raise InputError(f"{text}: {name!r} is no name of a collection; up to 255 letters, digits and '_'")
+        raise InputError(
+            f"{text}: {name!r} is no name of a collection; up to 255 letters, digits and '_'"
+        )
     return uri, name
 
 
@@ -312,7 +363,9 @@ def _to_rows(item: Item) -> list[_Row]:
     labels = metadata.pop("labels", None) or []
     assert isinstance(labels, list)
     if len(labels) > _MAX_LABELS:
-        raise InputError(f"{item.id!r}: {len(labels):,} labels; Milvus takes {_MAX_LABELS:,} an item")
+        raise InputError(
+            f"{item.id!r}: {len(labels):,} labels; Milvus takes {_MAX_LABELS:,} an item"
+        )
     texts = {f"label {label[:20]!r}": label for label in labels} | {
         "id": f"{max(item.codes, key=len)}/{item.id}",
         "keys of metadata": keys,
@@ -320,10 +373,18 @@ def _to_rows(item: Item) -> list[_Row]:
     }
     for name, text in texts.items():
         if (size := len(text.encode())) > _MAX_STRING:
-            raise InputError(f"{item.id[:40]!r}: {name} of {size:,} bytes; Milvus takes {_MAX_STRING:,}")
+            raise InputError(
+                f"{item.id[:40]!r}: {name} of {size:,} bytes; Milvus takes {_MAX_STRING:,}"
+            )
     common = {"id": item.id, "keys": keys, "labels": labels, "metadata": metadata}
     return [
-        {"key": f"{name}/{item.id}", "modality": name, "first": not number, "code": code.tobytes(), **common}
+        {
+            "key": f"{name}/{item.id}",
+            "modality": name,
+            "first": not number,
+            "code": code.tobytes(),
+            **common,
+        }
         for number, (name, code) in enumerate(sorted(item.codes.items()))
     ]
 
@@ -340,12 +401,17 @@ def _requests(items: Sequence[list[_Row]]) -> Collection[list[list[_Row]]]:
 
 
 def _quote(text: str | list[str]) -> str:
-    """Quote a string, or a list of them, for Milvus's expressions, which know Go's escapes; JSON's are among them."""
+    """Quote a string, or a list of them, for Milvus's expressions, which know Go's escapes; JSON's
+    are among them.
+    """
     return json.dumps(text, ensure_ascii=False)
 
 
-def _to_milvus(tree: Filter, key_sets: Collection[str], passing: Callable[[Condition], list[str]]) -> str:
-    """Translate a filter into a Milvus expression over the fields ``id``, ``labels``, ``keys`` and ``metadata``.
+def _to_milvus(
+    tree: Filter, key_sets: Collection[str], passing: Callable[[Condition], list[str]]
+) -> str:
+    """Translate a filter into a Milvus expression over the fields ``id``, ``labels``, ``keys`` and
+    ``metadata``.
 
     What it cannot say is asked of ``passing``, which returns the ids of items.
 
@@ -358,19 +424,34 @@ def _to_milvus(tree: Filter, key_sets: Collection[str], passing: Callable[[Condi
     return f"({word.join(_to_milvus(part, key_sets, passing) for part in tree.parts)})"
 
 
-def _condition(condition: Condition, key_sets: Collection[str], passing: Callable[[Condition], list[str]]) -> str:
-    key, test, literals, negated = condition.key, condition.test, condition.literals, condition.negated
-    # Before 2.4 Milvus finds strings by their beginning alone, and what it makes of ``_`` and of backslashes differs.
-    # It compares whole numbers with others as floats, which tell them apart up to 2⁵³.
-    is_inexact = test == "LIKE" or any(not isinstance(it, str) and abs(it) >= 2**53 for it in literals)
+def _condition(
+    condition: Condition, key_sets: Collection[str], passing: Callable[[Condition], list[str]]
+) -> str:
+    key, test, literals, negated = (
+        condition.key,
+        condition.test,
+        condition.literals,
+        condition.negated,
+    )
+    # Before 2.4 Milvus finds strings by their beginning alone, and what it makes of ``_`` and of
+    # backslashes differs. It compares whole numbers with others as floats, which tell them apart up
+    # to 2⁵³.
+    is_inexact = test == "LIKE" or any(
+        not isinstance(it, str) and abs(it) >= 2**53 for it in literals
+    )
     if is_inexact or (key == "label" and test not in ("=", "IN", "IS NOT NULL")):
         names = passing(condition)
         return f"id in {_quote(names)}" if names else _NONE
     if key == "label":
-        having = " or ".join(f"array_contains(labels, {_quote(str(label))})" for label in literals) or 'labels[0] >= ""'
+        having = (
+            " or ".join(f"array_contains(labels, {_quote(str(label))})" for label in literals)
+            or 'labels[0] >= ""'
+        )
         return f"not ({having})" if negated else having
     if test == "IS NOT NULL":
-        chosen = [text for text in sorted(key_sets) if (key in ("id", *json.loads(text))) != negated]
+        chosen = [
+            text for text in sorted(key_sets) if (key in ("id", *json.loads(text))) != negated
+        ]
         return f"keys in {_quote(chosen)}" if chosen else _NONE
     path = f'metadata["{key}"]' if key != "id" else key
     operators = {"IN": ["="] * len(literals), "BETWEEN": [">=", "<="]}.get(test, [test])
@@ -386,8 +467,8 @@ _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 def _compare(path: str, operator: str, value: Literal) -> str:
     """Require that a value that is there and of the literal's kind compares so.
 
-    Milvus lets an absent value pass ``!=``, ``not in`` and ``not``, but never ``<``, ``>`` or ``==``; so what is
-    negated is said with those, which at the same time asks for the kind.
+    Milvus lets an absent value pass ``!=``, ``not in`` and ``not``, but never ``<``, ``>`` or
+    ``==``; so what is negated is said with those, which at the same time asks for the kind.
     """
     if isinstance(value, bool):
         return f"{path} == {'true' if value == (operator == '=') else 'false'}"

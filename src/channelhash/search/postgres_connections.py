@@ -1,6 +1,8 @@
-"""Connections of a store to its database: their address, what is sent over them, one a transaction, kept for the next.
+"""Connections of a store to its database: their address, what is sent over them, one a transaction,
+kept for the next.
 
-Codes are sent as `Bits`, metadata as jsonb that keeps every number, filters as conditions on a row of ``items``.
+Codes are sent as `Bits`, metadata as jsonb that keeps every number, filters as conditions on a row
+of ``items``.
 """
 
 import json
@@ -40,8 +42,9 @@ class _Options(Settings):
 def parse_address(text: str) -> tuple[str, str, int]:
     """Parse ``postgresql://user@host:port/database?store=NAME&index=hnsw&ef_search=100``.
 
-    ``store`` names the schema that holds the store. With ``index=hnsw`` searches are approximate. All other options go
-    to libpq (https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS).
+    ``store`` names the schema that holds the store. With ``index=hnsw`` searches are approximate.
+    All other options go to libpq
+    (https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS).
 
     >>> parse_address("postgresql://localhost/photos?store=holidays&sslmode=require")
     ('postgresql://localhost/photos?sslmode=require', 'holidays', 0)
@@ -49,14 +52,21 @@ def parse_address(text: str) -> tuple[str, str, int]:
     try:
         parts = urlsplit(text)
     except ValueError as error:
-        raise InputError(f"{text}: {error}; write it as postgresql://USER@HOST:PORT/DATABASE") from None
+        raise InputError(
+            f"{text}: {error}; write it as postgresql://USER@HOST:PORT/DATABASE"
+        ) from None
     # To libpq a + is no space.
     values = dict(parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True))
     schema = values.pop("store", "channelhash")
-    if not re.fullmatch(r"(?!pg_)[a-z_][a-z0-9_]{0,62}", schema) or schema in ("public", "information_schema"):
+    if not re.fullmatch(r"(?!pg_)[a-z_][a-z0-9_]{0,62}", schema) or schema in (
+        "public",
+        "information_schema",
+    ):
         problem = "not a name of lower-case letters, digits and '_', or PostgreSQL's own"
         raise InputError(f"{text}: store is {schema!r}, {problem}")
-    options = read_settings(_Options, {key: values.pop(key) for key in ("index", "ef_search") if key in values}, text)
+    options = read_settings(
+        _Options, {key: values.pop(key) for key in ("index", "ef_search") if key in values}, text
+    )
     if options.index is None and "ef_search" in options.model_fields_set:
         raise InputError(f"{text}: ef_search belongs to index=hnsw; leave it out")
     database = urlunsplit(parts._replace(query=urlencode(values, quote_via=quote)))
@@ -87,14 +97,16 @@ def to_codes(sent: list[bytes], n_bits: int) -> PackedCodes:
 def _connect(database: str) -> Any:
     """Open a connection that commits every statement on its own.
 
-    Strings are sent as UTF-8, whatever the database's encoding is. No statement is prepared on the server: a pool of
-    connections (PgBouncer) may send the next one to another.
+    Strings are sent as UTF-8, whatever the database's encoding is. No statement is prepared on the
+    server: a pool of connections (PgBouncer) may send the next one to another.
     """
     psycopg = library("psycopg", "postgres")
 
     class BitsDumper(psycopg.adapt.Dumper):  # type: ignore[misc, name-defined]
         format = psycopg.pq.Format.BINARY
-        oid = 1560  # of the type bit(n), https://www.postgresql.org/docs/current/catalog-pg-type.html
+        oid = (
+            1560  # of the type bit(n), https://www.postgresql.org/docs/current/catalog-pg-type.html
+        )
 
         def dump(self, code: Bits) -> bytes:
             return code.n_bits.to_bytes(_LENGTH_BYTES, "big") + code.packed
@@ -112,19 +124,21 @@ def _as_jsonb(metadata: Metadata) -> str:
     >>> _as_jsonb({"year": 2020, "weight": 1e16, "text": None})
     '{"year": 2020, "weight": 10000000000000000.0, "text": null}'
     """
-    return f"{{{', '.join(f'{_as_json(key)}: {_as_json(value)}' for key, value in metadata.items())}}}"
+    return (
+        f"{{{', '.join(f'{_as_json(key)}: {_as_json(value)}' for key, value in metadata.items())}}}"
+    )
 
 
 def _as_json(value: Value) -> str:
-    # From here on Python writes a float with an exponent and rounds it to 17 digits, which jsonb would return as a
-    # whole number of other digits.
+    # From here on Python writes a float with an exponent and rounds it to 17 digits, which jsonb
+    # would return as a whole number of other digits.
     if isinstance(value, float) and abs(value) >= 1e16:
         return f"{Decimal(value):f}.0"
     return json.dumps(value, ensure_ascii=False)
 
 
-# Kind of a literal -> what `jsonb_typeof` calls values of that kind, and what their text is cast to. Strings compare by
-# code points, as everywhere here.
+# Kind of a literal -> what `jsonb_typeof` calls values of that kind, and what their text is cast
+# to. Strings compare by code points, as everywhere here.
 _JSONB_KINDS = {
     "strings": ("string", 'text COLLATE "C"'),
     "numbers": ("number", "numeric"),
@@ -151,7 +165,9 @@ def to_postgres(condition: filters.Condition) -> filters.SqlCondition:
     else:
         kind, cast = _JSONB_KINDS[filters.kind_of(condition.literals[0])]
         # CASE keeps its order, AND does not: a cast of another kind's value would fail.
-        value = f"(CASE jsonb_typeof(metadata -> %s) WHEN '{kind}' THEN (metadata ->> %s)::{cast} END)"
+        value = (
+            f"(CASE jsonb_typeof(metadata -> %s) WHEN '{kind}' THEN (metadata ->> %s)::{cast} END)"
+        )
         sql, parameters = _postgres_test(value, condition)
         parameters = (key, key, *parameters)
     return filters.SqlCondition(f"({no}{sql})", parameters)
@@ -163,23 +179,33 @@ def _any_label(condition: filters.Condition) -> filters.SqlCondition:
         return filters.SqlCondition("(metadata -> 'labels' ?| %s)", (list(condition.literals),))
     inner = _postgres_test('(label COLLATE "C")', condition)
     labels = "jsonb_array_elements_text(metadata -> 'labels') AS label"
-    return filters.SqlCondition(f"EXISTS (SELECT 1 FROM {labels} WHERE {inner.sql})", inner.parameters)
+    return filters.SqlCondition(
+        f"EXISTS (SELECT 1 FROM {labels} WHERE {inner.sql})", inner.parameters
+    )
 
 
 def _postgres_test(value: str, condition: filters.Condition) -> filters.SqlCondition:
     literals, mark = condition.literals, "%s"
-    if value != "id" and condition.test not in ("IN", "LIKE", "IS NOT NULL") and isinstance(literals[0], str):
+    if (
+        value != "id"
+        and condition.test not in ("IN", "LIKE", "IS NOT NULL")
+        and isinstance(literals[0], str)
+    ):
         # By code points; the bytes of the database's own encoding may be in another order.
         value, mark = f"convert_to({value}, 'UTF8')", "convert_to(%s, 'UTF8')"
     # Numbers are sent as they are written, not as the nearest of 64 bits.
-    sent = tuple(literal if isinstance(literal, bool | str) else Decimal(_as_json(literal)) for literal in literals)
+    sent = tuple(
+        literal if isinstance(literal, bool | str) else Decimal(_as_json(literal))
+        for literal in literals
+    )
     return filters.SqlCondition(filters.compared(value, condition, "LIKE %s ESCAPE ''", mark), sent)
 
 
 class Connections:
     """Connections to a database: as many as threads have needed at a time.
 
-    What PostgreSQL refuses is a `JobError`; what its encoding cannot hold or this user may not do, an `InputError`.
+    What PostgreSQL refuses is a `JobError`; what its encoding cannot hold or this user may not do,
+    an `InputError`.
     """
 
     def __init__(self, address: str, database: str) -> None:
@@ -201,7 +227,9 @@ class Connections:
 
     def close(self) -> None:
         """Close the connections; those that are in use when they are given back."""
-        if os.getpid() != self._process:  # they are the parent's, and another thread of it may hold the lock for ever
+        if (
+            os.getpid() != self._process
+        ):  # they are the parent's, and another thread of it may hold the lock for ever
             return
         with self._lock:
             idle, self._idle, self._closed = self._idle, [], True
@@ -216,18 +244,25 @@ class Connections:
                 yield cursor
             connection.execute("COMMIT")
         except self._psycopg.errors.UntranslatableCharacter as error:
-            remedy = "keep the store in a database of UTF-8: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
+            remedy = (
+                "keep the store in a database of UTF-8: CREATE DATABASE … ENCODING 'UTF8' "
+                "TEMPLATE template0"
+            )
             raise InputError(f"{self._address}: {error.diag.message_primary}; {remedy}") from None
         except self._psycopg.errors.InsufficientPrivilege as error:
             remedy = "open it as its owner, or let the owner GRANT this to the user"
             raise InputError(f"{self._address}: {one_line(error)}; {remedy}") from None
         except self._psycopg.Error as error:
-            raise JobError(f"{self._address}: {one_line(error)}; see the log of the server") from None
+            raise JobError(
+                f"{self._address}: {one_line(error)}; see the log of the server"
+            ) from None
         finally:
             self._give_back(connection)
 
     def _begin(self, begin: str) -> Any:
-        """Return a connection on which a transaction has begun, not one that was lost since it was used last."""
+        """Return a connection on which a transaction has begun, not one that was lost since it was
+        used last.
+        """
         check_process(self._address, self._process)
         while True:
             with self._lock:
@@ -240,7 +275,9 @@ class Connections:
             except self._psycopg.Error as error:
                 if idle is None:
                     hint = "is the server there, and PGPASSWORD right?"
-                    raise InputError(f"{self._address}: cannot be opened ({one_line(error)}); {hint}") from None
+                    raise InputError(
+                        f"{self._address}: cannot be opened ({one_line(error)}); {hint}"
+                    ) from None
                 idle.close()
             else:
                 return connection

@@ -1,14 +1,16 @@
 """Search a store with words, an image or one of its items.
 
-`encode_queries` and `query_like` make queries, `search_hits` finds the items nearest to one. `search_store`
-does both for a single query; code that answers many loads the model once with `load_encoder`.
+`encode_queries` and `query_like` make queries, `search_hits` finds the items nearest to one.
+`search_store` does both for a single query; code that answers many loads the model once with
+`load_encoder`.
 
-In the language of questions, ``a beach "two dogs"^2 -people`` says what is wanted, how much, and what is not.
-Dates and places in it become filters: "dogs on a beach in summer 2019", "last May in Porto". Places are those of the
-store's items; words by which no item would be found stay words.
+In the language of questions, ``a beach "two dogs"^2 -people`` says what is wanted, how much, and
+what is not. Dates and places in it become filters: "dogs on a beach in summer 2019", "last May in
+Porto". Places are those of the store's items; words by which no item would be found stay words.
 
-Words make one phrase, which is encoded as a whole. Phrases in double quotes, words with a weight (``^2``) and words
-with a minus in front are parts of their own. Hyphens and quotes inside words, and lone dashes, are characters.
+Words make one phrase, which is encoded as a whole. Phrases in double quotes, words with a weight
+(``^2``) and words with a minus in front are parts of their own. Hyphens and quotes inside words,
+and lone dashes, are characters.
 """
 
 import re
@@ -44,14 +46,17 @@ _MAX_WEIGHT = 100.0
 _TOKEN = re.compile(r'(-?)"([^"]*)"(?:\^(\d+(?:\.\d*)?))?|(\S+)')
 _WORD = re.compile(r"(-(?=[^-]))?(.+?)(?:\^(\d+(?:\.\d*)?))?", re.DOTALL)
 # What says of photographs nothing but that they are some.
-_PHOTOGRAPHS = re.compile(r"(?:(?:all|my|our|the|photos?|pictures?|images?|photographs|shots|fotos?|bilder)\b\s*)*")
+_PHOTOGRAPHS = re.compile(
+    r"(?:(?:all|my|our|the|photos?|pictures?|images?|photographs|shots|fotos?|bilder)\b\s*)*"
+)
 
 
 class Part(NamedTuple):
     """A part of a question.
 
     Attributes:
-        content: words; in a question that is not of words alone, perhaps an image or outputs of a stored item.
+        content: words; in a question that is not of words alone, perhaps an image or outputs of a
+            stored item.
         weight: how much it counts, below 0 if it is not wanted.
 
     >>> Part("people", -1.0).weight
@@ -73,8 +78,8 @@ def parse_question(text: str) -> list[Part]:
     """Read words, phrases in quotes, weights and minuses.
 
     Raises:
-        InputError: there are no words, a quote is not closed, a phrase is empty, a weight is out of range, or there are
-            too many parts.
+        InputError: there are no words, a quote is not closed, a phrase is empty, a weight is out of
+            range, or there are too many parts.
 
     >>> [(part.content, part.weight) for part in parse_question('a beach "two dogs"^2 -people')]
     [('a beach', 1.0), ('two dogs', 2.0), ('people', -1.0)]
@@ -87,14 +92,18 @@ def parse_question(text: str) -> list[Part]:
         words = quoted.strip()
         if token:
             if token.startswith(('"', '-"')):
-                raise InputError(f"{token}: a quote is opened and not closed; close it, or leave it out")
+                raise InputError(
+                    f"{token}: a quote is opened and not closed; close it, or leave it out"
+                )
             match = _WORD.fullmatch(token)
             minus, words, weight = match.groups("") if match else ("", token, "")
             if not minus and not weight:
                 phrase.append(words)
                 continue
         if not words:
-            raise InputError('"": a phrase in quotes is empty; give it some words, or leave the quotes out')
+            raise InputError(
+                '"": a phrase in quotes is empty; give it some words, or leave the quotes out'
+            )
         if not 0 < float(weight or 1) <= _MAX_WEIGHT:
             raise InputError(f"^{weight[:20]}: a weight is above 0 and at most {_MAX_WEIGHT:g}")
         parts.append(Part(words, float(weight or 1) * (-1 if minus else 1)))
@@ -117,7 +126,9 @@ def check_parts(parts: list[Part]) -> list[Part]:
     if not parts:
         raise InputError("the question is empty; give some words")
     if len(parts) > _MAX_PARTS:
-        raise InputError(f"the question has {len(parts)} parts; at most {_MAX_PARTS} are taken together")
+        raise InputError(
+            f"the question has {len(parts)} parts; at most {_MAX_PARTS} are taken together"
+        )
     if all(part.weight < 0 for part in parts):
         unwanted = parts[0].content if isinstance(parts[0].content, str) else "the question"
         raise InputError(f"-{unwanted}: says only what is not wanted; add what is")
@@ -145,8 +156,11 @@ class Narrowed(NamedTuple):
         return " ".join([text, *(phrase.words for phrase in self.phrases)])
 
 
-def narrow(store: Store, text: str, where: str | None = None, today: date | None = None) -> Narrowed:
-    """Take dates and places out of a question, those that items have which pass the filter ``where``.
+def narrow(
+    store: Store, text: str, where: str | None = None, today: date | None = None
+) -> Narrowed:
+    """Take dates and places out of a question, those that items have which pass the filter
+    ``where``.
 
     >>> import channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
@@ -163,7 +177,11 @@ def narrow(store: Store, text: str, where: str | None = None, today: date | None
         both = " AND ".join(f"({part})" for part in (test, passed) if part)
         if test and store.ids(both):
             passed, phrases = both, [phrase, *phrases]
-            rest = rest[: phrase.start].rstrip(" ,;") + " " + rest[phrase.start + len(phrase.words) :].lstrip(" ,;")
+            rest = (
+                rest[: phrase.start].rstrip(" ,;")
+                + " "
+                + rest[phrase.start + len(phrase.words) :].lstrip(" ,;")
+            )
     rest = "" if phrases and _PHOTOGRAPHS.fullmatch(rest.lower().strip()) else rest.strip()
     if rest and all(token[0].startswith("-") for token in _tokens(rest)):
         return Narrowed(text, where, [])  # what is not wanted is no question
@@ -171,7 +189,8 @@ def narrow(store: Store, text: str, where: str | None = None, today: date | None
 
 
 def leave_plain(store: Store, text: str) -> Narrowed | None:
-    """Return a question that names no date and no place, as `narrow` would; None for others, of which no item is read.
+    """Return a question that names no date and no place, as `narrow` would; None for others, of
+    which no item is read.
 
     >>> import channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
@@ -190,8 +209,8 @@ def _phrases_of(store: Store, text: str, today: date) -> list[Phrase]:
 
 
 def combine(outputs: NDArray[np.floating[Any]], weights: Sequence[float]) -> NDArray[np.float32]:
-    """Add up the real-valued outputs of a question's parts: Σ_i w_i u_i / ‖u_i‖, whose signs are the code, brought to
-    the mean length of the parts, as long ones mean more than short ones.
+    """Add up the real-valued outputs of a question's parts: Σ_i w_i u_i / ‖u_i‖, whose signs are
+    the code, brought to the mean length of the parts, as long ones mean more than short ones.
 
     Args:
         outputs: ``(n, k)``, a row a part.
@@ -213,22 +232,27 @@ def combine(outputs: NDArray[np.floating[Any]], weights: Sequence[float]) -> NDA
     added = np.asarray(weights, np.float32) @ (rows / norms)
     length = np.linalg.norm(added)
     if length < 1e-6 * max(map(abs, weights)):
-        raise InputError("the question: its parts cancel out; leave one of them out, or weigh them apart (^2)")
+        raise InputError(
+            "the question: its parts cancel out; leave one of them out, or weigh them apart (^2)"
+        )
     shares = np.abs(np.asarray(weights, np.float32))
     return np.asarray(added * (shares @ norms[:, 0] / shares.sum() / length), np.float32)
 
 
-def load_encoder(store: Store, model: Path | Model | None = None, trust_code: bool = False) -> Model:
+def load_encoder(
+    store: Store, model: Path | Model | None = None, trust_code: bool = False
+) -> Model:
     """Load the model that encodes queries to a store.
 
     Args:
         store: the store to search.
         model: a run or saved model, or one that is loaded; the store's own if None.
-        trust_code: consent to run code of this machine that the model's folder names (``python:module:NAME``).
+        trust_code: consent to run code of this machine that the model's folder names
+            (``python:module:NAME``).
 
     Raises:
-        InputError: the store has no model and none is given, it cannot be loaded, it names code and ``trust_code`` is
-            false, or another model made the codes.
+        InputError: the store has no model and none is given, it cannot be loaded, it names code and
+            ``trust_code`` is false, or another model made the codes.
     """
     if model is not None and not isinstance(model, str | Path):
         return model
@@ -246,12 +270,15 @@ def load_encoder(store: Store, model: Path | Model | None = None, trust_code: bo
 
 
 def load_query_encoder(
-    store: Store, model: "Path | QueryEncoder | None" = None, modalities: Collection[str] | None = None
+    store: Store,
+    model: "Path | QueryEncoder | None" = None,
+    modalities: Collection[str] | None = None,
 ) -> QueryEncoder:
-    """Load what encodes queries to a store: the model's exported encoders where they are at hand, else the model.
+    """Load what encodes queries to a store: the model's exported encoders where they are at hand,
+    else the model.
 
-    At hand are those in the subfolder ``onnx`` of the run or the store, where `channelhash export` writes them, of the
-    model that made the store's codes.
+    At hand are those in the subfolder ``onnx`` of the run or the store, where `channelhash export`
+    writes them, of the model that made the store's codes.
     """
     if model is not None and not isinstance(model, str | Path):
         return model
@@ -273,18 +300,29 @@ def load_query_encoder(
 
 
 def check_model(store: Store, encoder: QueryEncoder, folder: str | Path) -> None:
-    """Raise `InputError` unless the codes of a store can be compared with those of an encoder, which has a name."""
+    """Raise `InputError` unless the codes of a store can be compared with those of an encoder,
+    which has a name.
+    """
     if store.model and not encoder.comparable(store.model):
-        problem = f"these codes were made by another model than {folder}, and codes of two models cannot be compared"
-        raise InputError(f"{store.address}: {problem}; name the model that made them, or encode them again")
+        problem = (
+            f"these codes were made by another model than {folder}, and codes of two models "
+            "cannot be compared"
+        )
+        raise InputError(
+            f"{store.address}: {problem}; name the model that made them, or encode them again"
+        )
 
 
 def encode_items(encoder: QueryEncoder, modality: str, items: Any) -> NDArray[np.float32]:
-    """Encode ``n`` raw items of one modality to real-valued outputs ``(n, k)``; errors as in `HashModel.outputs`."""
+    """Encode ``n`` raw items of one modality to real-valued outputs ``(n, k)``; errors as in
+    `HashModel.outputs`.
+    """
     return np.asarray(encoder.outputs(modality, items), np.float32)
 
 
-def encode_queries(encoder: QueryEncoder, modality: str, items: Sequence[str | Path | Image.Image]) -> list[Query]:
+def encode_queries(
+    encoder: QueryEncoder, modality: str, items: Sequence[str | Path | Image.Image]
+) -> list[Query]:
     """Encode texts or images as queries, in one batch.
 
     Args:
@@ -296,11 +334,16 @@ def encode_queries(encoder: QueryEncoder, modality: str, items: Sequence[str | P
         InputError: an image cannot be read, or the model does not encode this modality.
     """
     rows = encode_items(encoder, modality, items)
-    return [Query(code, row, modality) for code, row in zip(pack(binarize(rows)), rows, strict=True)]
+    return [
+        Query(code, row, modality) for code, row in zip(pack(binarize(rows)), rows, strict=True)
+    ]
 
 
-def query_like(store: Store, item_id: str, modality: str | None = None, by: str | None = None) -> Query:
-    """Return an item of the store as a query; only its bits are known, unless the store keeps projections.
+def query_like(
+    store: Store, item_id: str, modality: str | None = None, by: str | None = None
+) -> Query:
+    """Return an item of the store as a query; only its bits are known, unless the store keeps
+    projections.
 
     Args:
         store: the store that has the item.
@@ -326,14 +369,22 @@ def coded_item(store: Store, item_id: str, modality: str) -> Item:
     item = _item(store, item_id, "--like")
     if modality not in item.codes:
         available = " and ".join(sorted(item.codes))
-        raise InputError(f"--like {item_id}: has no {modality} code; name one that it has, --by {available}")
+        raise InputError(
+            f"--like {item_id}: has no {modality} code; name one that it has, --by {available}"
+        )
     return item
 
 
 def _other_parts(
-    store: Store, image: _Picture | None, like: str | None, minus: Sequence[str | _Picture], minus_like: Sequence[str]
+    store: Store,
+    image: _Picture | None,
+    like: str | None,
+    minus: Sequence[str | _Picture],
+    minus_like: Sequence[str],
 ) -> list[Part]:
-    """Return the parts of a question beside its words, as of `search_store`; stored items as real-valued outputs."""
+    """Return the parts of a question beside its words, as of `search_store`; stored items as
+    real-valued outputs.
+    """
     parts = [] if image is None else [Part(image)]
     if like is not None:
         parts.append(Part(_stored_outputs(store, like, "--like")))
@@ -364,8 +415,12 @@ def make_query(parts: Sequence[Part], outputs: Sequence[NDArray[np.floating[Any]
     return Query(pack(binarize(combined[None]))[0], combined, modality, words, without, words_coded)
 
 
-def _encode_parts(encoder: QueryEncoder | None, parts: Sequence[Part]) -> list[NDArray[np.float32] | None]:
-    """Return the real-valued outputs ``(k,)`` of parts, encoded in one batch a modality; None if they have none."""
+def _encode_parts(
+    encoder: QueryEncoder | None, parts: Sequence[Part]
+) -> list[NDArray[np.float32] | None]:
+    """Return the real-valued outputs ``(k,)`` of parts, encoded in one batch a modality; None if
+    they have none.
+    """
     rows = [part.content if part.modality is None else None for part in parts]
     if encoder is None:
         return rows
@@ -389,18 +444,21 @@ def search_store(
     minus_like: Sequence[str] = (),
     model: Path | QueryEncoder | None = None,
 ) -> Hits:
-    """Search a store with a question: words, an image and an item's id, or several of them together.
+    """Search a store with a question: words, an image and an item's id, or several of them
+    together.
 
     Dates and places narrow the search (`narrow`); alone, they are answered newest first.
 
-    Words alone, ``by="words"``, need no model. Where the model does not encode texts, what is written is looked for by
-    its words, and `Hits.note` says so.
+    Words alone, ``by="words"``, need no model. Where the model does not encode texts, what is
+    written is looked for by its words, and `Hits.note` says so.
     """
     options = options or SearchOptions()
     if text is None and image is None and like is None:
         raise InputError("search: say what to search for: words, --image or --like")
     if not len(store):
-        raise InputError(f"{store.address}: this store has no items yet; add some with `channelhash index add`")
+        raise InputError(
+            f"{store.address}: this store has no items yet; add some with `channelhash index add`"
+        )
     store.choose_modality(options.modality)  # before a model is loaded in vain
     narrowed = Narrowed("", options.where, [])
     if text is not None:
@@ -438,9 +496,15 @@ def search_store(
 
 
 def unread(encoder: QueryEncoder | None, text: str) -> str:
-    """Return a line if the encoder of a store's texts reads no language in the script of a text; else nothing."""
+    """Return a line if the encoder of a store's texts reads no language in the script of a text;
+    else nothing.
+    """
     is_problem = _reads_sentences(encoder) and is_unread(text)
-    return f"the encoder reads no language in this script; ask in one of {LANGUAGES}" if is_problem else ""
+    return (
+        f"the encoder reads no language in this script; ask in one of {LANGUAGES}"
+        if is_problem
+        else ""
+    )
 
 
 def has_unknown_words(encoder: QueryEncoder | None, text: str) -> bool:
@@ -449,16 +513,28 @@ def has_unknown_words(encoder: QueryEncoder | None, text: str) -> bool:
 
 
 def correct(store: Store, text: str) -> str:
-    """Return a question in which words of the store, or of the encoder ``photo``, take the place of unknown ones."""
+    """Return a question in which words of the store, or of the encoder ``photo``, take the place of
+    unknown ones.
+    """
     general, counts = spelling(), store.word_counts()
-    text = Spelling(counts, lambda word: word in general.words or general.known(word)).correct(text) or text
-    return Spelling(general.words, lambda word: word in counts or general.known(word)).correct(text) or text
+    text = (
+        Spelling(counts, lambda word: word in general.words or general.known(word)).correct(text)
+        or text
+    )
+    return (
+        Spelling(general.words, lambda word: word in counts or general.known(word)).correct(text)
+        or text
+    )
 
 
 def finds_better(store: Store, query: Query, options: SearchOptions, hits: Hits) -> bool:
-    """Return whether a corrected question halves the doubt that the best answer leaves to the one as it was written."""
+    """Return whether a corrected question halves the doubt that the best answer leaves to the one
+    as it was written.
+    """
     corrected = answer(store, query, replace(options, k=1, limit=1))
-    best, before = (max((hit.fit or 0.0 for hit in several), default=0.0) for several in (corrected, hits))
+    best, before = (
+        max((hit.fit or 0.0 for hit in several), default=0.0) for several in (corrected, hits)
+    )
     return 1 - best < (1 - before) / 2
 
 
@@ -473,7 +549,10 @@ def _stored_outputs(store: Store, item_id: str, option: str) -> NDArray[np.float
 
 
 def _item(store: Store, item_id: str, option: str) -> Item:
-    for name in (item_id, unicodedata.normalize("NFC", item_id)):  # a shell may complete the decomposed form
+    for name in (
+        item_id,
+        unicodedata.normalize("NFC", item_id),
+    ):  # a shell may complete the decomposed form
         if name in store:
             return store.get([name])[0]
     raise InputError(f"{option} {item_id}: {store.address} has no item with this id")

@@ -1,9 +1,10 @@
-"""What orders items besides the distance of their codes: projections, the outputs of the bits that differ, fusion.
+"""What orders items besides the distance of their codes: projections, the outputs of the bits that
+differ, fusion.
 
-Projections are a model's real-valued outputs, kept as int8 beside the bits, which order what the bits have found. A row
-of outputs is scaled so that its largest magnitude is 127, and rounded. Only its direction counts: the score of an item
-is the cosine of the angle between the question's outputs and the row, so no scale is kept, nothing is fitted and
-nothing is cut off.
+Projections are a model's real-valued outputs, kept as int8 beside the bits, which order what the
+bits have found. A row of outputs is scaled so that its largest magnitude is 127, and rounded. Only
+its direction counts: the score of an item is the cosine of the angle between the question's outputs
+and the row, so no scale is kept, nothing is fitted and nothing is cut off.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,20 +21,24 @@ from channelhash.search.items import check_outputs
 #: Of a large store, so many of the nearest codes are scored; see `Store.search_projections`.
 FIRST = 500
 
-#: Of a store, or of the items that pass a filter, all are scored where there are no more than these.
+#: Of a store, or of the items that pass a filter, all are scored where there are no more than
+#: these.
 ALL = 5_000
 
 _LARGEST = 127
 
 
 class KeyedAnswers(NamedTuple):
-    """The items that questions found, in the order of what their outputs say; what is equal by distance, then by id.
+    """The items that questions found, in the order of what their outputs say; what is equal by
+    distance, then by id.
 
     Attributes:
         ids: of each question, the items' ids.
-        distances: of each question, the number of bits in which each item's code differs from the question's.
-        keys: of each question, what its items are ordered by: their `sure_distances`, the least first; or, in a search
-            of projections, the cosine of each one's with the question's outputs, the largest first.
+        distances: of each question, the number of bits in which each item's code differs from the
+            question's.
+        keys: of each question, what its items are ordered by: their `sure_distances`, the least
+            first; or, in a search of projections, the cosine of each one's with the question's
+            outputs, the largest first.
 
     >>> KeyedAnswers([["a"]], [np.array([3])], [np.array([3.1])]).ids
     [['a']]
@@ -59,7 +64,8 @@ def _quantize(outputs: NDArray[Any]) -> NDArray[np.int8]:
 
 
 def cosines(outputs: NDArray[Any], projections: NDArray[np.int8]) -> NDArray[np.float32]:
-    """Return the cosine of one question's outputs ``(k,)`` and each of ``(n, k)`` projections; 0 for a row of zeros.
+    """Return the cosine of one question's outputs ``(k,)`` and each of ``(n, k)`` projections; 0
+    for a row of zeros.
 
     Equal projections get equal cosines to the last bit, in whichever row they stand.
 
@@ -71,12 +77,16 @@ def cosines(outputs: NDArray[Any], projections: NDArray[np.int8]) -> NDArray[np.
     question = (question / (np.linalg.norm(question) or 1)).astype(np.float32)
     # Not by a matrix product, in which the order of additions depends on the row.
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    scores: NDArray[np.float32] = np.einsum("ij,j->i", rows, question) / np.where(norms > 0, norms, np.float32(1))
+    scores: NDArray[np.float32] = np.einsum("ij,j->i", rows, question) / np.where(
+        norms > 0, norms, np.float32(1)
+    )
     return scores
 
 
 def check_projections(
-    projections: NDArray[Any] | Mapping[str, NDArray[Any]], codes: Mapping[str, PackedCodes], n_bits: int
+    projections: NDArray[Any] | Mapping[str, NDArray[Any]],
+    codes: Mapping[str, PackedCodes],
+    n_bits: int,
 ) -> dict[str, NDArray[np.int8]]:
     """Return modality -> `_quantize` of what was given beside the codes.
 
@@ -85,40 +95,53 @@ def check_projections(
     """
     arrays = projections if isinstance(projections, Mapping) else {next(iter(codes)): projections}
     if arrays.keys() != codes.keys():
-        raise InputError(f"projections: of {' and '.join(arrays) or 'nothing'}, but codes of {' and '.join(codes)}")
+        raise InputError(
+            f"projections: of {' and '.join(arrays) or 'nothing'}, but codes of "
+            f"{' and '.join(codes)}"
+        )
     checked = {}
     for modality, packed in codes.items():
         rows = check_outputs(arrays[modality], n_bits, f"{modality} projections")
         checked[modality] = _quantize(rows)
         if len(rows) != len(packed) or (pack(binarize(rows)) != packed).any():
-            raise InputError(f"{modality} projections: are not the outputs of which the codes are the signs")
+            raise InputError(
+                f"{modality} projections: are not the outputs of which the codes are the signs"
+            )
     return checked
 
 
-_BYTES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)  # (256, 8): the bits of every byte
+_BYTES = np.unpackbits(
+    np.arange(256, dtype=np.uint8)[:, None], axis=1
+)  # (256, 8): the bits of every byte
 
 
 def sure_distances(
     outputs: NDArray[np.floating[Any]], codes: PackedCodes, distances: NDArray[np.integer]
 ) -> NDArray[np.float64]:
-    """Return distances ``(n,)`` with up to half a bit more for how sure the model was of the bits that differ.
+    """Return distances ``(n,)`` with up to half a bit more for how sure the model was of the bits
+    that differ.
 
     It is d + A(u, b) / (2 ‖u‖₁), A as in `_asymmetric_distances`: smaller distances stay smaller.
 
     >>> sure_distances(np.array([0.9, 0.1]), pack(np.array([[1, 0], [0, 1]])), np.array([1, 1])).round(2).tolist()
     [1.05, 1.45]
     """
-    return distances + _asymmetric_distances(outputs, codes) / (2 * float(np.abs(outputs).sum()) or 1.0)
+    return distances + _asymmetric_distances(outputs, codes) / (
+        2 * float(np.abs(outputs).sum()) or 1.0
+    )
 
 
-def _asymmetric_distances(outputs: NDArray[np.floating[Any]], codes: PackedCodes) -> NDArray[np.float64]:
+def _asymmetric_distances(
+    outputs: NDArray[np.floating[Any]], codes: PackedCodes
+) -> NDArray[np.float64]:
     """Compute the distance of one query's real-valued outputs u to stored codes b ∈ {−1, +1}^k.
 
-    A(u, b) = Σ_{j: b_j ≠ sgn u_j} |u_j| = (‖u‖₁ − ⟨u, b⟩) / 2: a differing bit costs as much as the model was sure of
-    it. With |u_j| = 1 it is the Hamming distance. It orders items as ‖u − b‖² does, which is the expectation-based
-    asymmetric distance of Gordo, Perronnin, Gong and Lazebnik, "Asymmetric Distances for Binary Embeddings" (IEEE TPAMI
-    36(1), 2014) with −1 and +1 as the expected values of the stored side's outputs: what the quantisation terms of the
-    losses here pull them to.
+    A(u, b) = Σ_{j: b_j ≠ sgn u_j} |u_j| = (‖u‖₁ − ⟨u, b⟩) / 2: a differing bit costs as much as the
+    model was sure of it. With |u_j| = 1 it is the Hamming distance. It orders items as ‖u − b‖²
+    does, which is the expectation-based asymmetric distance of Gordo, Perronnin, Gong and Lazebnik,
+    "Asymmetric Distances for Binary Embeddings" (IEEE TPAMI 36(1), 2014) with −1 and +1 as the
+    expected values of the stored side's outputs: what the quantisation terms of the losses here
+    pull them to.
 
     >>> _asymmetric_distances(np.array([0.9, -0.1, 0.5, 0.5]), pack(np.array([[1, 0, 1, 1], [1, 1, 1, 1]]))).tolist()
     [0.0, 0.1]
@@ -126,8 +149,8 @@ def _asymmetric_distances(outputs: NDArray[np.floating[Any]], codes: PackedCodes
     k = len(outputs)
     check_packed(codes, k)
     query_code = pack(binarize(outputs[None]))[0]
-    # A table of sums a byte, as product quantisation has them: eight bits are one look-up, and no sum depends on the
-    # row in which a code stands.
+    # A table of sums a byte, as product quantisation has them: eight bits are one look-up, and no
+    # sum depends on the row in which a code stands.
     weights = np.zeros(8 * len(query_code))
     weights[:k] = np.abs(outputs)
     tables = weights.reshape(-1, 8) @ _BYTES.T
@@ -171,15 +194,15 @@ class Ranking(NamedTuple):
 def fuse(rankings: Sequence[Ranking], smoothing: float = 60) -> dict[str, float]:
     """Score items by reciprocal rank fusion, in expectation over the order of ties.
 
-    score(d) = Σ over rankings of 1 / (smoothing + rank of d), nothing from those that lack d: Cormack, Clarke and
-    Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning Methods" (SIGIR 2009). Tied
-    items share the mean of what their places give. So a word that half of all items have says little of each, and
-    whether codes tie matters to nobody's id.
+    score(d) = Σ over rankings of 1 / (smoothing + rank of d), nothing from those that lack d:
+    Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and individual Rank
+    Learning Methods" (SIGIR 2009). Tied items share the mean of what their places give. So a word
+    that half of all items have says little of each, and whether codes tie matters to nobody's id.
 
     Args:
         rankings: of any lengths.
-        smoothing: the larger, the less the first places count. By default what Cormack, Clarke and Büttcher found best
-            on their collections, and everybody uses.
+        smoothing: the larger, the less the first places count. By default what Cormack, Clarke and
+            Büttcher found best on their collections, and everybody uses.
 
     Returns:
         Id -> score, of every item in any ranking.
@@ -190,7 +213,9 @@ def fuse(rankings: Sequence[Ranking], smoothing: float = 60) -> dict[str, float]
     """
     scores: dict[str, float] = {}
     for ids, keys, *_ in rankings:
-        places = zip(keys, ids, [1 / (smoothing + rank) for rank in range(1, len(ids) + 1)], strict=True)
+        places = zip(
+            keys, ids, [1 / (smoothing + rank) for rank in range(1, len(ids) + 1)], strict=True
+        )
         for _, group in groupby(places, key=lambda place: place[0]):
             tied = list(group)
             share = sum(value for *_, value in tied) / len(tied)
@@ -199,13 +224,17 @@ def fuse(rankings: Sequence[Ranking], smoothing: float = 60) -> dict[str, float]
     return scores
 
 
-def fuse_partial(rankings: Mapping[str, Ranking], lacks: Mapping[str, Collection[str]]) -> dict[str, float]:
-    """Score items by reciprocal rank fusion, where what some of them lack counts neither for nor against them.
+def fuse_partial(
+    rankings: Mapping[str, Ranking], lacks: Mapping[str, Collection[str]]
+) -> dict[str, float]:
+    """Score items by reciprocal rank fusion, where what some of them lack counts neither for nor
+    against them.
 
-    The score of an item that cannot be in all rankings is that of those it can be in, times f. Over the items that lack
-    nothing and have a place in those, f is the sum of what all rankings give them, divided by that of what those give
-    them: an item without a caption gets for it what its like with one get on average. Where there are no such items, f
-    is the number of all rankings divided by that of those.
+    The score of an item that cannot be in all rankings is that of those it can be in, times f. Over
+    the items that lack nothing and have a place in those, f is the sum of what all rankings give
+    them, divided by that of what those give them: an item without a caption gets for it what its
+    like with one get on average. Where there are no such items, f is the number of all rankings
+    divided by that of those.
 
     >>> rankings = {"image": Ranking(["a", "b", "c"], [0, 1, 2]), "text": Ranking(["c", "b"], [3, 4])}
     >>> scores = fuse_partial(rankings, {"a": ["text"]})
@@ -221,7 +250,9 @@ def fuse_partial(rankings: Mapping[str, Ranking], lacks: Mapping[str, Collection
         kinds.setdefault(frozenset(rankings) - frozenset(lacks.get(item, ())), []).append(item)
     complete = kinds.get(frozenset(rankings), [])
     for names, items in kinds.items():
-        parts = {item: sum(apart[name].get(item, 0.0) for name in sorted(names)) for item in complete}
+        parts = {
+            item: sum(apart[name].get(item, 0.0) for name in sorted(names)) for item in complete
+        }
         shared = [item for item, part in parts.items() if part > 0]
         factor = len(rankings) / len(names)
         if shared:

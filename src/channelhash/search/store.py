@@ -40,8 +40,9 @@ class Scope(NamedTuple):
 class Store(ABC):
     """Codes by id and modality, with metadata. Safe to call from several threads.
 
-    The public methods check their arguments, once for all stores: a call that cannot be carried out raises `InputError`
-    and changes nothing. A store implements the abstract methods, which get checked arguments: see "Add a store".
+    The public methods check their arguments, once for all stores: a call that cannot be carried out
+    raises `InputError` and changes nothing. A store implements the abstract methods, which get
+    checked arguments: see "Add a store".
 
     A store is a context manager, which closes it.
 
@@ -61,7 +62,8 @@ class Store(ABC):
     def __init__(self, address: str) -> None:
         self.address = address
         self._seen_modalities: tuple[str, ...] = ()
-        # Modalities of questions and of items -> what `search.match` has found out about their distances.
+        # Modalities of questions and of items -> what `search.match` has found out about their
+        # distances.
         self.references: dict[tuple[str, str], Any] = {}
 
     def __enter__(self) -> Self:
@@ -96,22 +98,27 @@ class Store(ABC):
         metadata: Sequence[Metadata] | None = None,
         projections: NDArray[Any] | Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
-        """Add items, or a further modality's codes to stored items: all of them or, on an error, none.
+        """Add items, or a further modality's codes to stored items: all of them or, on an error,
+        none.
 
         When the call returns, the items are on the disk and every later search finds them.
 
         Args:
             ids: ``n`` different strings.
-            codes: ``(n, ceil(n_bits / 8))`` packed codes of ``modality``, or modality -> such codes.
+            codes: ``(n, ceil(n_bits / 8))`` packed codes of ``modality``, or modality -> such
+                codes.
             modality: the codes' modality, where ``codes`` is an array; ``"image"`` if left out.
-            metadata: one mapping an item. Keys given here replace an item's former values, others stay.
-            projections: for a `projected` store, the ``(n, n_bits)`` outputs of which the codes are the signs, in the
-                form of ``codes``. They are kept as `channelhash.search.rank._quantize` says.
+            metadata: one mapping an item. Keys given here replace an item's former values, others
+                stay.
+            projections: for a `projected` store, the ``(n, n_bits)`` outputs of which the codes are
+                the signs, in the form of ``codes``. They are kept as
+                `channelhash.search.rank._quantize` says.
 
         Raises:
-            InputError: an item has a code of this modality already (`upsert` replaces it), an id occurs twice, codes
-                have another length, a value of metadata cannot be kept, projections are missing, not kept by this store
-                or not those of the codes, or the store can only be read.
+            InputError: an item has a code of this modality already (`upsert` replaces it), an id
+                occurs twice, codes have another length, a value of metadata cannot be kept,
+                projections are missing, not kept by this store or not those of the codes, or the
+                store can only be read.
         """
         self._put(ids, codes, modality, metadata, projections, replace=False)
 
@@ -127,7 +134,9 @@ class Store(ABC):
         self._put(ids, codes, modality, metadata, projections, replace=True)
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Remove items with all their codes, pass over unknown ids, and return how many were removed."""
+        """Remove items with all their codes, pass over unknown ids, and return how many were
+        removed.
+        """
         names = checks.check_ids(ids)
         self._check_writable()
         n_deleted = self._delete(names)
@@ -162,16 +171,27 @@ class Store(ABC):
         """Return all ids, or those that pass a filter, sorted."""
         return self._ids(self.check_filter(where))
 
-    def codes(self, modality: str | None = None, where: str | None = None) -> tuple[list[str], PackedCodes]:
-        """Return the ids, sorted, and the ``(n, ceil(n_bits / 8))`` codes of the items that a search would look at.
+    def codes(
+        self, modality: str | None = None, where: str | None = None
+    ) -> tuple[list[str], PackedCodes]:
+        """Return the ids, sorted, and the ``(n, ceil(n_bits / 8))`` codes of the items that a
+        search would look at.
 
-        Arguments and errors as in `search`; a store without codes has none to return. O(n) time and memory.
+        Arguments and errors as in `search`; a store without codes has none to return. O(n) time and
+        memory.
         """
         scope = self._scope(modality, where)
-        return self._all_codes(scope) if scope else ([], np.zeros((0, -(-(self.n_bits or 0) // 8)), np.uint8))
+        return (
+            self._all_codes(scope)
+            if scope
+            else ([], np.zeros((0, -(-(self.n_bits or 0) // 8)), np.uint8))
+        )
 
-    def search(self, codes: PackedCodes, k: int = 10, modality: str | None = None, where: str | None = None) -> Answers:
-        """Find the ``k`` items nearest to every query among those that have a code of ``modality`` and pass ``where``.
+    def search(
+        self, codes: PackedCodes, k: int = 10, modality: str | None = None, where: str | None = None
+    ) -> Answers:
+        """Find the ``k`` items nearest to every query among those that have a code of ``modality``
+        and pass ``where``.
 
         Args:
             codes: ``(nq, ceil(n_bits / 8))`` packed codes.
@@ -194,7 +214,8 @@ class Store(ABC):
         where: str | None = None,
         limit: int | None = None,
     ) -> Answers:
-        """Find all items within ``radius`` bits of every query, inclusive; at most the first ``limit`` of them.
+        """Find all items within ``radius`` bits of every query, inclusive; at most the first
+        ``limit`` of them.
 
         Raises:
             InputError: ``radius`` is below 0 or ``limit`` below 1; or as `search`.
@@ -212,20 +233,23 @@ class Store(ABC):
         where: str | None = None,
         radius: int | None = None,
     ) -> KeyedAnswers:
-        """Find items by distance, equal distances by how sure the model was of the bits that differ, then by id.
+        """Find items by distance, equal distances by how sure the model was of the bits that
+        differ, then by id.
 
-        What is looked at are the ``max(k, 500)`` items that `search` finds, or `search_radius`. A store that does not
-        have their codes at hand orders equal distances as these do.
+        What is looked at are the ``max(k, 500)`` items that `search` finds, or `search_radius`. A
+        store that does not have their codes at hand orders equal distances as these do.
 
         Args:
-            outputs: ``(nq, n_bits)`` real-valued outputs of the model, whose signs are the queries' codes.
+            outputs: ``(nq, n_bits)`` real-valued outputs of the model, whose signs are the queries'
+                codes.
             k: at least 1; None, only with a radius, for all within it.
             modality: as in `search`.
             where: as in `search`.
             radius: in bits, inclusive; any distance if left out.
 
         Raises:
-            InputError: outputs are not finite or of another length; or as `search` and `search_radius`.
+            InputError: outputs are not finite or of another length; or as `search` and
+                `search_radius`.
         """
         if radius is not None:
             checks.check_count(radius, "radius", 0)
@@ -243,23 +267,30 @@ class Store(ABC):
         where: str | None = None,
         first: int | None = None,
     ) -> KeyedAnswers:
-        """Find items in two stages: the nearest codes by distance, then the best of them by the cosine of projections.
+        """Find items in two stages: the nearest codes by distance, then the best of them by the
+        cosine of projections.
 
         Args:
-            outputs: ``(nq, n_bits)`` real-valued outputs of the model, whose signs are the queries' codes.
+            outputs: ``(nq, n_bits)`` real-valued outputs of the model, whose signs are the queries'
+                codes.
             k: at least 1; all items where there are fewer.
             modality: as in `search`.
             where: as in `search`.
-            first: number of nearest items to score, at least ``k`` of them. By default 500; and all, so that the
-                answer is exact, where no more than 5,000 items have such a code and pass ``where``.
+            first: number of nearest items to score, at least ``k`` of them. By default 500; and
+                all, so that the answer is exact, where no more than 5,000 items have such a code
+                and pass ``where``.
 
         Raises:
-            InputError: the store keeps no projections, outputs are not finite or of another length; or as `search`.
+            InputError: the store keeps no projections, outputs are not finite or of another length;
+                or as `search`.
 
         O(first · n_bits) beside the time of `search`.
         """
         if not self.projected:
-            raise InputError(f"{self.address}: keeps no projections; search its codes, or make a store that keeps them")
+            raise InputError(
+                f"{self.address}: keeps no projections; search its codes, or make a store that "
+                "keeps them"
+            )
         count = checks.check_count(k, "k", 1)
         scored = None if first is None else max(count, checks.check_count(first, "first", 1))
         rows, scope = self._outputs(outputs), self._scope(modality, where)
@@ -267,43 +298,55 @@ class Store(ABC):
         return self._scored(rows, count, scored, scope) if scope else none
 
     def search_words(
-        self, text: str, k: int = 10, where: str | None = None, without: Sequence[str] = (), coverage: float = 0.0
+        self,
+        text: str,
+        k: int = 10,
+        where: str | None = None,
+        without: Sequence[str] = (),
+        coverage: float = 0.0,
     ) -> Ranking:
-        """Find the ``k`` items that have most of a text's words in their id, text, labels, file name or date.
+        """Find the ``k`` items that have most of a text's words in their id, text, labels, file
+        name or date.
 
-        Upper and lower case and accents are the same. An item's score is the sum of ln(1 + n / m) over the words of
-        ``text`` that it has, each of which m of n items have.
+        Upper and lower case and accents are the same. An item's score is the sum of ln(1 + n / m)
+        over the words of ``text`` that it has, each of which m of n items have.
 
         Args:
             text: words; no operators.
             k: at least 1; fewer where fewer items have any of the words.
             where: filter, applied before ranking; see `channelhash.search.filters`.
             without: phrases; items that have all words of one are not returned.
-            coverage: in [0, 1]: an item's score is at least this share of what an item with all words would have. A
-                word that no item has counts as if one had it.
+            coverage: in [0, 1]: an item's score is at least this share of what an item with all
+                words would have. A word that no item has counts as if one had it.
 
         Returns:
             Ids and scores, best first; equal scores in the order in which the items were added.
 
         Raises:
-            InputError: the store has no index of words, ``k`` is below 1, a text is not Unicode, or the filter is
-                wrong.
+            InputError: the store has no index of words, ``k`` is below 1, a text is not Unicode, or
+                the filter is wrong.
         """
         count = checks.check_count(k, "k", 1)
         if not all(map(is_text, (text, *without))):
             raise InputError("words: hold half a character (a lone surrogate), which no text has")
         if not self.has_words:
-            raise InputError(f"{self.address}: has no index of words; search its codes (--by image or text)")
+            raise InputError(
+                f"{self.address}: has no index of words; search its codes (--by image or text)"
+            )
         return self._search_words(text, without, count, self.check_filter(where), coverage)
 
     def value_counts(self, key: str) -> dict[str, int]:
-        """Count the items that have each string as their value of a metadata key, most frequent first, then by name."""
+        """Count the items that have each string as their value of a metadata key, most frequent
+        first, then by name.
+        """
         values = (item.metadata.get(key) for item in self.listed()) if key in self._keys() else ()
         counts = Counter(value for value in values if isinstance(value, str))
         return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
 
     def date_filter(self, test: str) -> str:
-        """Return the filter of items whose date passes a test, empty if none has a date; see `items.date_filter`."""
+        """Return the filter of items whose date passes a test, empty if none has a date; see
+        `items.date_filter`.
+        """
         return checks.date_filter([key for key in checks.DATES if key in self._keys()], test)
 
     def check_filter(self, where: str | None) -> Filter | None:
@@ -311,15 +354,18 @@ class Store(ABC):
         return None if where is None else parse_filter(where, self._keys())
 
     def choose_modality(self, modality: str | None = None) -> str:
-        """Return the modality that a search of a store with items goes through; arguments and errors as in `search`."""
+        """Return the modality that a search of a store with items goes through; arguments and
+        errors as in `search`.
+        """
         return checks.choose_modality(modality, self._known_modalities(modality), self.address)
 
     def info(self) -> dict[str, Any]:
         """Return JSON-able facts.
 
-        They are ``address``, ``items``, ``n_bits``, ``model``, ``projections`` (whether it keeps them), ``codes``
-        (modality -> number of codes), ``distinct_codes`` (modality -> number, where cheap to know), ``bytes`` (on disk,
-        where known) and ``bytes_an_item`` (of a ``code``, of a ``projection``, and of an item on the ``disk``).
+        They are ``address``, ``items``, ``n_bits``, ``model``, ``projections`` (whether it keeps
+        them), ``codes`` (modality -> number of codes), ``distinct_codes`` (modality -> number,
+        where cheap to know), ``bytes`` (on disk, where known) and ``bytes_an_item`` (of a ``code``,
+        of a ``projection``, and of an item on the ``disk``).
         """
         n_items, n_bits, facts = len(self), self.n_bits, self._facts()
         sizes = {"code": -(-n_bits // 8)} if n_bits else {}
@@ -330,26 +376,44 @@ class Store(ABC):
         known = {"address": self.address, "items": n_items, "n_bits": n_bits, "model": self.model}
         return {**known, "projections": self.projected, **facts, "bytes_an_item": sizes}
 
-    def _put(self, ids: Any, codes: Any, modality: Any, metadata: Any, projections: Any, replace: bool) -> None:
+    def _put(
+        self, ids: Any, codes: Any, modality: Any, metadata: Any, projections: Any, replace: bool
+    ) -> None:
         names = checks.check_ids(ids)
         values = checks.check_metadata(metadata, names)
         self._check_writable()
         by_modality, n_bits = checks.codes_by_modality(codes, modality, len(names), self.n_bits)
-        beside = None if projections is None else check_projections(projections, by_modality, n_bits)
+        beside = (
+            None if projections is None else check_projections(projections, by_modality, n_bits)
+        )
         if self.projected != (beside is not None):
-            problem = "keeps projections; give those of the codes" if self.projected else "keeps no projections"
+            problem = (
+                "keeps projections; give those of the codes"
+                if self.projected
+                else "keeps no projections"
+            )
             raise InputError(f"{self.address}: {problem}")
         self._write(NewItems(names, by_modality, n_bits, values, replace, beside))
 
     def _check_writable(self) -> None:
         if not self.writable:
-            raise InputError(f"{self.address}: can only be read; add items to a store that you may write to")
+            raise InputError(
+                f"{self.address}: can only be read; add items to a store that you may write to"
+            )
 
     def _queries(self, codes: PackedCodes) -> PackedCodes:
-        return np.asarray(codes) if self.n_bits is None else checks.check_codes(codes, self.n_bits, "queries")
+        return (
+            np.asarray(codes)
+            if self.n_bits is None
+            else checks.check_codes(codes, self.n_bits, "queries")
+        )
 
     def _outputs(self, outputs: NDArray[Any]) -> NDArray[Any]:
-        return np.asarray(outputs) if self.n_bits is None else checks.check_outputs(outputs, self.n_bits, "queries")
+        return (
+            np.asarray(outputs)
+            if self.n_bits is None
+            else checks.check_outputs(outputs, self.n_bits, "queries")
+        )
 
     def _scope(self, modality: str | None, where: str | None) -> Scope | None:
         """Return which codes are searched; None if the store has no codes."""
@@ -357,7 +421,9 @@ class Store(ABC):
         return Scope(checks.choose_modality(modality, seen, self.address), tree) if seen else None
 
     def _known_modalities(self, modality: str | None) -> tuple[str, ...]:
-        """Return the modalities, asked anew only where the one to be searched was not there: it takes a request."""
+        """Return the modalities, asked anew only where the one to be searched was not there: it
+        takes a request.
+        """
         if (modality or checks.DEFAULT_MODALITY) not in self._seen_modalities:
             self._seen_modalities = self.modalities
         return self._seen_modalities
@@ -366,7 +432,9 @@ class Store(ABC):
 
     @abstractmethod
     def _common(self) -> Facts:
-        """Return what all codes have in common; while the store is not there, what its first ones are to have."""
+        """Return what all codes have in common; while the store is not there, what its first ones
+        are to have.
+        """
 
     @property
     @abstractmethod
@@ -398,19 +466,25 @@ class Store(ABC):
 
     @abstractmethod
     def label_counts(self) -> dict[str, int]:
-        """Count the items that have each label in ``labels`` of their metadata, most frequent first, then by name."""
+        """Count the items that have each label in ``labels`` of their metadata, most frequent
+        first, then by name.
+        """
 
     @abstractmethod
     def close(self) -> None:
         """Give files and connections back; the store cannot be used afterwards."""
 
     def make(self) -> None:
-        """Make a new store of known code length now, if that means anything; otherwise its first items do."""
+        """Make a new store of known code length now, if that means anything; otherwise its first
+        items do.
+        """
         return
 
     @property
     def version(self) -> int:
-        """A number that another one follows when items are added or deleted, as far as the store knows."""
+        """A number that another one follows when items are added or deleted, as far as the store
+        knows.
+        """
         return len(self)
 
     @abstractmethod
@@ -426,7 +500,9 @@ class Store(ABC):
         """Return id -> item, for those of ``ids`` that the store has."""
 
     def listed(self) -> Iterator[Listed]:
-        """Yield every item without its codes, in any order; of items that are written meanwhile it may yield any."""
+        """Yield every item without its codes, in any order; of items that are written meanwhile it
+        may yield any.
+        """
         for item in self._read(self._ids(None)):
             yield Listed(item.id, tuple(sorted(item.codes)), item.metadata)
 
@@ -443,19 +519,31 @@ class Store(ABC):
         """Remove items, pass over unknown ids, and return how many were removed."""
 
     @abstractmethod
-    def _search(self, queries: PackedCodes, radius: int | None, limit: int | None, scope: Scope) -> Answers:
-        """Find all items within ``radius`` bits of every query, or at any distance; the first ``limit`` of them."""
+    def _search(
+        self, queries: PackedCodes, radius: int | None, limit: int | None, scope: Scope
+    ) -> Answers:
+        """Find all items within ``radius`` bits of every query, or at any distance; the first
+        ``limit`` of them.
+        """
 
-    def _surest(self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope) -> KeyedAnswers:
+    def _surest(
+        self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope
+    ) -> KeyedAnswers:
         """Do what `search_surest` does; without codes at hand, by distance alone."""
         answers = self._search(pack(binarize(outputs)), radius, k, scope)
-        return KeyedAnswers(*answers, [distances.astype(np.float64) for distances in answers.distances])
+        return KeyedAnswers(
+            *answers, [distances.astype(np.float64) for distances in answers.distances]
+        )
 
-    def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
+    def _search_words(
+        self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float
+    ) -> Ranking:
         """Do what `search_words` does; only a store that `has_words` is asked."""
         raise NotImplementedError
 
-    def _scored(self, outputs: NDArray[Any], k: int, first: int | None, scope: Scope) -> KeyedAnswers:
+    def _scored(
+        self, outputs: NDArray[Any], k: int, first: int | None, scope: Scope
+    ) -> KeyedAnswers:
         """Do what `search_projections` does; only a `projected` store is asked."""
         raise NotImplementedError
 
@@ -465,17 +553,22 @@ class Store(ABC):
 
     def _all_codes(self, scope: Scope) -> tuple[list[str], PackedCodes]:
         """Return ids, sorted, and codes; see `codes`."""
-        items = [item for item in self._read(self._ids(scope.where)) if scope.modality in item.codes]
+        items = [
+            item for item in self._read(self._ids(scope.where)) if scope.modality in item.codes
+        ]
         items.sort(key=lambda item: item.id)
         codes = np.array([item.codes[scope.modality] for item in items], dtype=np.uint8)
         return [item.id for item in items], codes.reshape(len(items), -(-(self.n_bits or 0) // 8))
 
     def count(self, modality: str) -> int | None:
-        """Return the number of codes of a modality; None where that is not known at once, and there is no `sample`."""
+        """Return the number of codes of a modality; None where that is not known at once, and there
+        is no `sample`.
+        """
         return None
 
     def sample(self, n: int, modality: str) -> tuple[list[str], PackedCodes]:
-        """Return ids and codes of ``n`` random items that have a code of a modality, or of all: always the same ones.
+        """Return ids and codes of ``n`` random items that have a code of a modality, or of all:
+        always the same ones.
 
         Only a store with a `count` is asked.
         """

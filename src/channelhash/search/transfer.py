@@ -34,10 +34,12 @@ class _Pushed(NamedTuple):
 
 
 def push(source: Path, target: str, progress: Progress = no_progress) -> _Pushed:
-    """Write all items of a store into another one, in batches, over those that have the same ids there.
+    """Write all items of a store into another one, in batches, over those that have the same ids
+    there.
 
-    Batches are upserted, so what is sent twice, as after a push that was killed, is there once. Nothing is removed from
-    the target: items deleted from the source since an earlier push stay there.
+    Batches are upserted, so what is sent twice, as after a push that was killed, is there once.
+    Nothing is removed from the target: items deleted from the source since an earlier push stay
+    there.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -56,7 +58,9 @@ def push(source: Path, target: str, progress: Progress = no_progress) -> _Pushed
         try:
             open_store(target).close()
         except NoStoreError:  # a new one keeps beside its codes what the source does, if it can
-            projections = from_store.projected and ("://" not in target or target.startswith(KEEP_PROJECTIONS))
+            projections = from_store.projected and (
+                "://" not in target or target.startswith(KEEP_PROJECTIONS)
+            )
         with open_store(target, from_store.n_bits, from_store.model, projections) as to_store:
             count = 0
             for items in _read(from_store, progress):
@@ -80,9 +84,15 @@ def upsert_items(target: Store, items: Sequence[Item]) -> None:
     for item in items:
         alike.setdefault(tuple(sorted(item.codes)), []).append(item)
     for modalities, group in alike.items():
-        codes = {modality: np.stack([item.codes[modality] for item in group]) for modality in modalities}
+        codes = {
+            modality: np.stack([item.codes[modality] for item in group]) for modality in modalities
+        }
         projections = None
         if target.projected and all(item.projections for item in group):
-            projections = {name: np.stack([item.projections[name] for item in group]) for name in modalities}
+            projections = {
+                name: np.stack([item.projections[name] for item in group]) for name in modalities
+            }
         metadata = [item.metadata for item in group]
-        target.upsert([item.id for item in group], codes, metadata=metadata, projections=projections)
+        target.upsert(
+            [item.id for item in group], codes, metadata=metadata, projections=projections
+        )

@@ -1,4 +1,6 @@
-"""The web application: all routes, those of the server's state and of the page's files among them, and its lifetime."""
+"""The web application: all routes, those of the server's state and of the page's files among them,
+and its lifetime.
+"""
 
 import re
 from collections.abc import AsyncIterator, Collection
@@ -25,7 +27,9 @@ from channelhash.utils.watch import Report
 
 _TOKEN = re.compile(r"[!-~]{16,}")
 # The description of a token, for the API's description; `Service.check_access` checks it.
-_BEARER = HTTPBearer(auto_error=False, description="The token in the file of --token-file or --read-token-file.")
+_BEARER = HTTPBearer(
+    auto_error=False, description="The token in the file of --token-file or --read-token-file."
+)
 
 
 def create_app(service: Service) -> FastAPI:
@@ -77,26 +81,36 @@ def open_app(
     token = _read_token(token_file) if token_file else None
     read_token = _read_token(read_token_file, "--read-token-file") if read_token_file else None
     if token is not None and token == read_token:
-        raise InputError("--read-token-file: holds the token of --token-file, so that whoever reads could write")
+        raise InputError(
+            "--read-token-file: holds the token of --token-file, so that whoever reads could write"
+        )
     store = open_store(address, mapped=mapped)
     if token is not None and not store.writable:
-        raise InputError(f"--token-file: {address} can only be read; make a store with `channelhash index create`")
+        raise InputError(
+            f"--token-file: {address} can only be read; make a store with `channelhash index "
+            "create`"
+        )
     folder = model or store.model_folder
     # Uploaded images are kept beside the codes where the store is a folder of its own.
-    image_folder = find_or_keep(Path(address)).resolve() / "pictures" if is_path and store.writable else None
+    image_folder = (
+        find_or_keep(Path(address)).resolve() / "pictures" if is_path and store.writable else None
+    )
     load = partial(_load, store, folder, token is not None) if folder else lambda: None
     report = report or Report.new()
     return create_app(Service(store, load, limits, token, read_token, image_folder, hosts, report))
 
 
 def _load(store: Store, folder: Path, writes: bool) -> QueryEncoder:
-    """Load the model; its exported encoders do where nothing is written, so that stored codes are the model's own."""
+    """Load the model; its exported encoders do where nothing is written, so that stored codes are
+    the model's own.
+    """
     if not writes:
         return load_query_encoder(store, folder)
     model = load_encoder(store, folder)
     if store.model in model.code_spaces:
         raise InputError(
-            f"--token-file: {folder} may search {store.address}, whose codes another model made; leave one of them out"
+            f"--token-file: {folder} may search {store.address}, whose codes another model made; "
+            "leave one of them out"
         )
     return model
 
@@ -106,18 +120,30 @@ def _read_token(path: Path, option: str = "--token-file") -> str:
     try:
         token = path.read_text(encoding="ascii", errors="replace").strip()
     except FileNotFoundError:
-        raise InputError(f"{option} {path}: no such file; write one with: openssl rand -hex 32 > {path}") from None
+        raise InputError(
+            f"{option} {path}: no such file; write one with: openssl rand -hex 32 > {path}"
+        ) from None
     if not _TOKEN.fullmatch(token):
-        raise InputError(f"{option} {path}: a token is one line of at least 16 ASCII characters without spaces")
+        raise InputError(
+            f"{option} {path}: a token is one line of at least 16 ASCII characters without spaces"
+        )
     return token
 
 
 _STATUSES: dict[int | str, dict[str, Any]] = {500: PROBLEMS[500], 503: PROBLEMS[503]}
-_METRICS = {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus's text format."}
-_MEDIA_TYPES = {"html": "text/html", "css": "text/css", "svg": "image/svg+xml", "js": "text/javascript"}
+_METRICS = {
+    "content": {"text/plain": {"schema": {"type": "string"}}},
+    "description": "Prometheus's text format.",
+}
+_MEDIA_TYPES = {
+    "html": "text/html",
+    "css": "text/css",
+    "svg": "image/svg+xml",
+    "js": "text/javascript",
+}
 _router = APIRouter(tags=["server"], responses=_STATUSES, route_class=Route)
-#: What is answered however busy the server is. ``/health`` and ``/ready`` need no token: a balancer or a container's
-#: check has none.
+#: What is answered however busy the server is. ``/health`` and ``/ready`` need no token: a balancer
+#: or a container's check has none.
 _metrics_router = APIRouter(tags=["server"], responses=_STATUSES)
 _health_router = APIRouter(tags=["server"], responses=_STATUSES)
 
@@ -137,7 +163,9 @@ def info(request: Request, service: CurrentService) -> schemas.Info:
         writable=service.token is not None and service.store.writable,
         loading=list(service.steps),
         version=service.store.version,
-        indexing=schemas.Indexing.model_validate(report, from_attributes=True) if report.stage else None,
+        indexing=schemas.Indexing.model_validate(report, from_attributes=True)
+        if report.stage
+        else None,
         problem=problem,
         local=is_local,
         limits=vars(service.limits) | schemas.MOST,
@@ -152,16 +180,22 @@ def labels(service: CurrentService) -> schemas.Labels:
 
 @_health_router.get("/health")
 async def health(service: CurrentService) -> schemas.Health:
-    """Return ``ok`` if the server works and its store can be read. Needs no token and waits for no other request."""
+    """Return ``ok`` if the server works and its store can be read. Needs no token and waits for no
+    other request.
+    """
     items = await run_sync(len, service.store, limiter=service.monitoring)
     return schemas.Health(status="ok", items=items)
 
 
 @_health_router.get("/ready")
 async def ready(service: CurrentService) -> schemas.Health:
-    """Return what ``/health`` does once nothing is loading, and 503 before. Needs no token, waits for no request."""
+    """Return what ``/health`` does once nothing is loading, and 503 before. Needs no token, waits
+    for no request.
+    """
     if steps := list(service.steps):
-        raise HTTPException(503, f"still loading {', '.join(steps)}; ask again in a second", {"Retry-After": "1"})
+        raise HTTPException(
+            503, f"still loading {', '.join(steps)}; ask again in a second", {"Retry-After": "1"}
+        )
     return await health(service)
 
 
@@ -169,7 +203,9 @@ async def ready(service: CurrentService) -> schemas.Health:
 async def _metrics(request: Request, service: CurrentService) -> Response:
     """Return requests, seconds, batch sizes and items, for Prometheus. Waits for no other request."""
     service.check_access(request.headers.get("authorization", ""), writes=False)
-    text = await run_sync(lambda: service.metrics.text(len(service.store)), limiter=service.monitoring)
+    text = await run_sync(
+        lambda: service.metrics.text(len(service.store)), limiter=service.monitoring
+    )
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -1,4 +1,6 @@
-"""Images: uploads, checked before they are decoded, and small JPEG copies of the images of stored items."""
+"""Images: uploads, checked before they are decoded, and small JPEG copies of the images of stored
+items.
+"""
 
 import io
 from contextlib import nullcontext
@@ -22,7 +24,9 @@ _CACHED_SIDE = 640  # of what is kept: copies of uploads, and thumbnails in memo
 _CACHED = 1024
 
 
-def open_upload(content: bytes, max_pixels: float, max_side: int, formats: tuple[str, ...] = _FORMATS) -> Image.Image:
+def open_upload(
+    content: bytes, max_pixels: float, max_side: int, formats: tuple[str, ...] = _FORMATS
+) -> Image.Image:
     """Open an uploaded image that is sure to decode; the model decodes it, as it does with files.
 
     >>> file = io.BytesIO()
@@ -35,10 +39,16 @@ def open_upload(content: bytes, max_pixels: float, max_side: int, formats: tuple
     checked = _opened(content, formats)
     width, height = checked.size
     if width * height > max_pixels:
-        line = f"image: {width} x {height} pixels are more than {max_pixels / 1e6:g} million, this server's limit"
+        line = (
+            f"image: {width} x {height} pixels are more than {max_pixels / 1e6:g} million, this "
+            "server's limit"
+        )
         raise HTTPException(413, line)
     if max(width, height) > max_side:
-        raise HTTPException(413, f"image: {width} x {height} pixels; a side may have {max_side}, this server's limit")
+        raise HTTPException(
+            413,
+            f"image: {width} x {height} pixels; a side may have {max_side}, this server's limit",
+        )
     try:
         with checked:
             decode(checked, 1)  # a JPEG file is still read to its end, in half the time
@@ -51,12 +61,14 @@ def _opened(content: bytes, formats: tuple[str, ...]) -> Image.Image:
     try:
         return open_image(io.BytesIO(content), formats)
     except OSError as error:
-        raise HTTPException(422, f"image: not a picture ({error}); {', '.join(formats)} are read") from None
+        raise HTTPException(
+            422, f"image: not a picture ({error}); {', '.join(formats)} are read"
+        ) from None
 
 
 class Thumbnails:
-    """Draw thumbnails, and keep the last thousand of up to 640 pixels in memory (about 20 kB each at the page's
-    size).
+    """Draw thumbnails, and keep the last thousand of up to 640 pixels in memory (about 20 kB each
+    at the page's size).
     """
 
     def __init__(self, max_pixels: int) -> None:
@@ -64,7 +76,9 @@ class Thumbnails:
         self._cached = lru_cache(maxsize=_CACHED)(self._draw)
 
     def jpeg(self, path: Path, size: int = _WHOLE) -> tuple[bytes, float]:
-        """Return an image upright, its long side at most ``size`` pixels, and the time of its file's last change."""
+        """Return an image upright, its long side at most ``size`` pixels, and the time of its
+        file's last change.
+        """
         try:
             status = path.stat()
             # An editor may put the time of the content back, but not that of the last change.
@@ -74,7 +88,9 @@ class Thumbnails:
         except ImageError as error:
             raise HTTPException(404, f"the picture of this item cannot be read: {error}") from None
         except OSError:
-            raise HTTPException(404, "the picture of this item is not there any more, or cannot be read") from None
+            raise HTTPException(
+                404, "the picture of this item is not there any more, or cannot be read"
+            ) from None
 
     def draw_upload(self, content: bytes) -> bytes:
         """Return the copy of an upload to keep, 640 pixels; `open_upload` has checked the upload.
@@ -88,6 +104,8 @@ class Thumbnails:
 
     def _draw(self, file: Path | IO[bytes], size: int, _changed: int = 0) -> bytes:
         with open_image(file) as opened:
-            is_large = opened.format not in _REDUCIBLE and opened.width * opened.height > self._max_pixels
+            is_large = (
+                opened.format not in _REDUCIBLE and opened.width * opened.height > self._max_pixels
+            )
             with self._large if is_large else nullcontext():
                 return jpeg(decode(opened, 2 * size), size)

@@ -1,7 +1,8 @@
-"""Items: ``/items`` and ``/facets`` read, browse, add and delete them, ``/images`` and ``/originals`` are their images.
+"""Items: ``/items`` and ``/facets`` read, browse, add and delete them, ``/images`` and
+``/originals`` are their images.
 
-``/reveal`` says where a photograph lies, and shows it in its folder, for the person at this machine alone;
-``/duplicates`` are items alike, and what becomes of them.
+``/reveal`` says where a photograph lies, and shows it in its folder, for the person at this machine
+alone; ``/duplicates`` are items alike, and what becomes of them.
 """
 
 import asyncio
@@ -58,24 +59,38 @@ writers = APIRouter(responses=WRITE_PROBLEMS, route_class=WriteRoute)
 
 
 @readers.get("/items", tags=["items"])
-async def _browse(options: Annotated[schemas.BrowseOptions, Query()], service: CurrentService) -> schemas.BrowsedItems:
-    """Return some of the items in an order; over all offsets each comes once, as long as nothing is written."""
+async def _browse(
+    options: Annotated[schemas.BrowseOptions, Query()], service: CurrentService
+) -> schemas.BrowsedItems:
+    """Return some of the items in an order; over all offsets each comes once, as long as nothing is
+    written.
+    """
 
     def work() -> schemas.BrowsedItems:
         part = slice(options.offset, options.offset + options.limit)
-        total, ids = service.browser.select(options.filter_of(service.store), options.order, options.seed, part)
-        return schemas.BrowsedItems.of([Hit.of(item) for item in service.store.get(ids)], total, options.offset)
+        total, ids = service.browser.select(
+            options.filter_of(service.store), options.order, options.seed, part
+        )
+        return schemas.BrowsedItems.of(
+            [Hit.of(item) for item in service.store.get(ids)], total, options.offset
+        )
 
     return await run_sync(service.retry, work, limiter=service.searching)
 
 
 @readers.get("/facets", tags=["items"])
 async def _facets(service: CurrentService) -> schemas.Facets:
-    """Return labels, folders, months, cameras and places of all items, with the number of items of each."""
+    """Return labels, folders, months, cameras and places of all items, with the number of items of
+    each.
+    """
 
     def work() -> schemas.Facets:
         catalogue, store = service.browser.catalogue(), service.store
-        kinds = {"labels": store.label_counts(), "folders": catalogue.folders, "months": catalogue.months}
+        kinds = {
+            "labels": store.label_counts(),
+            "folders": catalogue.folders,
+            "months": catalogue.months,
+        }
         kinds |= {"cameras": store.value_counts("camera"), "places": store.value_counts("place")}
         facets = {
             kind: [schemas.Facet(name=name, count=count) for name, count in counts.items()]
@@ -98,7 +113,10 @@ def _get_item(item_id: str, service: CurrentService) -> schemas.ItemResponse:
     "/images/{item_id:id}",
     tags=["items"],
     response_class=Response,
-    responses={200: {"content": {"image/jpeg": _FILE}, "description": "A JPEG file."}, 304: _UNCHANGED},
+    responses={
+        200: {"content": {"image/jpeg": _FILE}, "description": "A JPEG file."},
+        304: _UNCHANGED,
+    },
 )
 async def _get_image(
     item_id: str,
@@ -112,7 +130,11 @@ async def _get_image(
         if not isinstance(path, str) or not path:
             raise HTTPException(404, "this item has no picture")
         content, changed = service.thumbnails.jpeg(Path(path), size)
-        headers = {**_CACHED, "ETag": content_tag(content), "Last-Modified": formatdate(changed, usegmt=True)}
+        headers = {
+            **_CACHED,
+            "ETag": content_tag(content),
+            "Last-Modified": formatdate(changed, usegmt=True),
+        }
         return Response(content, media_type="image/jpeg", headers=headers)
 
     return await run_sync(draw, limiter=service.drawing)
@@ -122,10 +144,15 @@ async def _get_image(
     "/originals/{item_id:id}",
     tags=["items"],
     response_class=Response,
-    responses={200: {"content": {"image/*": _FILE}, "description": "The file as it is stored."}, 304: _UNCHANGED},
+    responses={
+        200: {"content": {"image/*": _FILE}, "description": "The file as it is stored."},
+        304: _UNCHANGED,
+    },
 )
 def _get_original(item_id: str, service: CurrentService) -> Response:
-    """Return the file of a stored item's picture, with all that its camera wrote into it; of a raw one its preview."""
+    """Return the file of a stored item's picture, with all that its camera wrote into it; of a raw
+    one its preview.
+    """
     path = service.get_item(item_id).metadata.get("image")
     try:
         with open_image(str(path or "")) as opened:
@@ -134,21 +161,29 @@ def _get_original(item_id: str, service: CurrentService) -> Response:
             media_type = Image.MIME.get(name, "application/octet-stream")
             is_raw = opened.format == "RAW"
     except OSError:
-        raise HTTPException(404, "this item has no picture, or it cannot be read any more") from None
+        raise HTTPException(
+            404, "this item has no picture, or it cannot be read any more"
+        ) from None
     if is_raw:  # no browser shows it
-        return Response(service.thumbnails.jpeg(Path(str(path)))[0], media_type="image/jpeg", headers=_CACHED)
+        return Response(
+            service.thumbnails.jpeg(Path(str(path)))[0], media_type="image/jpeg", headers=_CACHED
+        )
     return FileResponse(str(path), media_type=media_type, headers=_CACHED)
 
 
 @readers.post("/reveal", tags=["items"], responses={403: WRITE_PROBLEMS[403]})
 def _reveal(item: schemas.Reveal, request: Request, service: CurrentService) -> dict[str, str]:
-    """Return where the picture of an item lies, and perhaps show it there; only to the page, on the server's machine.
+    """Return where the picture of an item lies, and perhaps show it there; only to the page, on the
+    server's machine.
 
-    Whatever another site or a proxy lets a browser send has another ``Origin`` than the address of the server.
+    Whatever another site or a proxy lets a browser send has another ``Origin`` than the address of
+    the server.
     """
     page = f"http://{request.headers.get('host')}"
     if not service.is_local(request) or request.headers.get("origin") != page:
-        raise HTTPException(403, "where files lie is only told to the page of this server, on its own machine")
+        raise HTTPException(
+            403, "where files lie is only told to the page of this server, on its own machine"
+        )
     path = Path(str(service.get_item(item.id).metadata.get("image") or "")).absolute()
     if not path.is_file():
         raise HTTPException(404, "the picture of this item is not there any more")
@@ -158,7 +193,9 @@ def _reveal(item: schemas.Reveal, request: Request, service: CurrentService) -> 
 
 
 def _show_in_folder(path: Path) -> None:
-    """Open the folder of a file with the file manager of this system, the file selected where that is possible."""
+    """Open the folder of a file with the file manager of this system, the file selected where that
+    is possible.
+    """
     ask = ["dbus-send", "--print-reply", f"--dest={_MANAGER}", f"/{_MANAGER.replace('.', '/')}"]
     commands = [[*ask, f"{_MANAGER}.ShowItems", f"array:string:{path.as_uri()}", "string:"]]
     commands.append(["xdg-open", str(path.parent)])
@@ -171,7 +208,9 @@ def _runs(command: list[str]) -> bool:
     """Start a program without a shell; return whether it works, as far as that shows soon."""
     no = subprocess.DEVNULL
     try:  # in a session of its own, which Ctrl-C in the server's terminal does not end
-        status = subprocess.Popen(command, stdin=no, stdout=no, stderr=no, start_new_session=True).wait(_SECONDS)
+        status = subprocess.Popen(
+            command, stdin=no, stdout=no, stderr=no, start_new_session=True
+        ).wait(_SECONDS)
     except subprocess.TimeoutExpired:
         return True
     except OSError:
@@ -188,7 +227,9 @@ async def _add_items(new: schemas.NewItems, service: CurrentService) -> schemas.
             first, other = (" and ".join(sorted(each)) for each in (encoded[0], codes))
             line = f"items: {new.items[0].id!r} has codes of {first}, {item.id!r} of {other}"
             raise HTTPException(422, f"{line}; send such items in requests of their own")
-    metadata = [item.metadata | ({} if item.text is None else {"text": item.text}) for item in new.items]
+    metadata = [
+        item.metadata | ({} if item.text is None else {"text": item.text}) for item in new.items
+    ]
     ids = [item.id for item in new.items]
 
     await run_sync(_write, service, ids, encoded, metadata, new.replace)
@@ -196,8 +237,12 @@ async def _add_items(new: schemas.NewItems, service: CurrentService) -> schemas.
 
 
 @writers.post("/items/image", tags=["items"], status_code=201)
-async def _add_image(service: CurrentService, new: Annotated[schemas.NewImage, File()]) -> schemas.WriteResponse:
-    """Add one item by its picture, and a text if there is one. A small copy of the picture is kept to be shown."""
+async def _add_image(
+    service: CurrentService, new: Annotated[schemas.NewImage, File()]
+) -> schemas.WriteResponse:
+    """Add one item by its picture, and a text if there is one. A small copy of the picture is kept
+    to be shown.
+    """
     metadata, folder = dict(new.metadata), service.image_folder
     async with service.open_image(new.image) as (opened, content):
         encoded: _Encoded = {"image": await service.encode("image", opened)}
@@ -228,7 +273,8 @@ def _delete_item(item_id: str, service: CurrentService) -> schemas.WriteResponse
 
 
 def _image_copy(folder: Path, item_id: str) -> Path:
-    """Return the path of the copy of an item's uploaded image; a request cannot choose any part of it.
+    """Return the path of the copy of an item's uploaded image; a request cannot choose any part of
+    it.
 
     >>> _image_copy(Path("pictures"), "../17").name[:8]
     '1c17bf64'
@@ -237,16 +283,24 @@ def _image_copy(folder: Path, item_id: str) -> Path:
 
 
 async def _encode_item(service: Service, item: schemas.NewItem) -> _Encoded:
-    encoded: _Encoded = {name: np.frombuffer(bytes.fromhex(code), np.uint8) for name, code in item.codes.items()}
+    encoded: _Encoded = {
+        name: np.frombuffer(bytes.fromhex(code), np.uint8) for name, code in item.codes.items()
+    }
     if item.text is not None and "text" not in encoded:
         encoded["text"] = await service.encode("text", item.text)
     return encoded
 
 
 def _write(
-    service: Service, ids: list[str], encoded: list[_Encoded], metadata: list[dict[str, Any]], replace: bool
+    service: Service,
+    ids: list[str],
+    encoded: list[_Encoded],
+    metadata: list[dict[str, Any]],
+    replace: bool,
 ) -> None:
-    """Write items with codes of the same modalities, and their outputs to a store that keeps projections."""
+    """Write items with codes of the same modalities, and their outputs to a store that keeps
+    projections.
+    """
     packed: _Encoded = {}
     projections: _Encoded = {}
     for modality in encoded[0]:
@@ -257,7 +311,9 @@ def _write(
         packed[modality] = np.stack(codes)
         if service.store.projected:
             if any(row.dtype == np.uint8 for row in rows):
-                raise InputError("codes: this store keeps projections beside its codes; send texts and pictures")
+                raise InputError(
+                    "codes: this store keeps projections beside its codes; send texts and pictures"
+                )
             projections[modality] = np.stack(rows)
     write = service.store.upsert if replace else service.store.add
     write(ids, packed, None, metadata, projections or None)
@@ -266,18 +322,30 @@ def _write(
 @readers.get("/duplicates", tags=["duplicates"])
 async def _find(
     service: CurrentService,
-    radius: Annotated[int | None, Query(ge=0, description="Bits that codes are apart at most.")] = None,
-    modality: Annotated[schemas.Modality | None, Query(description="Whose codes count; images if any.")] = None,
-    where: Annotated[schemas.Text | None, Query(description="Filter: label = 'dog' AND year > 2015.")] = None,
-    pictures: Annotated[bool, Query(description="Compare pictures, too; without, near codes are enough.")] = True,
+    radius: Annotated[
+        int | None, Query(ge=0, description="Bits that codes are apart at most.")
+    ] = None,
+    modality: Annotated[
+        schemas.Modality | None, Query(description="Whose codes count; images if any.")
+    ] = None,
+    where: Annotated[
+        schemas.Text | None, Query(description="Filter: label = 'dog' AND year > 2015.")
+    ] = None,
+    pictures: Annotated[
+        bool, Query(description="Compare pictures, too; without, near codes are enough.")
+    ] = True,
     k: Annotated[schemas.Count, Query(description="Number of groups, at most.")] = 100,
 ) -> schemas.DuplicatesResponse:
-    """Return groups of items whose pictures are all alike; where there are none to compare, codes are near."""
+    """Return groups of items whose pictures are all alike; where there are none to compare, codes
+    are near.
+    """
     start = time.perf_counter()
 
     def work() -> schemas.DuplicatesResponse:
         store = service.store
-        groups = service.retry(partial(find_duplicates, store, radius, modality, where or None, pictures))
+        groups = service.retry(
+            partial(find_duplicates, store, radius, modality, where or None, pictures)
+        )
         first = groups[:k]
         return schemas.DuplicatesResponse(
             groups=[group.ids[:_SHOWN] for group in first],
@@ -297,23 +365,32 @@ async def _find(
 
 @writers.post("/duplicates/decisions", tags=["duplicates"], status_code=201)
 async def _decide(new: schemas.NewDecision, service: CurrentService) -> schemas.WriteResponse:
-    """Keep that items are different, or that all stay: such a group is not returned again unless another joins."""
+    """Keep that items are different, or that all stay: such a group is not returned again unless
+    another joins.
+    """
     await run_sync(decisions.decide, service.store, new.kind, new.ids, limiter=service.grouping)
     return schemas.WriteResponse(items=len(new.ids))
 
 
 @writers.post("/duplicates/move", tags=["duplicates"])
 async def _move(new: schemas.NewMove, service: CurrentService) -> schemas.Decided:
-    """Move the files of copies to a folder beside that of all pictures, and take them out of the store."""
+    """Move the files of copies to a folder beside that of all pictures, and take them out of the
+    store.
+    """
 
     def work() -> schemas.Decided:
         # A request cannot choose any part of the folder.
         home = decisions.folder_of(service.get_item(new.keeper))
         if not home.name:
-            raise HTTPException(422, "keeper: is of no folder of pictures; `channelhash duplicates --move` takes any")
+            raise HTTPException(
+                422,
+                "keeper: is of no folder of pictures; `channelhash duplicates --move` takes any",
+            )
         folder = home.with_name(f"{home.name} duplicates")
         moved = decisions.move_rest(service.store, {new.keeper: new.ids}, folder, new.dry_run)
-        return schemas.Decided(kind="move", ids=list(moved.paths), problems=moved.problems, folder=folder.name)
+        return schemas.Decided(
+            kind="move", ids=list(moved.paths), problems=moved.problems, folder=folder.name
+        )
 
     return await run_sync(work, limiter=service.grouping)
 

@@ -1,7 +1,7 @@
 """What surrounds every route: host names, counters, headers, HEAD and 304, errors.
 
-Prometheus's client keeps counters in files where the environment names a folder for them, `SHARED`, when the client is
-imported, and any process can then add up those of all.
+Prometheus's client keeps counters in files where the environment names a folder for them, `SHARED`,
+when the client is imported, and any process can then add up those of all.
 """
 
 import ipaddress
@@ -43,16 +43,24 @@ _log = logging.getLogger("channelhash.serve")
 
 
 def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) -> ASGIApp:
-    """Count and time every request, by its route's pattern; check its host name, and protect browsers in its answer.
+    """Count and time every request, by its route's pattern; check its host name, and protect
+    browsers in its answer.
 
-    HEAD is answered as GET is, and with status 304 a client that has what it asks for (RFC 9110, 9.3.2 and 13.1.2).
+    HEAD is answered as GET is, and with status 304 a client that has what it asks for (RFC 9110,
+    9.3.2 and 13.1.2).
 
-    Other host names are refused with status 400, but for `_PROBES`: they name an address of the machine. A page from
-    elsewhere can point a name of its own at this machine and then has the same origin (DNS rebinding); the header
-    ``Host`` reveals it.
+    Other host names are refused with status 400, but for `_PROBES`: they name an address of the
+    machine. A page from elsewhere can point a name of its own at this machine and then has the same
+    origin (DNS rebinding); the header ``Host`` reveals it.
     """
     refusal = JSONResponse(
-        {"error": "the header Host names another server than this one; allow the name with --allow-host"}, 400
+        {
+            "error": (
+                "the header Host names another server than this one; allow the name with "
+                "--allow-host"
+            )
+        },
+        400,
     )
 
     async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,7 +70,9 @@ def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) ->
         status, start, asked = 500, time.perf_counter(), scope["method"]
         bodiless = asked == "HEAD"
         scope = {**scope, "method": "GET"} if bodiless else scope
-        is_refused = hosts is not None and scope["path"] not in _PROBES and _host(scope) not in hosts
+        is_refused = (
+            hosts is not None and scope["path"] not in _PROBES and _host(scope) not in hosts
+        )
 
         async def send_on(message: Message) -> None:
             nonlocal status, bodiless
@@ -70,8 +80,16 @@ def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) ->
                 status, headers = message["status"], message["headers"]
                 if scope["method"] == "GET" and _is_current(scope, message):
                     status, bodiless = 304, True
-                    headers = [pair for pair in headers if pair[0] not in (b"content-length", b"content-type")]
-                message = {**message, "status": status, "headers": [*headers, *Headers(_PROTECTION).raw]}
+                    headers = [
+                        pair
+                        for pair in headers
+                        if pair[0] not in (b"content-length", b"content-type")
+                    ]
+                message = {
+                    **message,
+                    "status": status,
+                    "headers": [*headers, *Headers(_PROTECTION).raw],
+                }
             elif message["type"] == "http.response.body" and bodiless:
                 message = {**message, "body": b""}
             await send(message)
@@ -80,14 +98,18 @@ def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) ->
             try:
                 await (refusal if is_refused else app)(scope, receive, send_on)
             finally:
-                route = getattr(scope.get("route"), "path_format", "other")  # ids are no endless number of labels
+                route = getattr(
+                    scope.get("route"), "path_format", "other"
+                )  # ids are no endless number of labels
                 method = asked if asked in ("GET", "POST", "DELETE", "HEAD") else "other"
                 metrics.requests.labels(route, method, str(status)).inc()
                 seconds = time.perf_counter() - start
                 metrics.seconds.labels(route).observe(seconds)
                 if _log.isEnabledFor(logging.INFO):
                     path = quote(scope["path"])
-                    _log.info("method=%s path=%s status=%d ms=%.1f", asked, path, status, 1000 * seconds)
+                    _log.info(
+                        "method=%s path=%s status=%d ms=%.1f", asked, path, status, 1000 * seconds
+                    )
 
     return middleware
 
@@ -111,10 +133,16 @@ def _host(scope: Scope) -> str:
 
 
 def _is_current(scope: Scope, start: Message) -> bool:
-    """Return whether a client has a successful response already, by its tag; a weak one is as good here."""
+    """Return whether a client has a successful response already, by its tag; a weak one is as good
+    here.
+    """
     tags = ",".join(Headers(scope=scope).getlist("if-none-match"))
     tag = Headers(raw=start["headers"]).get("etag", "").removeprefix("W/")
-    return start["status"] in (200, 206) and bool(tag) and (tags.strip() == "*" or tag in re.findall(r'"[^"]*"', tags))
+    return (
+        start["status"] in (200, 206)
+        and bool(tag)
+        and (tags.strip() == "*" or tag in re.findall(r'"[^"]*"', tags))
+    )
 
 
 class Metrics:
@@ -127,7 +155,10 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         self.requests = Counter(
-            "channelhash_requests", "Answered requests.", ("route", "method", "status"), registry=registry
+            "channelhash_requests",
+            "Answered requests.",
+            ("route", "method", "status"),
+            registry=registry,
         )
         self.seconds = Histogram(
             "channelhash_request_seconds",
@@ -144,10 +175,16 @@ class Metrics:
             registry=registry,
         )
         self.running = Gauge(
-            "channelhash_running_requests", "Requests at work.", registry=registry, multiprocess_mode="livesum"
+            "channelhash_running_requests",
+            "Requests at work.",
+            registry=registry,
+            multiprocess_mode="livesum",
         )
         self._items = Gauge(
-            "channelhash_items", "Items in the store.", registry=registry, multiprocess_mode="mostrecent"
+            "channelhash_items",
+            "Items in the store.",
+            registry=registry,
+            multiprocess_mode="mostrecent",
         )
 
     def text(self, n_items: int) -> bytes:
@@ -161,7 +198,9 @@ class Metrics:
 
 
 def error_handlers(routers: Sequence[APIRouter]) -> dict[Any, Any]:
-    """Turn every exception that reaches the application into ``{"error": "one line"}`` with the status that fits."""
+    """Turn every exception that reaches the application into ``{"error": "one line"}`` with the
+    status that fits.
+    """
     routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
 
     async def on_http_error(request: Request, error: HTTPException) -> JSONResponse:
@@ -170,7 +209,12 @@ def error_handlers(routers: Sequence[APIRouter]) -> dict[Any, Any]:
             line = "no such address; /docs lists them all"
         elif error.status_code == 405:  # several routes may share the path
             path = request.url.path
-            allowed = {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
+            allowed = {
+                method
+                for route in routes
+                if route.path_regex.match(path)
+                for method in route.methods or ()
+            }
             allowed |= {"HEAD"} if "GET" in allowed else set()
             headers["Allow"] = ", ".join(sorted(allowed)) or headers.get("Allow", "")
             line = f"{request.method} is not possible here, only {headers['Allow']}; see /docs"
@@ -191,8 +235,14 @@ async def _on_failure(_: Request, error: Exception) -> JSONResponse:
 
 async def _on_invalid_request(_: Request, error: RequestValidationError) -> JSONResponse:
     first = error.errors()[0]
-    if first["type"] == "json_invalid" and len(first["loc"]) == 2 and isinstance(first["loc"][1], int):
-        return _problem(422, f"the body is not JSON: {first['ctx']['error']} at character {first['loc'][-1]}")
+    if (
+        first["type"] == "json_invalid"
+        and len(first["loc"]) == 2
+        and isinstance(first["loc"][1], int)
+    ):
+        return _problem(
+            422, f"the body is not JSON: {first['ctx']['error']} at character {first['loc'][-1]}"
+        )
     where = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
     return _problem(422, f"{where or 'the body'}: {first['msg'].removeprefix('Value error, ')}")
 

@@ -1,7 +1,7 @@
 """Routes that check who asks and receive the body, within limits, before anything is made of it.
 
-A request takes one of the server's places only when its body is there, and gives it back before its answer is sent: a
-client that sends or reads slowly keeps none.
+A request takes one of the server's places only when its body is there, and gives it back before its
+answer is sent: a client that sends or reads slowly keeps none.
 """
 
 import asyncio
@@ -29,7 +29,9 @@ _UPLOAD_WAIT = 10
 
 
 def _problems(descriptions: dict[int, str]) -> dict[int | str, dict[str, Any]]:
-    return {status: {"model": Problem, "description": line} for status, line in descriptions.items()}
+    return {
+        status: {"model": Problem, "description": line} for status, line in descriptions.items()
+    }
 
 
 #: Error responses of every route, for the API's description.
@@ -74,12 +76,18 @@ class Route(APIRoute):
 
         return checked
 
-    async def _receive(self, request: Request, service: Service, stack: AsyncExitStack) -> "_Received":
+    async def _receive(
+        self, request: Request, service: Service, stack: AsyncExitStack
+    ) -> "_Received":
         """Return the request with its body, which is of the type that the route takes."""
-        takes = getattr(self.body_field and self.body_field.field_info, "media_type", "application/json")
+        takes = getattr(
+            self.body_field and self.body_field.field_info, "media_type", "application/json"
+        )
         sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if sent != takes:
-            raise HTTPException(415, f"the body is {sent or 'of no type'}; send it with Content-Type: {takes}")
+            raise HTTPException(
+                415, f"the body is {sent or 'of no type'}; send it with Content-Type: {takes}"
+            )
         if request.headers.get("content-encoding", "identity").lower() != "identity":
             raise HTTPException(415, "the body is compressed; send it without Content-Encoding")
         limits = service.limits
@@ -106,9 +114,15 @@ class WriteRoute(Route):
     writes = True
 
 
-async def _receive_body(request: Request, limit: int, service: Service, stack: AsyncExitStack) -> bytes:
-    """Return a body of at most ``limit`` bytes. One larger than a question waits for a place: there are a few."""
-    too_large = HTTPException(413, f"the request is larger than {limit / 1e6:g} MB, this server's limit")
+async def _receive_body(
+    request: Request, limit: int, service: Service, stack: AsyncExitStack
+) -> bytes:
+    """Return a body of at most ``limit`` bytes. One larger than a question waits for a place: there
+    are a few.
+    """
+    too_large = HTTPException(
+        413, f"the request is larger than {limit / 1e6:g} MB, this server's limit"
+    )
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared[:20]) > limit:
         raise too_large
@@ -151,13 +165,17 @@ class _Received(Request):
         self._body = body
 
     async def stream(self) -> AsyncIterator[bytes]:  # type: ignore[override]
-        """Yield the body in slices, so that a reader of forms does not hold the interpreter for long."""
+        """Yield the body in slices, so that a reader of forms does not hold the interpreter for
+        long.
+        """
         for start in range(0, len(self._body), _SLICE):
             yield self._body[start : start + _SLICE]
         yield b""
 
     async def json(self) -> Any:
-        """Return the body, whose objects have few keys: each that is unknown would be an error of its own."""
+        """Return the body, whose objects have few keys: each that is unknown would be an error of
+        its own.
+        """
         return json.loads(self._body, object_pairs_hook=_check_keys)
 
     async def form(self, **_: Any) -> FormData:  # type: ignore[override]
@@ -166,4 +184,6 @@ class _Received(Request):
         async def read() -> FormData:
             return await super(_Received, self).form(max_files=_MAX_FILES, max_fields=_MAX_FIELDS)
 
-        return await run_sync(lambda: asyncio.run(read()), limiter=self.app.state.service.reading_forms)
+        return await run_sync(
+            lambda: asyncio.run(read()), limiter=self.app.state.service.reading_forms
+        )

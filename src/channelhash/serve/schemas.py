@@ -6,7 +6,16 @@ from typing import Annotated, Any, Literal, Self
 from urllib.parse import quote
 
 from fastapi import UploadFile
-from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, Json, JsonValue, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    Json,
+    JsonValue,
+    model_validator,
+)
 from pydantic.json_schema import WithJsonSchema
 
 from channelhash.errors import InputError
@@ -16,7 +25,8 @@ from channelhash.search.items import Order, date_of
 from channelhash.search.store import Store
 from channelhash.utils.image_files import open_image, upright_size
 
-#: Most results of a search, nearest codes that it may rank again, items of a write, characters of a text.
+#: Most results of a search, nearest codes that it may rank again, items of a write, characters of a
+#: text.
 MOST = {"k": 1000, "rerank": 10_000, "items": 1000, "characters": 2000}
 
 
@@ -33,7 +43,8 @@ def _check_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     return metadata
 
 
-# A limit of characters also refuses half a character (a lone surrogate), which no store or tokenizer accepts.
+# A limit of characters also refuses half a character (a lone surrogate), which no store or
+# tokenizer accepts.
 Text = Annotated[str, Field(max_length=MOST["characters"])]
 _Words = Annotated[Text, AfterValidator(_check_words)]
 _ItemId = Annotated[Text, Field(min_length=1)]
@@ -42,26 +53,48 @@ _Metadata = Annotated[
     dict[str, bool | int | Annotated[float, Field(allow_inf_nan=False)] | str | list[str] | None],
     AfterValidator(_check_metadata),
 ]
-_HexCode = Annotated[str, Field(pattern="^([0-9a-fA-F]{2})+$", description="A packed code as hexadecimal digits.")]
+_HexCode = Annotated[
+    str, Field(pattern="^([0-9a-fA-F]{2})+$", description="A packed code as hexadecimal digits.")
+]
 _Natural = Annotated[int, Field(ge=0)]
 Count = Annotated[int, Field(ge=1, le=MOST["k"])]
 # OpenAPI 3.1 says "contentMediaType", but generators of clients look for what 3.0 said.
 _Picture = Annotated[
-    UploadFile, Field(description="JPEG, PNG, WebP, GIF, BMP or TIFF.", json_schema_extra={"format": "binary"})
+    UploadFile,
+    Field(description="JPEG, PNG, WebP, GIF, BMP or TIFF.", json_schema_extra={"format": "binary"}),
 ]
 Kind = Literal[
-    "words", "without", "date", "place", "image", "item", "without_item", "code", "label", "folder", "month", "where"
+    "words",
+    "without",
+    "date",
+    "place",
+    "image",
+    "item",
+    "without_item",
+    "code",
+    "label",
+    "folder",
+    "month",
+    "where",
 ]
-# Generators of clients take each entry of "anyOf" or "oneOf" for a whole request, so neither is used.
-_NO_QUERY: dict[str, JsonValue] = {"properties": {name: {"type": "null"} for name in ("text", "id", "code")}}
+# Generators of clients take each entry of "anyOf" or "oneOf" for a whole request, so neither is
+# used.
+_NO_QUERY: dict[str, JsonValue] = {
+    "properties": {name: {"type": "null"} for name in ("text", "id", "code")}
+}
 
 
 def _strict(*pairs: tuple[str, str], **extra: JsonValue) -> ConfigDict:
-    """Return the settings of a body in JSON, whose types are exact, with a query of which some pairs are no query."""
+    """Return the settings of a body in JSON, whose types are exact, with a query of which some
+    pairs are no query.
+    """
     refused: list[JsonValue] = [
-        {"required": [*pair], "properties": {name: {"type": "string"} for name in pair}} for pair in pairs
+        {"required": [*pair], "properties": {name: {"type": "string"} for name in pair}}
+        for pair in pairs
     ]
-    described: dict[str, JsonValue] = {"allOf": [{"not": one} for one in (_NO_QUERY, *refused)]} if pairs else {}
+    described: dict[str, JsonValue] = (
+        {"allOf": [{"not": one} for one in (_NO_QUERY, *refused)]} if pairs else {}
+    )
     return ConfigDict(strict=True, extra="forbid", json_schema_extra={**described, **extra})
 
 
@@ -73,9 +106,13 @@ class _Narrowing(_Request):
     """Which items of the store are looked at: those that all of these select."""
 
     where: Text | None = Field(None, description="Filter: label = 'dog' AND year > 2015.")
-    label: Annotated[list[Text], FailFast(), Field(max_length=31)] = Field([], description="Items of any of these.")
+    label: Annotated[list[Text], FailFast(), Field(max_length=31)] = Field(
+        [], description="Items of any of these."
+    )
     folder: Text | None = Field(None, description="Items whose id begins with it and a slash.")
-    month: str | None = Field(None, pattern=r"^\d{4}(-\d\d){0,2}$", description="YYYY-MM, also YYYY or YYYY-MM-DD.")
+    month: str | None = Field(
+        None, pattern=r"^\d{4}(-\d\d){0,2}$", description="YYYY-MM, also YYYY or YYYY-MM-DD."
+    )
 
     def filter_of(self, store: Store) -> str | None:
         """Return the filter of all of these together; None where there are none."""
@@ -83,13 +120,17 @@ class _Narrowing(_Request):
         if self.label:
             parts.append(f"label IN ({', '.join(map(quoted, self.label))})")
         if self.folder:
-            parts.append(f"(id >= {quoted(f'{self.folder}/')} AND id < {quoted(f'{self.folder}0')})")  # 0 comes after /
+            parts.append(
+                f"(id >= {quoted(f'{self.folder}/')} AND id < {quoted(f'{self.folder}0')})"
+            )  # 0 comes after /
         if self.month:
             parts.append(store.date_filter(f"{{0}} >= '{self.month}' AND {{0}} < '{self.month}~'"))
             if not parts[-1]:
                 raise InputError("month: no item of this store has a date")
         if self.where and parts:
-            store.check_filter(self.where)  # alone: what is unbalanced may be balanced among the others
+            store.check_filter(
+                self.where
+            )  # alone: what is unbalanced may be balanced among the others
             parts.append(f"({self.where})")
         return " AND ".join(parts) or self.where or None
 
@@ -97,7 +138,9 @@ class _Narrowing(_Request):
 class BrowseOptions(_Narrowing):
     """Which items are looked through, and in which order."""
 
-    order: Order = Field("newest", description="Items without a date come last, also with the oldest first.")
+    order: Order = Field(
+        "newest", description="Items without a date come last, also with the oldest first."
+    )
     seed: int = Field(0, ge=0, lt=2**63, description="Of the random order.")
     offset: int = Field(0, ge=0, lt=2**62, description="Items before the first that is returned.")
     limit: Count = Field(60, description="Number of items, at most.")
@@ -106,21 +149,42 @@ class BrowseOptions(_Narrowing):
 class SearchOptions(_Narrowing):
     """Which items are searched, and how many are returned."""
 
-    modality: Modality | None = Field(None, description="Whose codes are searched; images if there are any.")
+    modality: Modality | None = Field(
+        None, description="Whose codes are searched; images if there are any."
+    )
     k: Count = Field(10, description="Number of results; of a radius search, at most.")
     radius: _Natural | None = Field(None, description="Only items within so many bits, inclusive.")
-    by: Literal["all", "image", "text", "words"] | None = Field(None, description="All by default, for plain words.")
-    minus: Annotated[list[_Words], FailFast(), Field(max_length=31)] = Field([], description="Unwanted words.")
-    rerank: int = Field(0, ge=0, le=MOST["rerank"], description="Nearest codes that outputs of the query rank again.")
-    collapse: _Natural | None = Field(None, description="Fold results within so many bits of an earlier one into it.")
-    fitting: bool = Field(False, description="Leave out what is less likely to answer the words, where that is known.")
-    order: Literal["newest", "oldest"] | None = Field(None, description="By date instead of the best first.")
-    offset: _Natural = Field(0, description="Results before the first that is returned, all of one ranking.")
+    by: Literal["all", "image", "text", "words"] | None = Field(
+        None, description="All by default, for plain words."
+    )
+    minus: Annotated[list[_Words], FailFast(), Field(max_length=31)] = Field(
+        [], description="Unwanted words."
+    )
+    rerank: int = Field(
+        0,
+        ge=0,
+        le=MOST["rerank"],
+        description="Nearest codes that outputs of the query rank again.",
+    )
+    collapse: _Natural | None = Field(
+        None, description="Fold results within so many bits of an earlier one into it."
+    )
+    fitting: bool = Field(
+        False, description="Leave out what is less likely to answer the words, where that is known."
+    )
+    order: Literal["newest", "oldest"] | None = Field(
+        None, description="By date instead of the best first."
+    )
+    offset: _Natural = Field(
+        0, description="Results before the first that is returned, all of one ranking."
+    )
 
     @model_validator(mode="after")
     def _check_page(self) -> Self:
         if self.offset + self.k > MOST["k"]:
-            raise ValueError(f"offset and k together are more than {MOST['k']}, this server's limit")
+            raise ValueError(
+                f"offset and k together are more than {MOST['k']}, this server's limit"
+            )
         return self
 
 
@@ -132,18 +196,29 @@ class ImageSearch(SearchOptions):
 
 
 class SearchRequest(SearchOptions):
-    """The query: ``text``, ``id`` or ``code``, or ``text`` and one of the others, which are then added up."""
+    """The query: ``text``, ``id`` or ``code``, or ``text`` and one of the others, which are then
+    added up.
+    """
 
     model_config = _strict(
-        ("id", "code"), examples=[{"text": "a dog on a beach -people", "k": 5}, {"id": "17", "text": "at night"}]
+        ("id", "code"),
+        examples=[{"text": "a dog on a beach -people", "k": 5}, {"id": "17", "text": "at night"}],
     )
 
-    text: _Words | None = Field(None, description='"two dogs"^2 is a phrase that counts twice, -people is not wanted.')
+    text: _Words | None = Field(
+        None, description='"two dogs"^2 is a phrase that counts twice, -people is not wanted.'
+    )
     id: Text | None = Field(None, description="An item of the store; its own code is the query.")
-    query_modality: Modality | None = Field(None, description="Which code of the item; that of ``modality`` if any.")
+    query_modality: Modality | None = Field(
+        None, description="Which code of the item; that of ``modality`` if any."
+    )
     code: _HexCode | None = None
-    exclude_self: bool = Field(False, description="Leave the item ``id`` out; with collapse, its near-duplicates, too.")
-    minus_ids: Annotated[list[Text], FailFast(), Field(max_length=31)] = Field([], description="Unwanted items.")
+    exclude_self: bool = Field(
+        False, description="Leave the item ``id`` out; with collapse, its near-duplicates, too."
+    )
+    minus_ids: Annotated[list[Text], FailFast(), Field(max_length=31)] = Field(
+        [], description="Unwanted items."
+    )
 
     @model_validator(mode="after")
     def _check_query(self) -> Self:
@@ -160,13 +235,17 @@ class SearchRequest(SearchOptions):
 class _BrowsedItem(BaseModel):
     """One item without its codes."""
 
-    date: str = Field("", description="YYYY-MM-DD hh:mm:ss or a beginning of that; empty if unknown.")
+    date: str = Field(
+        "", description="YYYY-MM-DD hh:mm:ss or a beginning of that; empty if unknown."
+    )
     width: int | None = Field(None, description="Pixels of the upright picture; null without one.")
     height: int | None = None
     id: str
     text: str
     labels: list[str]
-    image: str = Field(description="Address of its thumbnail relative to the API's root, empty without a picture.")
+    image: str = Field(
+        description="Address of its thumbnail relative to the API's root, empty without a picture."
+    )
     metadata: dict[str, Any]
 
     @classmethod
@@ -176,21 +255,35 @@ class _BrowsedItem(BaseModel):
         >>> _BrowsedItem.of(Hit("a/1", None, "", ["dog"], "photos/1.jpg", {"taken": "2019-07-14"})).image
         'images/a%2F1'
         """
-        values = hit.as_dict() | _describe_image(hit) | {"code": hit.code.tobytes().hex(), "quote": hit.quote}
+        values = (
+            hit.as_dict()
+            | _describe_image(hit)
+            | {"code": hit.code.tobytes().hex(), "quote": hit.quote}
+        )
         return cls(**values, modalities=list(hit.modalities), **codes)
 
 
 class Result(_BrowsedItem):
     """One result of a search."""
 
-    distance: int | None = Field(description="Bits in which its code differs; null where words alone were asked for.")
+    distance: int | None = Field(
+        description="Bits in which its code differs; null where words alone were asked for."
+    )
     code: str = Field(description="Its code of the searched modality.")
     modalities: list[str] = Field(description="The modalities of its codes.")
-    match: float | None = Field(None, description="Of random items, the share at least as near; null if unknown.")
-    fit: float | None = Field(
-        None, description="Probability that it answers the words; below 0.5 it is less likely to. Null if unknown."
+    match: float | None = Field(
+        None, description="Of random items, the share at least as near; null if unknown."
     )
-    duplicates: list[str] | None = Field(None, description="With collapse, the ids of results folded into this one.")
+    fit: float | None = Field(
+        None,
+        description=(
+            "Probability that it answers the words; below 0.5 it is less likely to. Null if "
+            "unknown."
+        ),
+    )
+    duplicates: list[str] | None = Field(
+        None, description="With collapse, the ids of results folded into this one."
+    )
     quote: str = Field("", description="Lines of the text in its picture that hold the words.")
 
 
@@ -198,7 +291,9 @@ class Understood(BaseModel):
     """One part of what was asked."""
 
     kind: Kind
-    value: str = Field(description="The words, id, code, name or filter; empty for an uploaded picture.")
+    value: str = Field(
+        description="The words, id, code, name or filter; empty for an uploaded picture."
+    )
     weight: float = Field(1.0, description="How much words count beside other parts.")
     means: str = Field("", description="What dates and places in the words narrow the search to.")
 
@@ -207,17 +302,30 @@ class SearchResponse(BaseModel):
     """The results of a search, best first."""
 
     query_code: str = Field(description="Empty where words alone were asked for.")
-    query_modality: str = Field(description="Modality of the query's code; empty if the query was a bare code.")
+    query_modality: str = Field(
+        description="Modality of the query's code; empty if the query was a bare code."
+    )
     modality: str
     n_bits: int
     results: list[Result]
-    close: bool | None = Field(None, description="Whether the first are as near as to items' own; null if unknown.")
+    close: bool | None = Field(
+        None, description="Whether the first are as near as to items' own; null if unknown."
+    )
     offset: int = 0
     understood: list[Understood] = Field([], description="What was asked, part by part.")
-    duplicates: list[str] | None = Field(None, description="With exclude_self and collapse: of the item itself.")
-    note: str = Field("", description="What the query could not be compared with, and what to do; empty if nothing.")
-    unlikely: bool = Field(False, description="With fitting: whether answers that are less likely were left out.")
-    did_you_mean: str = Field("", description="The question with known words for unknown ones, if it finds better.")
+    duplicates: list[str] | None = Field(
+        None, description="With exclude_self and collapse: of the item itself."
+    )
+    note: str = Field(
+        "",
+        description="What the query could not be compared with, and what to do; empty if nothing.",
+    )
+    unlikely: bool = Field(
+        False, description="With fitting: whether answers that are less likely were left out."
+    )
+    did_you_mean: str = Field(
+        "", description="The question with known words for unknown ones, if it finds better."
+    )
     seconds: float = Field(description="Time from the request's arrival to its response.")
 
 
@@ -262,10 +370,16 @@ class Decided(BaseModel):
 class DuplicatesResponse(BaseModel):
     """Groups of near-duplicates, the largest first, equally large ones by their first id."""
 
-    groups: list[list[str]] = Field(description="The ids of each group, sorted; of a large one, the first of them.")
-    distances: list[list[int]] = Field(description="Of each of them, the bits in which it differs from the first.")
+    groups: list[list[str]] = Field(
+        description="The ids of each group, sorted; of a large one, the first of them."
+    )
+    distances: list[list[int]] = Field(
+        description="Of each of them, the bits in which it differs from the first."
+    )
     photos: list[list[CopyFacts]] = Field(description="What is known of each of them.")
-    keepers: list[str] = Field(description="Of each group, the id of the one that is proposed to be kept.")
+    keepers: list[str] = Field(
+        description="Of each group, the id of the one that is proposed to be kept."
+    )
     reasons: list[str] = Field(description="Why, such as: most pixels, sharpest.")
     sizes: list[int] = Field(description="Number of items of each group.")
     found: int = Field(description="Number of groups, also of those left out.")
@@ -282,13 +396,17 @@ class ExplainItem(_Request):
     text: _Words | None = Field(None, description="Words.")
     id: Text | None = Field(None, description="An item that is in the store.")
     code: _HexCode | None = None
-    modality: Modality | None = Field(None, description="Of the item's code or of the bare code; image if any.")
+    modality: Modality | None = Field(
+        None, description="Of the item's code or of the bare code; image if any."
+    )
 
     @model_validator(mode="after")
     def _check_item(self) -> Self:
         keys = [key for key in ("text", "id", "code") if getattr(self, key) is not None]
         if len(keys) != 1:
-            raise ValueError(f"give exactly one of text, id and code, not {' and '.join(keys) or 'none'}")
+            raise ValueError(
+                f"give exactly one of text, id and code, not {' and '.join(keys) or 'none'}"
+            )
         if self.text is not None and self.modality == "image":
             raise ValueError("a text has the modality text; leave it out")
         return self
@@ -299,7 +417,12 @@ class MapOptions(_Request):
 
     maps: bool = Field(True, description="Hide parts of pictures, and leave out words.")
     cells: int = Field(8, ge=1, le=32, description="Cells along the short side.")
-    patch: int = Field(2, ge=1, le=32, description="Side of the patch in cells, at most ``cells``; it moves by one.")
+    patch: int = Field(
+        2,
+        ge=1,
+        le=32,
+        description="Side of the patch in cells, at most ``cells``; it moves by one.",
+    )
     fill: Literal["grey", "blur"] = Field("grey", description="What the patch shows.")
 
 
@@ -314,7 +437,9 @@ class ImageExplanation(MapOptions):
 class ExplainRequest(MapOptions):
     """A pair, and how its parts are hidden."""
 
-    model_config = _strict(examples=[{"first": {"text": "a dog on a beach"}, "second": {"id": "17"}}])
+    model_config = _strict(
+        examples=[{"first": {"text": "a dog on a beach"}, "second": {"id": "17"}}]
+    )
 
     first: ExplainItem
     second: ExplainItem
@@ -327,11 +452,18 @@ class ExplainResponse(BaseModel):
     distance: int
     relaxed_distance: float
     summary: str
-    labels: list[dict[str, Any]] = Field(description="The labels that the agreeing bits speak for, with their weights.")
-    bits: list[dict[str, Any]] = Field(
-        description="Each bit with both values and strengths, its share of the cosine, and the labels that go with it."
+    labels: list[dict[str, Any]] = Field(
+        description="The labels that the agreeing bits speak for, with their weights."
     )
-    sides: list[dict[str, Any]] = Field(description="Each item with the map of its picture or the influence of words.")
+    bits: list[dict[str, Any]] = Field(
+        description=(
+            "Each bit with both values and strengths, its share of the cosine, and the labels "
+            "that go with it."
+        )
+    )
+    sides: list[dict[str, Any]] = Field(
+        description="Each item with the map of its picture or the influence of words."
+    )
     remarks: list[str] = Field(description="What could not be done, a line each.")
     seconds: float
 
@@ -373,7 +505,9 @@ class Facets(BaseModel):
 
 
 class NewItem(_Request):
-    """An item to add: with a text, which the model encodes, or with codes made by the store's model."""
+    """An item to add: with a text, which the model encodes, or with codes made by the store's
+    model.
+    """
 
     model_config = _strict()
 
@@ -393,7 +527,13 @@ class NewItems(_Request):
     """Items to add, all of them or none; each has codes of the same modalities."""
 
     model_config = _strict(
-        examples=[{"items": [{"id": "17", "text": "a dog", "metadata": {"year": 2020, "labels": ["dog"]}}]}]
+        examples=[
+            {
+                "items": [
+                    {"id": "17", "text": "a dog", "metadata": {"year": 2020, "labels": ["dog"]}}
+                ]
+            }
+        ]
     )
 
     items: Annotated[list[NewItem], FailFast(), Field(min_length=1, max_length=MOST["items"])]
@@ -428,7 +568,9 @@ class Labels(BaseModel):
 class Indexing(BaseModel):
     """How far the server is that indexes what is new in its folder."""
 
-    stage: str = Field(description="``encode`` while photographs are read, of which ``done`` are in the store.")
+    stage: str = Field(
+        description="``encode`` while photographs are read, of which ``done`` are in the store."
+    )
     done: int
     total: int
 
@@ -439,14 +581,24 @@ class Info(BaseModel):
     items: int
     n_bits: int | None
     codes: dict[str, int] = Field(description="Number of codes by modality.")
-    model: str = Field(description="Fingerprint of the model whose codes are stored, empty if unknown.")
-    asks: list[str] = Field(description="Modalities of queries that can be encoded; both while the model loads.")
-    words_alone: bool = Field(description="Whether a text, which it cannot encode, is looked for by its words.")
+    model: str = Field(
+        description="Fingerprint of the model whose codes are stored, empty if unknown."
+    )
+    asks: list[str] = Field(
+        description="Modalities of queries that can be encoded; both while the model loads."
+    )
+    words_alone: bool = Field(
+        description="Whether a text, which it cannot encode, is looked for by its words."
+    )
     writable: bool
-    loading: list[str] = Field([], description="What is not ready yet and makes the first requests slower, in words.")
+    loading: list[str] = Field(
+        [], description="What is not ready yet and makes the first requests slower, in words."
+    )
     version: int = Field(description="Another number after each write.")
     indexing: Indexing | None = Field(description="The indexing that is under way.")
-    problem: str = Field(description="Why the folder could not be indexed the last time, empty if it could.")
+    problem: str = Field(
+        description="Why the folder could not be indexed the last time, empty if it could."
+    )
     local: bool = Field(description="Whether ``/reveal`` answers this client.")
     limits: dict[str, int]
 
@@ -455,7 +607,9 @@ class Reveal(_Request):
     """An item whose picture is to be found in its folder."""
 
     id: Text
-    show: bool = Field(False, description="Also show the file in its folder, in a window of this machine.")
+    show: bool = Field(
+        False, description="Also show the file in its folder, in a window of this machine."
+    )
 
 
 class Health(BaseModel):
@@ -472,7 +626,9 @@ class Problem(BaseModel):
 
 
 def _describe_image(hit: Hit) -> dict[str, Any]:
-    """Return an item's date, the address of its image, and its size: as it is stored, or else as its file has it."""
+    """Return an item's date, the address of its image, and its size: as it is stored, or else as
+    its file has it.
+    """
     described = {"date": date_of(hit.metadata), "image": ""}
     if not hit.image:
         return described
@@ -482,7 +638,11 @@ def _describe_image(hit: Hit) -> dict[str, Any]:
             width, height = _size(hit.image, Path(hit.image).stat().st_mtime_ns)
         except OSError:
             width = height = None
-    return described | {"image": f"images/{quote(hit.id, safe='')}", "width": width, "height": height}
+    return described | {
+        "image": f"images/{quote(hit.id, safe='')}",
+        "width": width,
+        "height": height,
+    }
 
 
 @lru_cache(1 << 16)  # of pictures whose size the store does not know

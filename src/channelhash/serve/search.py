@@ -40,20 +40,28 @@ class _Question(NamedTuple):
     start: float
 
 
-async def _read(service: Service, options: schemas.SearchRequest | schemas.ImageSearch) -> _Question:
+async def _read(
+    service: Service, options: schemas.SearchRequest | schemas.ImageSearch
+) -> _Question:
     start, text, store = time.perf_counter(), options.text or "", service.store
     narrowed = Narrowed("", None, [])
     if text.strip() or not _is_quick(options):
-        narrowed = await run_sync(lambda: narrow(store, text, options.filter_of(store)), limiter=service.searching)
+        narrowed = await run_sync(
+            lambda: narrow(store, text, options.filter_of(store)), limiter=service.searching
+        )
     words = queries.parse_question(narrowed.text) if narrowed.text else []
     return _Question(options, narrowed, words, start)
 
 
 @router.post("/search", tags=["search"], response_model=schemas.SearchResponse)
 async def search(request: schemas.SearchRequest, service: CurrentService) -> Response:
-    """Return the items that answer words, an item of the store or a code, or words and one of the others together."""
+    """Return the items that answer words, an item of the store or a code, or words and one of the
+    others together.
+    """
     if _is_plain(service, request):
-        response = await service.quick_searches(partial(_plain_words, service, request, time.perf_counter()))
+        response = await service.quick_searches(
+            partial(_plain_words, service, request, time.perf_counter())
+        )
         if response is not None:
             return response
     question = await _read(service, request)
@@ -61,7 +69,9 @@ async def search(request: schemas.SearchRequest, service: CurrentService) -> Res
         parts = await run_sync(_parts, service, request, question.words, limiter=service.searching)
         return await _search_parts(service, question, parts)
     if request.rerank:
-        raise HTTPException(422, "rerank: needs the query's real-valued outputs; ask with words or a picture")
+        raise HTTPException(
+            422, "rerank: needs the query's real-valued outputs; ask with words or a picture"
+        )
 
     def work() -> Response:
         query = _stored_query(service, request)
@@ -71,15 +81,21 @@ async def search(request: schemas.SearchRequest, service: CurrentService) -> Res
 
 
 @router.post("/search/image", tags=["search"], response_model=schemas.SearchResponse)
-async def search_by_image(service: CurrentService, request: Annotated[schemas.ImageSearch, File()]) -> Response:
-    """Return the items nearest to an uploaded picture, and to words if there are any. The picture is not kept."""
+async def search_by_image(
+    service: CurrentService, request: Annotated[schemas.ImageSearch, File()]
+) -> Response:
+    """Return the items nearest to an uploaded picture, and to words if there are any. The picture
+    is not kept.
+    """
     question = await _read(service, request)
     async with service.open_image(request.image) as (opened, _):
         return await _search_parts(service, question, [queries.Part(opened), *question.words])
 
 
 def _unpack_hex(service: Service, code: str) -> PackedCodes:
-    """Read a packed code from hexadecimal digits, or refuse with status 422 if it does not fit the store's."""
+    """Read a packed code from hexadecimal digits, or refuse with status 422 if it does not fit the
+    store's.
+    """
     n_bits = service.store.n_bits
     if n_bits is None:
         raise HTTPException(422, "code: the store is empty")
@@ -87,7 +103,10 @@ def _unpack_hex(service: Service, code: str) -> PackedCodes:
     try:
         check_packed(packed[None], n_bits)
     except ValueError:
-        line = f"code: {len(code)} hexadecimal digits; {n_bits} bits are {2 * -(-n_bits // 8)}, the rest of the last 0"
+        line = (
+            f"code: {len(code)} hexadecimal digits; {n_bits} bits are {2 * -(-n_bits // 8)}, the "
+            "rest of the last 0"
+        )
         raise HTTPException(422, line) from None
     return packed
 
@@ -100,11 +119,16 @@ def _stored_query(service: Service, request: schemas.SearchRequest) -> Query:
     searched = service.store.choose_modality(request.modality)
     modality = request.query_modality or (searched if searched in item.codes else min(item.codes))
     if modality not in item.codes:
-        raise HTTPException(422, f"query_modality: this item has no {modality} code, only {' and '.join(item.codes)}")
+        raise HTTPException(
+            422,
+            f"query_modality: this item has no {modality} code, only {' and '.join(item.codes)}",
+        )
     return Query.of_item(item, modality)
 
 
-def _parts(service: Service, request: schemas.SearchRequest, words: list[queries.Part]) -> list[queries.Part]:
+def _parts(
+    service: Service, request: schemas.SearchRequest, words: list[queries.Part]
+) -> list[queries.Part]:
     """Return the parts of a query; stored items and codes as outputs."""
     n_bits, parts = service.store.n_bits or 0, list(words)
     if request.id is not None or request.code is not None:
@@ -115,16 +139,24 @@ def _parts(service: Service, request: schemas.SearchRequest, words: list[queries
     return parts
 
 
-async def _search_parts(service: Service, question: _Question, parts: list[queries.Part]) -> Response:
-    """Encode the parts, and unwanted words, in batches shared with other requests, and search with their sum."""
+async def _search_parts(
+    service: Service, question: _Question, parts: list[queries.Part]
+) -> Response:
+    """Encode the parts, and unwanted words, in batches shared with other requests, and search with
+    their sum.
+    """
     options, narrowed, words, _ = question
-    parts = queries.check_parts([*parts, *(queries.Part(unwanted, -1.0) for unwanted in options.minus)])
+    parts = queries.check_parts(
+        [*parts, *(queries.Part(unwanted, -1.0) for unwanted in options.minus)]
+    )
 
     async def outputs_of(part: queries.Part) -> Outputs | None:
         modality = part.modality
         if modality is None:
             return part.content  # type: ignore[no-any-return]
-        if options.by == "words" or (modality == "text" and (await service.get_encoding()).words_alone):
+        if options.by == "words" or (
+            modality == "text" and (await service.get_encoding()).words_alone
+        ):
             return None
         return await service.encode(modality, part.content)
 
@@ -138,21 +170,32 @@ async def _search_parts(service: Service, question: _Question, parts: list[queri
         corrected = await run_sync(queries.correct, service.store, text, limiter=service.searching)
         if corrected != text:
             others = (part for part in parts if not any(part is word for word in words))
-            other = (narrowed.suggest(corrected), await query_of([*queries.parse_question(corrected), *others]))
+            other = (
+                narrowed.suggest(corrected),
+                await query_of([*queries.parse_question(corrected), *others]),
+            )
     call = partial(_search, service, question, query, modality, queries.unread(model, text), other)
     return await service.search(call, other is None and not narrowed.phrases and _is_quick(options))
 
 
 def _is_plain(service: Service, request: schemas.SearchRequest) -> bool:
-    """Return whether a search is for words alone, by their codes, and takes milliseconds unless they name a date."""
+    """Return whether a search is for words alone, by their codes, and takes milliseconds unless
+    they name a date.
+    """
     others = (request.id, request.code, request.minus, request.minus_ids)
     if not request.text or any(others) or request.by == "words" or not _is_quick(request):
         return False
-    return service.encoding.done() and not service.encoding.exception() and service.encoding.result().quick
+    return (
+        service.encoding.done()
+        and not service.encoding.exception()
+        and service.encoding.result().quick
+    )
 
 
 def _plain_words(service: Service, request: schemas.SearchRequest, start: float) -> Words | None:
-    """Return the words of a question to encode; None where it takes more: dates, places or unknown words."""
+    """Return the words of a question to encode; None where it takes more: dates, places or unknown
+    words.
+    """
     narrowed = leave_plain(service.store, request.text or "")
     model = service.encoding.result().model
     if narrowed is None or queries.has_unknown_words(model, narrowed.text):
@@ -168,8 +211,19 @@ def _plain_words(service: Service, request: schemas.SearchRequest, start: float)
 
 def _is_quick(options: schemas.SearchOptions) -> bool:
     """Return whether a search takes milliseconds: a few answers, of which nothing more is asked."""
-    special = (options.where, options.label, options.folder, options.month, options.radius, options.collapse)
-    return not options.rerank and options.offset + options.k <= DEPTH and all(value in (None, []) for value in special)
+    special = (
+        options.where,
+        options.label,
+        options.folder,
+        options.month,
+        options.radius,
+        options.collapse,
+    )
+    return (
+        not options.rerank
+        and options.offset + options.k <= DEPTH
+        and all(value in (None, []) for value in special)
+    )
 
 
 class _Page(NamedTuple):
@@ -177,7 +231,8 @@ class _Page(NamedTuple):
 
     Attributes:
         hits: the answers of the page.
-        alike: ids of the near-duplicates of the item that was left out; None where none was, or none are folded.
+        alike: ids of the near-duplicates of the item that was left out; None where none was, or
+            none are folded.
         unlikely: whether answers that are less likely to fit were left out.
     """
 
@@ -187,12 +242,18 @@ class _Page(NamedTuple):
 
 
 def answer_page(
-    store: Store, query: Query, options: SearchOptions, offset: int = 0, leave_out: str | None = None
+    store: Store,
+    query: Query,
+    options: SearchOptions,
+    offset: int = 0,
+    leave_out: str | None = None,
 ) -> _Page:
-    """Return ``options.k`` answers to a query from ``offset`` on; over all offsets, each comes once.
+    """Return ``options.k`` answers to a query from ``offset`` on; over all offsets, each comes
+    once.
 
-    The ranking is that of `answer` for its `DEPTH` best, behind which come those that the same finds among all that a
-    request may ask for: what fused rankings say of the first hundred depends on how deep they go.
+    The ranking is that of `answer` for its `DEPTH` best, behind which come those that the same
+    finds among all that a request may ask for: what fused rankings say of the first hundred depends
+    on how deep they go.
 
     >>> import numpy as np, channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
@@ -210,7 +271,11 @@ def answer_page(
         rest = schemas.MOST["k"] + (leave_out is not None)
         further = answer(store, query, replace(options, k=rest, limit=rest))
         hits += [hit for hit in further if seen.isdisjoint((hit.id, *(hit.duplicates or ())))]
-    groups = [(hit.id, *(hit.duplicates or ())) for hit in hits if leave_out in (hit.id, *(hit.duplicates or ()))]
+    groups = [
+        (hit.id, *(hit.duplicates or ()))
+        for hit in hits
+        if leave_out in (hit.id, *(hit.duplicates or ()))
+    ]
     left_out = [name for group in groups for name in group]
     others = [hit for hit in hits if hit.id not in left_out]
     folds = leave_out is not None and options.collapse is not None
@@ -259,16 +324,21 @@ def _search(
 def _answer(service: Service, question: _Question, query: Query, other: _Other | None) -> _Page:
     """Return the page of answers that a request asks for.
 
-    A corrected question, and that as a query, are suggested with the first answers if it is better answered.
+    A corrected question, and that as a query, are suggested with the first answers if it is better
+    answered.
     """
     options = question.options
     shared = options.model_dump(include={"k", "radius", "modality", "collapse", "by"})
-    store_options = SearchOptions(**shared, where=question.narrowed.where, rerank=options.rerank or None)
+    store_options = SearchOptions(
+        **shared, where=question.narrowed.where, rerank=options.rerank or None
+    )
     if not len(query.code) and not query.words:  # only dates and places
         part = slice(options.offset, options.offset + options.k)
         _, ids = service.browser.select(store_options.where, options.order or "newest", 0, part)
         return _Page(list_hits(service.store, ids, store_options), None)
-    left_out = options.id if isinstance(options, schemas.SearchRequest) and options.exclude_self else None
+    left_out = (
+        options.id if isinstance(options, schemas.SearchRequest) and options.exclude_self else None
+    )
     by_date = options.order is not None
     if by_date:
         store_options = replace(store_options, k=schemas.MOST["k"])
@@ -279,15 +349,25 @@ def _answer(service: Service, question: _Question, query: Query, other: _Other |
     if by_date:
         hits.sort(key=lambda hit: date_of(hit.metadata), reverse=options.order == "newest")
         hits = hits[options.offset : options.offset + options.k]
-    better = other and not options.offset and queries.finds_better(service.store, other[1], store_options, page.hits)
+    better = (
+        other
+        and not options.offset
+        and queries.finds_better(service.store, other[1], store_options, page.hits)
+    )
     suggestion = other[0] if other and better else ""
     return _Page(Hits(hits, page.hits.close, page.hits.note, suggestion), page.alike, unlikely)
 
 
 def _understood(question: _Question) -> list[schemas.Understood]:
-    """Return the parts of a search: what is wanted, what is not, and what the answers are narrowed to."""
+    """Return the parts of a search: what is wanted, what is not, and what the answers are narrowed
+    to.
+    """
     options = question.options
-    parts = [schemas.Understood(kind="image", value="")] if isinstance(options, schemas.ImageSearch) else []
+    parts = (
+        [schemas.Understood(kind="image", value="")]
+        if isinstance(options, schemas.ImageSearch)
+        else []
+    )
     parts += [
         schemas.Understood(kind=kind, value=value)
         for kind, key in _QUERIES.items()
@@ -300,24 +380,35 @@ def _understood(question: _Question) -> list[schemas.Understood]:
         parts.append(schemas.Understood(kind=phrase.kind, value=phrase.words, means=phrase.means))
     for kind, key in _CONDITIONS.items():
         value = getattr(options, key, None) or []
-        parts += [schemas.Understood(kind=kind, value=one) for one in ([value] if isinstance(value, str) else value)]
+        parts += [
+            schemas.Understood(kind=kind, value=one)
+            for one in ([value] if isinstance(value, str) else value)
+        ]
     return parts
 
 
 # Kind of a part of a search -> the key of the request that holds it; before and after its words.
 _QUERIES: dict[schemas.Kind, str] = {"item": "id", "code": "code"}
-_CONDITIONS: dict[schemas.Kind, str] = {"without": "minus", "without_item": "minus_ids", "label": "label"}
+_CONDITIONS: dict[schemas.Kind, str] = {
+    "without": "minus",
+    "without_item": "minus_ids",
+    "label": "label",
+}
 _CONDITIONS |= {"folder": "folder", "month": "month", "where": "where"}
 
 
 @router.post("/explain", tags=["explain"], response_model=schemas.ExplainResponse)
 async def explain(request: schemas.ExplainRequest, service: CurrentService) -> Response:
-    """Explain why two of words, stored items and codes match: bits, their labels, and what parts and words matter."""
+    """Explain why two of words, stored items and codes match: bits, their labels, and what parts
+    and words matter.
+    """
     return await _explain(service, request.first, request.second, request)
 
 
 @router.post("/explain/image", tags=["explain"], response_model=schemas.ExplainResponse)
-async def explain_image(service: CurrentService, request: Annotated[schemas.ImageExplanation, File()]) -> Response:
+async def explain_image(
+    service: CurrentService, request: Annotated[schemas.ImageExplanation, File()]
+) -> Response:
     """Explain why an uploaded picture matches a stored item. The picture is not kept."""
     async with service.open_image(request.image) as (_, content):
         stored = schemas.ExplainItem(id=request.id, modality=request.modality)
@@ -325,23 +416,35 @@ async def explain_image(service: CurrentService, request: Annotated[schemas.Imag
 
 
 async def _explain(
-    service: Service, first: schemas.ExplainItem | bytes, second: schemas.ExplainItem, options: schemas.MapOptions
+    service: Service,
+    first: schemas.ExplainItem | bytes,
+    second: schemas.ExplainItem,
+    options: schemas.MapOptions,
 ) -> Response:
     """Encode the pair, find its labels, draw its maps and write the answer, in a worker thread."""
     start = time.perf_counter()
 
     def work() -> Response:
         limits, pair = service.limits, (_make_side(service, first), _make_side(service, second))
-        settings = MapSettings(options.cells, options.patch, options.fill, limits.words, limits.patches)
-        explanation = explain_pair(pair, service.bit_labels(), _encoders(service), settings if options.maps else None)
-        answer = schemas.ExplainResponse(**explanation.as_dict(), seconds=time.perf_counter() - start)
+        settings = MapSettings(
+            options.cells, options.patch, options.fill, limits.words, limits.patches
+        )
+        explanation = explain_pair(
+            pair, service.bit_labels(), _encoders(service), settings if options.maps else None
+        )
+        answer = schemas.ExplainResponse(
+            **explanation.as_dict(), seconds=time.perf_counter() - start
+        )
         return Response(answer.model_dump_json(), media_type="application/json")
 
     return await run_sync(work, limiter=service.explaining)
 
 
 def _encoders(service: Service) -> dict[str, Encode]:
-    return {modality: partial(service.encode_from_thread, modality) for modality in service.encoding.result().batchers}
+    return {
+        modality: partial(service.encode_from_thread, modality)
+        for modality in service.encoding.result().batchers
+    }
 
 
 def _make_side(service: Service, request: schemas.ExplainItem | bytes) -> Side:
@@ -355,11 +458,15 @@ def _make_side(service: Service, request: schemas.ExplainItem | bytes) -> Side:
     if request.code is not None:
         code = _unpack_hex(service, request.code)
         default = "text" if store.modalities and "image" not in store.modalities else "image"
-        return Side.unpack(code, request.modality or default, "a code", n_bits, "only its bits are known")
+        return Side.unpack(
+            code, request.modality or default, "a code", n_bits, "only its bits are known"
+        )
     item = service.get_item(request.id or "")
     modality = request.modality or choose_modality(None, sorted(item.codes), "this item")
     if modality not in item.codes:
-        raise HTTPException(422, f"modality: this item has no {modality} code, only {' and '.join(item.codes)}")
+        raise HTTPException(
+            422, f"modality: this item has no {modality} code, only {' and '.join(item.codes)}"
+        )
     if problem := service.encoding.result().problems.get(modality):
         return Side.unpack(item.codes[modality], modality, item.id, n_bits, problem)
     path = item.metadata.get("image")

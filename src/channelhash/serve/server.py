@@ -1,4 +1,6 @@
-"""Run the application: a socket, connections that end in time, one process or several, and an orderly end."""
+"""Run the application: a socket, connections that end in time, one process or several, and an
+orderly end.
+"""
 
 import gc
 import logging
@@ -32,7 +34,8 @@ if sys.platform != "win32":
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 #: Seconds that running requests have to finish after the signal to stop.
 _GRACE = 30
-#: Seconds for a request to begin with its whole header, and for a client to take the next bytes of an answer.
+#: Seconds for a request to begin with its whole header, and for a client to take the next bytes of
+#: an answer.
 _HEADER_SECONDS, _READING_SECONDS = 10, 30
 _HEADER_BYTES = 16_384
 # Bytes that are read from a connection before it is others' turn.
@@ -62,8 +65,11 @@ def listen(host: str, port: int) -> socket.socket:
         listening = socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot listen on {host} port {port}: {reason}; choose others with --host, --port") from None
-    # Inherited by every connection; without it a response's body waits 40 ms until its header is acknowledged.
+        raise InputError(
+            f"cannot listen on {host} port {port}: {reason}; choose others with --host, --port"
+        ) from None
+    # Inherited by every connection; without it a response's body waits 40 ms until its header is
+    # acknowledged.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
@@ -121,11 +127,16 @@ class _Connection(H11Protocol):
 
     def _watch(self) -> None:
         """Limit the time that this connection waits for its client, unless a request is at work."""
-        reads, works = self.flow.write_paused, self.cycle is not None and not self.cycle.response_complete
+        reads, works = (
+            self.flow.write_paused,
+            self.cycle is not None and not self.cycle.response_complete,
+        )
         if works and not reads:
             self._stop_timer()
         elif self._timer is None:
-            self._timer = self.loop.call_later(_READING_SECONDS if reads else _HEADER_SECONDS, self.transport.abort)
+            self._timer = self.loop.call_later(
+                _READING_SECONDS if reads else _HEADER_SECONDS, self.transport.abort
+            )
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -133,8 +144,11 @@ class _Connection(H11Protocol):
             self._timer = None
 
 
-def run_server(app: FastAPI, listening: socket.socket, ready: Callable[[], None], log_level: str = "warning") -> None:
-    """Answer requests until SIGTERM or SIGINT; then finish the running ones and end the application.
+def run_server(
+    app: FastAPI, listening: socket.socket, ready: Callable[[], None], log_level: str = "warning"
+) -> None:
+    """Answer requests until SIGTERM or SIGINT; then finish the running ones and end the
+    application.
 
     The signal that stopped the server is raised again after that.
     """
@@ -161,7 +175,8 @@ def run_workers(
     ready: Callable[[], None],
     log_level: str = "warning",
 ) -> None:
-    """Answer requests in several processes until SIGTERM or SIGINT, which is raised again after that.
+    """Answer requests in several processes until SIGTERM or SIGINT, which is raised again after
+    that.
 
     A worker that ends is replaced. Workers share the files of a store and the counters.
     """
@@ -184,9 +199,17 @@ def run_workers(
 
 
 class _Workers(Multiprocess):
-    """Uvicorn's processes, which report when all are ready, why they cannot go on, and which were replaced."""
+    """Uvicorn's processes, which report when all are ready, why they cannot go on, and which were
+    replaced.
+    """
 
-    def __init__(self, config: uvicorn.Config, listening: socket.socket, reports: Any, ready: Callable[[], None]):
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        listening: socket.socket,
+        reports: Any,
+        ready: Callable[[], None],
+    ):
         super().__init__(config, [listening])
         self._reports, self._ready, self._loading = reports, ready, config.workers
         self.failure: Exception | None = None
@@ -208,9 +231,13 @@ class _Workers(Multiprocess):
             mark_process_dead(pid)  # type: ignore[no-untyped-call]
             self._read_reports()
             if self._loading > 0 or self.failure is not None:
-                self.failure = self.failure or JobError("serve: a worker ended before it could answer")
+                self.failure = self.failure or JobError(
+                    "serve: a worker ended before it could answer"
+                )
             else:
-                logging.getLogger("channelhash.serve").error("worker %s ended; another one takes its place", pid)
+                logging.getLogger("channelhash.serve").error(
+                    "worker %s ended; another one takes its place", pid
+                )
         if self.failure is not None:
             self.should_exit.set()
 
@@ -228,7 +255,9 @@ class _Workers(Multiprocess):
 
 
 def _make_worker(make: Callable[[], FastAPI], trust_code: bool, reports: Any) -> FastAPI:
-    """Make the application of a worker, in its process; report None, or why it cannot be made or loses its model."""
+    """Make the application of a worker, in its process; report None, or why it cannot be made or
+    loses its model.
+    """
     end_with_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
     try:
         with trusting(trust_code):
@@ -239,13 +268,18 @@ def _make_worker(make: Callable[[], FastAPI], trust_code: bool, reports: Any) ->
     _prepare(app)
     reports.put(None)
     encoding: Future[Any] = app.state.service.encoding
-    encoding.add_done_callback(lambda job: job.cancelled() or job.exception() is None or reports.put(job.exception()))
+    encoding.add_done_callback(
+        lambda job: job.cancelled() or job.exception() is None or reports.put(job.exception())
+    )
     return app
 
 
 def _server_config(app: Any, log_level: str = "warning", **options: Any) -> uvicorn.Config:
     """Return how Uvicorn runs an application, or what makes one, and what it logs."""
-    loggers = {name: {"level": log_level.upper(), "handlers": ["stderr"]} for name in ("uvicorn", "channelhash.serve")}
+    loggers = {
+        name: {"level": log_level.upper(), "handlers": ["stderr"]}
+        for name in ("uvicorn", "channelhash.serve")
+    }
     return uvicorn.Config(
         app,
         http=_Connection,
@@ -263,7 +297,9 @@ def _server_config(app: Any, log_level: str = "warning", **options: Any) -> uvic
 
 
 def _prepare(app: FastAPI) -> None:
-    """Let this process have many connections, and keep its threads and its memory from holding requests up."""
+    """Let this process have many connections, and keep its threads and its memory from holding
+    requests up.
+    """
     if sys.platform != "win32":
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY and soft < _FILES:
@@ -274,6 +310,8 @@ def _prepare(app: FastAPI) -> None:
 
 
 def _freeze() -> None:
-    """Freeze loaded objects: collecting them again would stop every request for a fifth of a second."""
+    """Freeze loaded objects: collecting them again would stop every request for a fifth of a
+    second.
+    """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,6 @@
-"""The service that all routes share: the store, the model behind its batches, limits, counters, and what it keeps."""
+"""The service that all routes share: the store, the model behind its batches, limits, counters, and
+what it keeps.
+"""
 
 import asyncio
 import hmac
@@ -40,7 +42,8 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _MODALITIES = ("text", "image")
 _NO_MODEL = "it has no model; start it with --model, or search by id or code"
-# Items that go through the model together; quick searches that one thread answers before the next that arrived.
+# Items that go through the model together; quick searches that one thread answers before the next
+# that arrived.
 _MAX_BATCH, _TOGETHER = 64, 16
 # Seconds that a text takes at most which quick searches encode themselves.
 _QUICK_TEXT = 0.002
@@ -50,8 +53,8 @@ _ON_ONE_CORE = 1 << 21
 _LARGE_IMAGE = 4_000_000
 # Relative change of the number of items after which bit labels are counted again.
 _CHANGE = 0.1
-# A catalogue that takes longer to make than this is made again when it is this many times as old: an indexing run
-# changes the store every few seconds.
+# A catalogue that takes longer to make than this is made again when it is this many times as old:
+# an indexing run changes the store every few seconds.
 _QUICK, _TIMES = 0.2, 10
 #: A proxy on this machine adds one of them: its clients are elsewhere.
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
@@ -91,8 +94,8 @@ class Limits:
 class _Batcher(Generic[_Item, _Result]):
     """Collect items and work on them in batches, one batch at a time.
 
-    No item waits for others: a single item is taken at once, and those that arrive meanwhile are the next batch. All
-    calls come from one event loop.
+    No item waits for others: a single item is taken at once, and those that arrive meanwhile are
+    the next batch. All calls come from one event loop.
 
     >>> async def measure_both():
     ...     with ThreadPoolExecutor(1) as thread:
@@ -103,7 +106,10 @@ class _Batcher(Generic[_Item, _Result]):
     """
 
     def __init__(
-        self, work: Callable[[Sequence[_Item]], Sequence[_Result] | NDArray[Any]], thread: Executor, max_items: int
+        self,
+        work: Callable[[Sequence[_Item]], Sequence[_Result] | NDArray[Any]],
+        thread: Executor,
+        max_items: int,
     ) -> None:
         self._work, self._thread, self._max_items = work, thread, max_items
         self._waiting: list[tuple[_Item, asyncio.Future[_Result]]] = []
@@ -119,7 +125,10 @@ class _Batcher(Generic[_Item, _Result]):
 
     async def _empty(self) -> None:
         while self._waiting:
-            batch, self._waiting = self._waiting[: self._max_items], self._waiting[self._max_items :]
+            batch, self._waiting = (
+                self._waiting[: self._max_items],
+                self._waiting[self._max_items :],
+            )
             batch = [(item, future) for item, future in batch if not future.cancelled()]
             call = partial(self._try, [item for item, _ in batch])
             results = await asyncio.get_running_loop().run_in_executor(self._thread, call)
@@ -133,11 +142,17 @@ class _Batcher(Generic[_Item, _Result]):
         self._task = None
 
     def _try(self, items: Sequence[_Item]) -> Sequence[_Result | Exception] | NDArray[Any]:
-        """Work on items; where that fails, on each alone: one may be at fault, and the others get their results."""
+        """Work on items; where that fails, on each alone: one may be at fault, and the others get
+        their results.
+        """
         try:
             return self._work(items) if items else []
         except Exception as error:
-            return [error] if len(items) == 1 else [result for item in items for result in self._try([item])]
+            return (
+                [error]
+                if len(items) == 1
+                else [result for item in items for result in self._try([item])]
+            )
 
 
 class Words(NamedTuple):
@@ -175,8 +190,8 @@ class Service:
 
     Attributes:
         store: the store to search.
-        load: returns the model, or None if there is none; called in the background, and its error is that of
-            ``encoding``.
+        load: returns the model, or None if there is none; called in the background, and its error
+            is that of ``encoding``.
         limits: limits of one request.
         token: token of requests that write, and may read too; None forbids writing.
         read_token: token of requests that read; None allows everybody to read.
@@ -190,17 +205,20 @@ class Service:
         thumbnails: small copies of the images of stored items.
         browser: the items in an order, and how many are of each folder and month.
         places: places for requests at one time.
-        quick_searches: searches that take milliseconds: those that arrive while some run are answered together by
-            one thread, which encodes their words too, as each change of threads costs as much as a search.
+        quick_searches: searches that take milliseconds: those that arrive while some run are
+            answered together by one thread, which encodes their words too, as each change of
+            threads costs as much as a search.
         steps: what is still to be made ready, one after the other, from the start of the server on.
         warm_up: the thread that does it.
         uploading: places for large bodies at one time, which are kept in memory.
         large_images: places for uploaded images of many pixels at one time.
         reading_forms: forms that are read at one time.
-        searching: other searches at one time; more threads would only keep the event loop from the interpreter.
+        searching: other searches at one time; more threads would only keep the event loop from the
+            interpreter.
         decoding: images that are decoded at one time.
         drawing: thumbnails that are drawn at one time.
-        monitoring: threads for ``/health``, ``/ready`` and ``/metrics``, which wait for no other request.
+        monitoring: threads for ``/health``, ``/ready`` and ``/metrics``, which wait for no other
+            request.
         grouping: duplicates are looked for one request at a time: of many codes that takes seconds.
         explaining: an explanation encodes hundreds of items, so only a few run at one time.
     """
@@ -216,7 +234,10 @@ class Service:
 
     def __post_init__(self) -> None:
         self.metrics = Metrics()
-        self.thread, self.search_thread = ThreadPoolExecutor(1, "encode"), ThreadPoolExecutor(1, "search")
+        self.thread, self.search_thread = (
+            ThreadPoolExecutor(1, "encode"),
+            ThreadPoolExecutor(1, "search"),
+        )
         # With the caller's consent to code that a model's folder names.
         self.encoding = self.thread.submit(copy_context().run, self._make_encoding)
         self.thumbnails = Thumbnails(self.limits.pixels)
@@ -225,8 +246,8 @@ class Service:
         self.browser = _Browser(self.store)
         self.places = asyncio.Semaphore(self.limits.concurrency)
         self.uploading, self.large_images = asyncio.Semaphore(8), asyncio.Semaphore(2)
-        self.quick_searches: _Batcher[Callable[[], Response | Words | None], Response | None] = _Batcher(
-            self._answer_together, self.search_thread, _TOGETHER
+        self.quick_searches: _Batcher[Callable[[], Response | Words | None], Response | None] = (
+            _Batcher(self._answer_together, self.search_thread, _TOGETHER)
         )
         self._locks = {modality: threading.Lock() for modality in _MODALITIES}
         self.steps: dict[str, Callable[[], object]] = {
@@ -244,17 +265,26 @@ class Service:
 
     @naming_own_code()
     def _make_encoding(self) -> _Encoding:
-        """Load the model, and encode a first text and mostly a first image: no request waits while it loads."""
+        """Load the model, and encode a first text and mostly a first image: no request waits while
+        it loads.
+        """
         model, store = self.load(), self.store
         if model is None:
             return _Encoding(None, {}, dict.fromkeys(_MODALITIES, _NO_MODEL), words_alone=False)
         check_model(store, model, model.fingerprint())
         if store.n_bits not in (None, model.n_bits):
-            raise InputError(f"{store.address}: holds codes of {store.n_bits} bits, the model makes {model.n_bits}")
+            raise InputError(
+                f"{store.address}: holds codes of {store.n_bits} bits, the model makes "
+                f"{model.n_bits}"
+            )
         has_unknown_words(model, "words")  # which reads the words that it knows
-        problems = {modality: problem for modality in _MODALITIES if (problem := _problem(model, modality))}
+        problems = {
+            modality: problem for modality in _MODALITIES if (problem := _problem(model, modality))
+        }
         batchers: dict[str, _Batcher[Any, Outputs]] = {
-            modality: _Batcher(partial(self._encode_batch, model, modality), self.thread, _MAX_BATCH)
+            modality: _Batcher(
+                partial(self._encode_batch, model, modality), self.thread, _MAX_BATCH
+            )
             for modality in _MODALITIES
             if modality not in problems
         }
@@ -265,22 +295,31 @@ class Service:
         quick = "text" in batchers and time.thread_time() - start < _QUICK_TEXT
         return _Encoding(model, batchers, problems, words_alone, quick)
 
-    def _encode_batch(self, model: QueryEncoder, modality: str, items: Sequence[Any]) -> NDArray[np.float32]:
+    def _encode_batch(
+        self, model: QueryEncoder, modality: str, items: Sequence[Any]
+    ) -> NDArray[np.float32]:
         with self._locks[modality]:  # the thread of quick searches encodes texts, too
             self.metrics.batches.labels(modality).observe(len(items))
             return encode_items(model, modality, items)
 
-    def _answer_together(self, calls: Sequence[Callable[[], Response | Words | None]]) -> list[Response | None]:
+    def _answer_together(
+        self, calls: Sequence[Callable[[], Response | Words | None]]
+    ) -> list[Response | None]:
         """Call all, encode the words of all in one batch, and answer with these."""
         done = [call() for call in calls]
         texts = [text for words in done if isinstance(words, Words) for text in words.texts]
         model = self.encoding.result().model if texts else None
         rows = iter(self._encode_batch(model, "text", texts) if model else ())
-        return [each.answer([next(rows) for _ in each.texts]) if isinstance(each, Words) else each for each in done]
+        return [
+            each.answer([next(rows) for _ in each.texts]) if isinstance(each, Words) else each
+            for each in done
+        ]
 
     def _find_references(self) -> None:
         """Find out what fits the questions that can be encoded; see `channelhash.search.match`."""
-        if self.encoding.exception() or not self.store.modalities:  # the server stops, and says why; or it is empty
+        if (
+            self.encoding.exception() or not self.store.modalities
+        ):  # the server stops, and says why; or it is empty
             return
         for modality in self.encoding.result().batchers:
             find_reference(self.store, modality, self.store.choose_modality())
@@ -296,44 +335,68 @@ class Service:
             self.steps.pop(what, None)
 
     def check_access(self, authorization: str, writes: bool) -> None:
-        """Refuse a request: 403 if nobody may write here, 401 if the token sent is missing or wrong.
+        """Refuse a request: 403 if nobody may write here, 401 if the token sent is missing or
+        wrong.
 
         The comparison takes as long for a nearly correct token as for any other.
         """
         if writes and not self.store.writable:
-            line = "this store can only be read: make one to write to with `channelhash index create`"
+            line = (
+                "this store can only be read: make one to write to with `channelhash index create`"
+            )
             raise HTTPException(403, line)
         if writes and self.token is None:
-            raise HTTPException(403, "this server can only be read; start it with --token-file FILE to allow writing")
+            raise HTTPException(
+                403,
+                "this server can only be read; start it with --token-file FILE to allow writing",
+            )
         if not writes and self.read_token is None:
             return
         headers = {"WWW-Authenticate": "Bearer"}
         scheme, _, sent = authorization.partition(" ")
         if scheme.lower() != "bearer" or not sent:
             action = "writing" if writes else "reading"
-            raise HTTPException(401, f"{action} needs the header Authorization: Bearer TOKEN", headers)
-        allowed = [token for token in (self.token, None if writes else self.read_token) if token is not None]
+            raise HTTPException(
+                401, f"{action} needs the header Authorization: Bearer TOKEN", headers
+            )
+        allowed = [
+            token
+            for token in (self.token, None if writes else self.read_token)
+            if token is not None
+        ]
         content = sent.strip().encode("latin-1", "replace")
-        if not sum(hmac.compare_digest(token.encode(), content) for token in allowed):  # all are compared
+        if not sum(
+            hmac.compare_digest(token.encode(), content) for token in allowed
+        ):  # all are compared
             raise HTTPException(401, "the token is wrong", headers)
 
     def is_local(self, request: Request) -> bool:
         """Return whether a request comes from this machine, to a server that no other one reaches."""
         is_local = self.hosts is not None and all(map(is_loopback, self.hosts))
         forwarded = any(name in request.headers for name in _FORWARDED)
-        return is_local and not forwarded and is_loopback(request.client.host if request.client else "")
+        return (
+            is_local
+            and not forwarded
+            and is_loopback(request.client.host if request.client else "")
+        )
 
     async def get_encoding(self) -> _Encoding:
-        """Return how new items become codes, once the model is there; raise what its loading raised."""
+        """Return how new items become codes, once the model is there; raise what its loading
+        raised.
+        """
         if self.encoding.done():  # a wrapped future would wake the loop once more for each question
             return self.encoding.result()
         return await asyncio.shield(asyncio.wrap_future(self.encoding))
 
     async def encode(self, modality: str, item: Any) -> Outputs:
-        """Encode a text or an image to real-valued outputs ``(k,)``, in a batch shared with other requests."""
+        """Encode a text or an image to real-valued outputs ``(k,)``, in a batch shared with other
+        requests.
+        """
         encoding = await self.get_encoding()
         if modality in encoding.problems:
-            raise InputError(f"this server cannot encode a new {modality}: {encoding.problems[modality]}")
+            raise InputError(
+                f"this server cannot encode a new {modality}: {encoding.problems[modality]}"
+            )
         return await encoding.batchers[modality](item)
 
     async def search(self, call: Callable[[], Response], quick: bool) -> Response:
@@ -354,16 +417,22 @@ class Service:
 
     @asynccontextmanager
     async def open_image(self, upload: UploadFile) -> AsyncIterator[tuple[Image.Image, bytes]]:
-        """Return an uploaded image and its file's content, checked by `open_upload`, with room to decode it."""
+        """Return an uploaded image and its file's content, checked by `open_upload`, with room to
+        decode it.
+        """
         content = await upload.read()
         limits = self.limits
-        image = await to_thread.run_sync(open_upload, content, limits.pixels, limits.side, limiter=self.decoding)
+        image = await to_thread.run_sync(
+            open_upload, content, limits.pixels, limits.side, limiter=self.decoding
+        )
         is_large = image.width * image.height > _LARGE_IMAGE
         async with self.large_images if is_large else nullcontext():
             yield image, content
 
     def bit_labels(self) -> BitLabels | None:
-        """Return the labels that go with bits, counted at their first use and again after many items have changed."""
+        """Return the labels that go with bits, counted at their first use and again after many
+        items have changed.
+        """
         with self._counting:  # others wait for the thread that counts
             n_items = len(self.store)
             if abs(n_items - self._counted[0]) > _CHANGE * self._counted[0]:
@@ -386,7 +455,9 @@ class Service:
             return read()
 
     def close(self) -> None:
-        """Let the model and the step that runs finish, then close the store; a line in the log if that is gone."""
+        """Let the model and the step that runs finish, then close the store; a line in the log if
+        that is gone.
+        """
         self.steps.clear()
         if self.warm_up.is_alive():
             self.warm_up.join()
@@ -399,7 +470,9 @@ class Service:
 
 
 def _problem(model: QueryEncoder, modality: str) -> str:
-    """Return why new items of a modality cannot be encoded, or nothing: a model of features may name no extractor."""
+    """Return why new items of a modality cannot be encoded, or nothing: a model of features may
+    name no extractor.
+    """
     if modality == "text" and modality not in model.modalities:
         return ALONE
     if modality == "image" and isinstance(model, FittedModel) and not model.takes_rows(modality):
@@ -422,14 +495,25 @@ class _Browser:
         self._version, self._due = -1, 0.0
 
     def catalogue(self) -> Catalogue:
-        """Return the catalogue as of now; of a large store that is being written to, as of some seconds ago."""
+        """Return the catalogue as of now; of a large store that is being written to, as of some
+        seconds ago.
+        """
         with self._lock:
             version = self._store.version
-            if self._catalogue is None or (version != self._version and time.monotonic() >= self._due):
-                start = time.thread_time()  # of this thread: a busy machine does not make a store large
-                self._catalogue = Catalogue.of((item.id, item.metadata) for item in self._store.listed())
+            if self._catalogue is None or (
+                version != self._version and time.monotonic() >= self._due
+            ):
+                start = (
+                    time.thread_time()
+                )  # of this thread: a busy machine does not make a store large
+                self._catalogue = Catalogue.of(
+                    (item.id, item.metadata) for item in self._store.listed()
+                )
                 seconds = time.thread_time() - start
-                self._version, self._due = version, time.monotonic() + (0 if seconds < _QUICK else _TIMES * seconds)
+                self._version, self._due = (
+                    version,
+                    time.monotonic() + (0 if seconds < _QUICK else _TIMES * seconds),
+                )
             return self._catalogue
 
     def forget(self) -> None:
@@ -437,10 +521,16 @@ class _Browser:
         with self._lock:
             self._version, self._due = -1, 0.0
 
-    def select(self, where: str | None, order: Order, seed: int, part: slice) -> tuple[int, list[str]]:
-        """Return how many items pass a filter, and the ids of some of them in an order; see `Catalogue.places`."""
+    def select(
+        self, where: str | None, order: Order, seed: int, part: slice
+    ) -> tuple[int, list[str]]:
+        """Return how many items pass a filter, and the ids of some of them in an order; see
+        `Catalogue.places`.
+        """
         catalogue = self.catalogue()
-        places = catalogue.places(order, seed, None if where is None else set(self._store.ids(where)))
+        places = catalogue.places(
+            order, seed, None if where is None else set(self._store.ids(where))
+        )
         return len(places), [catalogue.ids[place] for place in places[part].tolist()]
 
 

@@ -1,4 +1,5 @@
-"""Word vectors in the formats of word2vec, converted once to a memory-mapped cache; and hashtags read as their words.
+"""Word vectors in the formats of word2vec, converted once to a memory-mapped cache; and hashtags
+read as their words.
 
 Of hashtags, known words are kept, others are segmented and corrected, or dropped and counted.
 """
@@ -33,8 +34,9 @@ class _WordReading(NamedTuple):
 
     Attributes:
         word: lower-case word of the text.
-        outcome: ``kept`` is known as it is; ``corrected`` became one other known word; ``split`` became several parts,
-            of which at least one is known; ``dropped`` is unknown in every reading, such as a word of another script.
+        outcome: ``kept`` is known as it is; ``corrected`` became one other known word; ``split``
+            became several parts, of which at least one is known; ``dropped`` is unknown in every
+            reading, such as a word of another script.
         tokens: known words that it became.
         unknown: parts that were dropped.
 
@@ -49,7 +51,9 @@ class _WordReading(NamedTuple):
 
 
 class _TextReader:
-    """Reader of texts by ``protocol.md`` § 2: lower-case, each digit ``#`` before look-up, then segmentation."""
+    """Reader of texts by ``protocol.md`` § 2: lower-case, each digit ``#`` before look-up, then
+    segmentation.
+    """
 
     def __init__(self, known: Callable[[str], bool], more_words: Iterable[str] = ()) -> None:
         self._known = known
@@ -66,14 +70,19 @@ class _TextReader:
         return [token for reading in self.read(text) for token in reading.tokens][:max_tokens]
 
     def _read_one(self, word: str) -> _WordReading:
-        masked = re.sub(r"\d", "#", unicodedata.normalize("NFC", word))  # as in the vocabulary of Google News
+        masked = re.sub(
+            r"\d", "#", unicodedata.normalize("NFC", word)
+        )  # as in the vocabulary of Google News
         if self._known(masked):
             return _WordReading(word, "kept", (masked,))
         if len(word) > _LONGEST_WORD or not any(letter.isalpha() for letter in word):
             return _WordReading(word, "dropped", (), (masked,))  # nothing to spell or split
-        # Masked before it is segmented: the vocabulary's own words have their digits masked, so "nikon2007" can
-        # become "nikon ####", while no dictionary knows "2007" and it would be corrected to some short word.
-        parts = [part for spelt, run in _runs(masked, self._letters) for part in self._parts(run, spelt)]
+        # Masked before it is segmented: the vocabulary's own words have their digits masked, so
+        # "nikon2007" can become "nikon ####", while no dictionary knows "2007" and it would be
+        # corrected to some short word.
+        parts = [
+            part for spelt, run in _runs(masked, self._letters) for part in self._parts(run, spelt)
+        ]
         tokens = tuple(part for part in parts if self._known(part))
         unknown = tuple(part for part in parts if not self._known(part))
         if not tokens:
@@ -86,7 +95,10 @@ class _TextReader:
             yield run
             return
         segments = self._speller.word_segmentation(run)
-        parts, corrections = segments.segmented_string.split(), segments.corrected_string.lower().split()
+        parts, corrections = (
+            segments.segmented_string.split(),
+            segments.corrected_string.lower().split(),
+        )
         for part, corrected in zip(parts, corrections, strict=True):
             # Two edits make "of" of any two characters.
             yield corrected if _bases(part) & _bases(corrected) else part
@@ -98,7 +110,8 @@ def english_reader() -> _TextReader:
 
 
 def _runs(word: str, letters: frozenset[str]) -> Iterator[tuple[bool, str]]:
-    """Split a word where its characters change between those that the dictionary can spell and all others.
+    """Split a word where its characters change between those that the dictionary can spell and all
+    others.
 
     Latin letters count as spelt, since a correction may drop an accent.
 
@@ -137,8 +150,8 @@ def _speller(more_words: tuple[str, ...]) -> SymSpell:
     return speller
 
 
-#: Number of most frequent words of word vectors that help the segmentation. The protocol names all of them, but
-#: SymSpell keeps about 1.2 kB for each: 3.6 GB for 3,000,000.
+#: Number of most frequent words of word vectors that help the segmentation. The protocol names all
+#: of them, but SymSpell keeps about 1.2 kB for each: 3.6 GB for 3,000,000.
 SEGMENTATION_WORDS = 100_000
 
 _CHUNK = 2048  # texts encoded at once
@@ -155,7 +168,8 @@ _Entries = Iterator[tuple[str, NDArray[np.float32]]]
 
 @dataclass(frozen=True)
 class WordVectors:
-    """Lower-case words and their vectors, memory-mapped: opening takes no time, and workers share pages.
+    """Lower-case words and their vectors, memory-mapped: opening takes no time, and workers share
+    pages.
 
     Attributes:
         vectors: ``(V, d)``, the most frequent word first.
@@ -173,10 +187,11 @@ class WordVectors:
     def open(cls, path: Path, cache: Path) -> "WordVectors":
         """Open a word2vec file (binary if it ends in ``.bin``, else text) through a cache.
 
-        The first call converts the file, streaming, to a folder below ``cache`` named after the file and a hash (format
-        version, size and 16 blocks of 1 MiB spread over the file), so that another file or format has another cache. An
-        interrupted conversion starts over. Words are lower-cased; of two casings of a word the earlier, more frequent
-        one is used (``protocol.md`` § 2).
+        The first call converts the file, streaming, to a folder below ``cache`` named after the
+        file and a hash (format version, size and 16 blocks of 1 MiB spread over the file), so that
+        another file or format has another cache. An interrupted conversion starts over. Words are
+        lower-cased; of two casings of a word the earlier, more frequent one is used
+        (``protocol.md`` § 2).
         """
         if not path.is_file():
             raise InputError(f"{path}: no such file of word vectors")
@@ -186,10 +201,14 @@ class WordVectors:
             _build(path, folder, source)
         try:
             meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-            if meta["source"] != source or meta["files"] != {name: _sampled_hash(folder / name) for name in _FILES}:
+            if meta["source"] != source or meta["files"] != {
+                name: _sampled_hash(folder / name) for name in _FILES
+            }:
                 raise ValueError("content or source differs from what was built")
             hashes, rows, offsets = (np.load(folder / name, mmap_mode="r") for name in _FILES[:3])
-            vectors = np.memmap(folder / "vectors.bin", dtype=_DTYPE, mode="r").reshape(len(rows), -1)
+            vectors = np.memmap(folder / "vectors.bin", dtype=_DTYPE, mode="r").reshape(
+                len(rows), -1
+            )
             words = np.memmap(folder / "words.bin", dtype=np.uint8, mode="r")
         except (OSError, ValueError, KeyError, TypeError) as error:
             line = f"{folder}: damaged cache of word vectors ({error}); remove it to build it again"
@@ -207,7 +226,9 @@ class WordVectors:
         if place == len(self._hashes) or self._hashes[place] != word_hash:
             return None
         row = int(self._rows[place])
-        return row if self.word(row) == word else None  # an unknown word may have the hash of a known one
+        return (
+            row if self.word(row) == word else None
+        )  # an unknown word may have the hash of a known one
 
     def word(self, row: int) -> str:
         """Return the word of a row."""
@@ -215,11 +236,15 @@ class WordVectors:
         return self._words[start:end].tobytes().decode()
 
     def reader(self, segmentation_words: int = SEGMENTATION_WORDS) -> _TextReader:
-        """Make a reader that knows these words; the ``segmentation_words`` most frequent help to segment."""
+        """Make a reader that knows these words; the ``segmentation_words`` most frequent help to
+        segment.
+        """
         frequent = map(self.word, range(min(segmentation_words, len(self))))
         return _TextReader(lambda word: self.row(word) is not None, frequent)
 
-    def encode(self, texts: Sequence[str], reader: _TextReader, max_tokens: int = 128) -> NDArray[np.int32]:
+    def encode(
+        self, texts: Sequence[str], reader: _TextReader, max_tokens: int = 128
+    ) -> NDArray[np.int32]:
         """Encode the known words of each text; token ``t`` is row ``t − 1`` of ``vectors``."""
         rows = ([self.row(word) for word in reader.tokens(text, max_tokens)] for text in texts)
         return pad_tokens([[row + 1 for row in tag if row is not None] for tag in rows], max_tokens)
@@ -234,7 +259,8 @@ class WordVectors:
     ) -> NDArray[np.int32]:
         """Encode a collection through a cache of token ids, not of vectors (``protocol.md`` § 2).
 
-        An interrupted build goes on with the first missing chunk. SymSpell is loaded only if one is missing.
+        An interrupted build goes on with the first missing chunk. SymSpell is loaded only if one is
+        missing.
         """
         if not texts:
             return np.zeros((0, max_tokens), np.int32)
@@ -251,7 +277,11 @@ class WordVectors:
                 yield self.encode(chunk, reader(), max_tokens)
 
         sizes = [len(chunk) for chunk in chunks]
-        return row_file(folder / "tokens", key, sizes, max_tokens, "int32", compute, progress).check().rows
+        return (
+            row_file(folder / "tokens", key, sizes, max_tokens, "int32", compute, progress)
+            .check()
+            .rows
+        )
 
 
 def _build(path: Path, folder: Path, source: str) -> None:
@@ -261,9 +291,15 @@ def _build(path: Path, folder: Path, source: str) -> None:
     """
     with temporary_folder(folder) as temporary:
         _convert(path, temporary)
-        meta = {"source": source, "files": {name: _sampled_hash(temporary / name) for name in _FILES}}
+        meta = {
+            "source": source,
+            "files": {name: _sampled_hash(temporary / name) for name in _FILES},
+        }
         (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
-        for name in (*_FILES, "meta.json"):  # synced before the rename, so that a power cut leaves no zeros
+        for name in (
+            *_FILES,
+            "meta.json",
+        ):  # synced before the rename, so that a power cut leaves no zeros
             sync(temporary / name)
         try:
             temporary.replace(folder)
@@ -284,10 +320,12 @@ def _convert(path: Path, folder: Path) -> None:
         for number, (word, vector) in enumerate(_read(path, file), start=1):
             stored = vector.astype(_DTYPE)
             if not np.isfinite(stored).all():
-                raise InputError(f"{path}: word {number} ({word!r}) has a number that is not finite as {_DTYPE}")
+                raise InputError(
+                    f"{path}: word {number} ({word!r}) has a number that is not finite as {_DTYPE}"
+                )
             lowered = word.lower()
-            # An earlier casing wins. The chance that two of 3 million words share one of 2^64 hashes, and the later one
-            # is lost, is 1 in 4 million.
+            # An earlier casing wins. The chance that two of 3 million words share one of 2^64
+            # hashes, and the later one is lost, is 1 in 4 million.
             if (key := _hash_word(lowered)) not in rows:
                 rows[key] = len(rows)
                 vectors.write(stored.tobytes())
@@ -300,30 +338,41 @@ def _convert(path: Path, folder: Path) -> None:
 
 
 def _read(path: Path, file: IO[bytes]) -> _Entries:
-    """Return the entries of a file of either format, which begins with the numbers V of words and d of dimensions."""
+    """Return the entries of a file of either format, which begins with the numbers V of words and d
+    of dimensions.
+    """
     line = file.readline(200)
     if line.startswith(b"\x1f\x8b"):
         raise InputError(f"{path}: is compressed; unpack it first, e.g. with gunzip")
     parts = line.split()
     if len(parts) != 2 or not all(part.isdigit() for part in parts) or b"0" in parts:
-        raise InputError(f"{path}: does not begin with the number of words and of dimensions; not a word2vec file")
+        raise InputError(
+            f"{path}: does not begin with the number of words and of dimensions; not a word2vec "
+            "file"
+        )
     return (_read_binary if path.suffix == ".bin" else _read_text)(path, file, *map(int, parts))
 
 
 def _read_binary(path: Path, file: IO[bytes], count: int, width: int) -> _Entries:
-    """Yield the entries of word2vec's binary format: a word, a space, d little-endian float32, and often a newline."""
+    """Yield the entries of word2vec's binary format: a word, a space, d little-endian float32, and
+    often a newline.
+    """
     for number in range(1, count + 1):
         word = bytearray()
         while (byte := file.read(1)) not in (b" ", b""):
             if byte != b"\n":
                 word += byte
             if len(word) > _LONGEST_ENTRY:
-                raise InputError(f"{path}: word {number} has no end; {width} numbers a word cannot be right")
+                raise InputError(
+                    f"{path}: word {number} has no end; {width} numbers a word cannot be right"
+                )
         if len(data := file.read(4 * width)) < 4 * width:
             raise InputError(f"{path}: ends in word {number} of {count}; the file is truncated")
         yield word.decode("utf-8", errors="replace"), np.frombuffer(data, dtype="<f4")
     if file.read(2).strip():
-        raise InputError(f"{path}: goes on after {count} words of {width} numbers; its first line is wrong")
+        raise InputError(
+            f"{path}: goes on after {count} words of {width} numbers; its first line is wrong"
+        )
 
 
 def _read_text(path: Path, file: IO[bytes], count: int, width: int) -> _Entries:
@@ -331,16 +380,24 @@ def _read_text(path: Path, file: IO[bytes], count: int, width: int) -> _Entries:
     number = 0
     for number, line in enumerate(file, start=1):
         if number > count:
-            raise InputError(f"{path}, line {number + 1}: the header says {count} words, here is another")
+            raise InputError(
+                f"{path}, line {number + 1}: the header says {count} words, here is another"
+            )
         parts = line.decode("utf-8", errors="replace").rstrip().split(" ")
         if len(parts) != width + 1:
-            raise InputError(f"{path}, line {number + 1}: {len(parts) - 1} numbers, the header says {width}")
+            raise InputError(
+                f"{path}, line {number + 1}: {len(parts) - 1} numbers, the header says {width}"
+            )
         try:
             yield parts[0], np.array(parts[1:], dtype=np.float32)
         except ValueError:
-            raise InputError(f"{path}, line {number + 1}: not {width} numbers after the word") from None
+            raise InputError(
+                f"{path}, line {number + 1}: not {width} numbers after the word"
+            ) from None
     if number != count:
-        raise InputError(f"{path}: has {number} words, the header says {count}; the file is truncated")
+        raise InputError(
+            f"{path}: has {number} words, the header says {count}; the file is truncated"
+        )
 
 
 def _sampled_hash(path: Path) -> str:

@@ -1,4 +1,5 @@
-"""Words of texts as token ids, looked up in a vocabulary, and what those that nobody knows may have meant.
+"""Words of texts as token ids, looked up in a vocabulary, and what those that nobody knows may have
+meant.
 
 Arrays of tokens are ``(n, m)`` int32 with 0 for padding.
 """
@@ -20,7 +21,8 @@ PUNCTUATION = "#.,;:!?\"'()[]{}…“”„’"
 
 
 def split_words(text: str) -> list[str]:
-    """Split a text at white space into lower-case words without a leading ``#`` and enclosing punctuation.
+    """Split a text at white space into lower-case words without a leading ``#`` and enclosing
+    punctuation.
 
     >>> split_words('#BlueSky, "two  dogs".')
     ['bluesky', 'two', 'dogs']
@@ -41,7 +43,9 @@ class Vocabulary:
 
     @classmethod
     def from_texts(cls, texts: Iterable[str], min_count: int = 2) -> "Vocabulary":
-        """Collect the words that occur at least ``min_count`` times, most frequent first, ties by alphabet."""
+        """Collect the words that occur at least ``min_count`` times, most frequent first, ties by
+        alphabet.
+        """
         counts = Counter(word for text in texts for word in split_words(text))
         frequent = [word for word, count in counts.items() if count >= min_count]
         return cls(tuple(sorted(frequent, key=lambda word: (-counts[word], word))))
@@ -57,7 +61,9 @@ class Vocabulary:
         >>> Vocabulary(("dog", "cat")).encode(["A dog!", "big cat"], max_tokens=2).tolist()
         [[1, 0], [2, 0]]
         """
-        tokens = [[self.token[word] for word in split_words(text) if word in self.token] for text in texts]
+        tokens = [
+            [self.token[word] for word in split_words(text) if word in self.token] for text in texts
+        ]
         return pad_tokens(tokens, max_tokens)
 
 
@@ -72,13 +78,19 @@ def pad_tokens(tokens: Sequence[Sequence[int]], max_tokens: int) -> NDArray[np.i
 # Blocks of the ideographs that BERT takes for words of their own.
 _IDEOGRAPHS = (
     *(range(0x3400, 0x4DC0), range(0x4E00, 0xA000), range(0xF900, 0xFB00), range(0x20000, 0x2A6E0)),
-    *(range(0x2A700, 0x2B740), range(0x2B740, 0x2B820), range(0x2B920, 0x2CEB0), range(0x2F800, 0x2FA20)),
+    *(
+        range(0x2A700, 0x2B740),
+        range(0x2B740, 0x2B820),
+        range(0x2B920, 0x2CEB0),
+        range(0x2F800, 0x2FA20),
+    ),
 )
 
 
 @dataclass(frozen=True)
 class WordPieces:
-    """Tokens of BERT for texts in small letters without accents (Devlin et al., 2019, § 3): words, or their pieces.
+    """Tokens of BERT for texts in small letters without accents (Devlin et al., 2019, § 3): words,
+    or their pieces.
 
     Attributes:
         words: the word or piece of each token; one that continues a word begins with ``##``.
@@ -90,7 +102,9 @@ class WordPieces:
     words: tuple[str, ...]
 
     def __call__(self, text: str, max_tokens: int) -> list[int]:
-        """Return at most ``max_tokens`` tokens of a text, the first and the last ones of which frame it."""
+        """Return at most ``max_tokens`` tokens of a text, the first and the last ones of which
+        frame it.
+        """
         pieces = [piece for word in _split_bert_words(text) for piece in self._pieces(word)]
         return [self._token["[CLS]"], *pieces[: max_tokens - 2], self._token["[SEP]"]]
 
@@ -99,12 +113,18 @@ class WordPieces:
         return {word: i for i, word in enumerate(self.words)}
 
     def _pieces(self, word: str) -> list[int]:
-        """Return the longest known pieces of a word, from left to right; the unknown token where there are none."""
+        """Return the longest known pieces of a word, from left to right; the unknown token where
+        there are none.
+        """
         pieces, start = list[int](), 0
         while start < len(word):
             ends = range(len(word), start, -1)
-            known = (end for end in ends if ("##" if start else "") + word[start:end] in self._token)
-            if (end := next(known, None)) is None or len(word) > 100:  # as the library of its authors
+            known = (
+                end for end in ends if ("##" if start else "") + word[start:end] in self._token
+            )
+            if (end := next(known, None)) is None or len(
+                word
+            ) > 100:  # as the library of its authors
                 return [self._token["[UNK]"]]
             pieces.append(self._token[("##" if start else "") + word[start:end]])
             start = end
@@ -123,14 +143,18 @@ def _split_bert_words(text: str) -> list[str]:
             return " "
         if character == "\ufffd" or unicodedata.category(character) in ("Cc", "Cf", "Co", "Cs"):
             return ""
-        return f" {character} " if any(ord(character) in block for block in _IDEOGRAPHS) else character
+        return (
+            f" {character} " if any(ord(character) in block for block in _IDEOGRAPHS) else character
+        )
 
     def parted(character: str) -> str:
         is_mark = character in string.punctuation or unicodedata.category(character).startswith("P")
         return f" {character} " if is_mark else character
 
     plain = unicodedata.normalize("NFD", "".join(map(cleaned, text)))
-    bare = "".join(character.lower() for character in plain if unicodedata.category(character) != "Mn")
+    bare = "".join(
+        character.lower() for character in plain if unicodedata.category(character) != "Mn"
+    )
     return "".join(map(parted, bare)).split()
 
 
@@ -139,7 +163,8 @@ _SPACE = "\u2581"
 
 @dataclass(frozen=True)
 class SentencePieces:
-    """Tokens of a unigram language model (Kudo, 2018): of all ways to cut a text into known pieces, the likeliest.
+    """Tokens of a unigram language model (Kudo, 2018): of all ways to cut a text into known pieces,
+    the likeliest.
 
     Attributes:
         words: the piece of each token; ``▁`` stands for a space, and is put in front of a text.
@@ -154,7 +179,9 @@ class SentencePieces:
 
     @classmethod
     def parse(cls, content: bytes) -> "SentencePieces":
-        """Read the pieces of a model of SentencePiece, of which each is two short fields: a text and a float."""
+        """Read the pieces of a model of SentencePiece, of which each is two short fields: a text
+        and a float.
+        """
         words, scores, place = list[str](), list[float](), 0
         while content[place] == 0x0A:
             end = place + 4 + content[place + 3]
@@ -184,7 +211,9 @@ class SentencePieces:
         for start in range(len(text)):
             so_far = best[start][0]
             if text[start] not in self.token:
-                best[start + 1] = max(best[start + 1], (so_far + unknown, start, 0), key=lambda cut: cut[0])
+                best[start + 1] = max(
+                    best[start + 1], (so_far + unknown, start, 0), key=lambda cut: cut[0]
+                )
             for end in range(start + 1, min(start + longest, len(text)) + 1):
                 piece = self.token.get(text[start:end])
                 if piece is not None and so_far + self.scores[piece] > best[end][0]:
@@ -206,7 +235,8 @@ class Spelling:
     """Words and how likely each is.
 
     Attributes:
-        words: word in small letters -> the logarithm of its probability, or any other measure of how common it is.
+        words: word in small letters -> the logarithm of its probability, or any other measure of
+            how common it is.
         known: whether a word that is not among them is one all the same, such as a compound.
 
     >>> spelling = Spelling({"bicycle": -13.0, "beach": -12.0, "peach": -14.0}, known=lambda word: word == "along")
@@ -218,8 +248,8 @@ class Spelling:
     known: Callable[[str], bool]
 
     def correct(self, text: str) -> str | None:
-        """Return a text with the nearest word, of equally near ones the likeliest, for each unknown one of at least 4
-        letters; None where no word is unknown, or none is near.
+        """Return a text with the nearest word, of equally near ones the likeliest, for each unknown
+        one of at least 4 letters; None where no word is unknown, or none is near.
         """
         corrected = _WORD.sub(lambda word: self._nearest(word[0].lower()) or word[0], text)
         return corrected if corrected != text else None
@@ -236,10 +266,19 @@ class Spelling:
             return None
         most = 1 if len(word) < 7 else 2  # letters by which they may differ
         names, counts = self._letters
-        # Each change of a letter changes two of these counts at most, and so does each letter too many or too few.
+        # Each change of a letter changes two of these counts at most, and so does each letter too
+        # many or too few.
         similar = np.flatnonzero(np.abs(counts - _count_letters([word])).sum(axis=1) <= 2 * most)
-        near = [(edits, name) for name in (names[place] for place in similar) if (edits := _edits(word, name)) <= most]
-        return min(near, key=lambda pair: (pair[0], -self.words[pair[1]], pair[1]))[1] if near else None
+        near = [
+            (edits, name)
+            for name in (names[place] for place in similar)
+            if (edits := _edits(word, name)) <= most
+        ]
+        return (
+            min(near, key=lambda pair: (pair[0], -self.words[pair[1]], pair[1]))[1]
+            if near
+            else None
+        )
 
     @cached_property
     def _letters(self) -> tuple[list[str], NDArray[np.int8]]:
@@ -255,7 +294,8 @@ def _count_letters(words: list[str]) -> NDArray[np.int8]:
 
 
 def _edits(first: str, second: str) -> int:
-    """Count the letters to insert, delete, replace or swap with the next one (optimal string alignment).
+    """Count the letters to insert, delete, replace or swap with the next one (optimal string
+    alignment).
 
     >>> _edits("bycicle", "bicycle"), _edits("beahc", "beach")
     (2, 1)

@@ -1,7 +1,7 @@
 """Training in several processes, one for each device, that ``torchrun`` or Ray Train starts.
 
-The loss is over pairs of the *global* batch. Each rank computes a shard of it, and the shards add up: outputs are
-gathered from all ranks, and their gradients are summed over them.
+The loss is over pairs of the *global* batch. Each rank computes a shard of it, and the shards add
+up: outputs are gathered from all ranks, and their gradients are summed over them.
 """
 
 import os
@@ -23,7 +23,9 @@ _LONGEST_WAIT = timedelta(hours=2)
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[None]:
-    """Join the processes that ``torchrun`` or Ray Train started together; do nothing in a process by itself."""
+    """Join the processes that ``torchrun`` or Ray Train started together; do nothing in a process
+    by itself.
+    """
     alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
     if device.type == "cuda" and not alone:
         torch.cuda.set_device(device)
@@ -36,7 +38,8 @@ def joined(device: torch.device) -> Iterator[None]:
     except RuntimeError as error:
         raise InputError(
             f"{backend} cannot join the processes: {one_line(error)}; start all of them within "
-            f"{_LONGEST_WAIT}, and let {backend.upper()}_SOCKET_IFNAME name the network device that reaches the others"
+            f"{_LONGEST_WAIT}, and let {backend.upper()}_SOCKET_IFNAME name the network device "
+            "that reaches the others"
         ) from error
     try:
         yield
@@ -44,14 +47,16 @@ def joined(device: torch.device) -> Iterator[None]:
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise
         raise JobError(
-            f"rank {dist.get_rank()} lost another process ({one_line(error)}), whose own messages say why; the run "
+            f"rank {dist.get_rank()} lost another process ({one_line(error)}), whose own messages "
+            "say why; the run "
             "keeps all up to its last checkpoint: start every process again with --resume"
         ) from error
     dist.destroy_process_group()  # after an error it would wait for processes that may be gone
 
 
 def launched_rank() -> int:
-    """Return this process's number among those that were started together, 0 in a process by itself.
+    """Return this process's number among those that were started together, 0 in a process by
+    itself.
 
     >>> launched_rank()
     0
@@ -60,7 +65,8 @@ def launched_rank() -> int:
 
 
 def local_device(name: str) -> torch.device:
-    """Return the device that a name stands for: where that is ``cuda`` without a number, the GPU of this process.
+    """Return the device that a name stands for: where that is ``cuda`` without a number, the GPU of
+    this process.
 
     >>> local_device("cpu")
     device(type='cpu')

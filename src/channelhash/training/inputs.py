@@ -1,7 +1,9 @@
-"""Choose the inputs of a training: raw items, cached features of frozen encoders, or a bank of augmented features.
+"""Choose the inputs of a training: raw items, cached features of frozen encoders, or a bank of
+augmented features.
 
-The cache of a collection is shared by everything that encodes it. The bank of a training set is shared by all losses,
-code lengths and training seeds, because the augmentation has a seed of its own.
+The cache of a collection is shared by everything that encodes it. The bank of a training set is
+shared by all losses, code lengths and training seeds, because the augmentation has a seed of its
+own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,14 +45,16 @@ class _AugmentedImages(Dataset[Tensor]):
 
     def __init__(self, images: ImageFiles | Tensor, settings: TrainSettings) -> None:
         self.images = images
-        self.progression = Progression(settings.augment_seed, len(images), settings.epochs, settings.easy_weights)
+        self.progression = Progression(
+            settings.augment_seed, len(images), settings.epochs, settings.easy_weights
+        )
 
     def __getitem__(self, draw: tuple[int, int]) -> Tensor:
         return self.progression.augment(lambda sample: unit_pixels(self.images[sample]), *draw)
 
 
-#: (epoch, row numbers of each batch) -> the inputs of one modality for each batch, in order. Every random change is a
-#: function of (seed, epoch, row).
+#: (epoch, row numbers of each batch) -> the inputs of one modality for each batch, in order. Every
+#: random change is a function of (seed, epoch, row).
 Source = Callable[[int, Sequence[Tensor]], Iterator[Tensor]]
 
 
@@ -59,8 +63,10 @@ class TrainingSet(NamedTuple):
 
     Attributes:
         sources: modality -> where the inputs of ``n`` rows come from.
-        targets: ``(n, …)`` what the loss compares the outputs of those rows with: labels, or a teacher's outputs.
-        images: ``(n,)`` which of the images 0 … m − 1 each row shows; None where each row shows its own.
+        targets: ``(n, …)`` what the loss compares the outputs of those rows with: labels, or a
+            teacher's outputs.
+        images: ``(n,)`` which of the images 0 … m − 1 each row shows; None where each row shows its
+            own.
 
     >>> features = torch.tensor([[0.5, 1.0], [1.5, 2.0]])
     >>> source = partial(memory_batches, features, TrainSettings())
@@ -74,8 +80,11 @@ class TrainingSet(NamedTuple):
     images: Tensor | None = None
 
 
-def memory_batches(values: Tensor, settings: TrainSettings, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
-    """Yield batches of inputs that are in memory for all rows: pixels (uint8), token ids (int32), or features.
+def memory_batches(
+    values: Tensor, settings: TrainSettings, epoch: int, batches: Sequence[Tensor]
+) -> Iterator[Tensor]:
+    """Yield batches of inputs that are in memory for all rows: pixels (uint8), token ids (int32),
+    or features.
 
     Pixels are augmented progressively if the settings say so; all else is taken as it is.
 
@@ -102,24 +111,35 @@ def _dense_batches(
 def _disk_batches(
     images: ImageFiles, settings: TrainSettings, epoch: int, batches: Sequence[Tensor]
 ) -> Iterator[Tensor]:
-    """Yield batches of images that worker processes read from their files, with the same draws as `memory_batches`."""
+    """Yield batches of images that worker processes read from their files, with the same draws as
+    `memory_batches`.
+    """
     if settings.augment == "none":
         return image_batches(images, [rows.tolist() for rows in batches], _n_workers(settings))
     draws = [[(epoch, row) for row in rows.tolist()] for rows in batches]
     return image_batches(_AugmentedImages(images, settings), draws, _n_workers(settings))
 
 
-def _bank_batches(file: RowFile, device: torch.device, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
-    """Yield batches of features of every augmented draw, a block an epoch; only those of this one are on ``device``."""
+def _bank_batches(
+    file: RowFile, device: torch.device, epoch: int, batches: Sequence[Tensor]
+) -> Iterator[Tensor]:
+    """Yield batches of features of every augmented draw, a block an epoch; only those of this one
+    are on ``device``.
+    """
     values = torch.from_numpy(file.block(epoch)).float().to(device)
     yield from (values[rows] for rows in batches)
 
 
 def epoch_steps(
-    n: int, settings: TrainSettings, epoch: int, anchors: tuple[str, ...], images: Tensor | None = None
+    n: int,
+    settings: TrainSettings,
+    epoch: int,
+    anchors: tuple[str, ...],
+    images: Tensor | None = None,
 ) -> Iterator[tuple[Tensor, str | None]]:
-    """Yield the (rows, anchor) of every batch of an epoch: one pass without anchors; with anchors a full pass for each
-    in turn, or each batch for all of them. With ``images`` a pass is over these (`_epoch_batches`).
+    """Yield the (rows, anchor) of every batch of an epoch: one pass without anchors; with anchors a
+    full pass for each in turn, or each batch for all of them. With ``images`` a pass is over these
+    (`_epoch_batches`).
 
     >>> settings = TrainSettings(batch_size=2)
     >>> [(rows.tolist(), anchor) for rows, anchor in epoch_steps(2, settings, 0, ("image", "text"))]
@@ -135,11 +155,14 @@ def epoch_steps(
             yield from ((rows, anchor) for anchor in anchors or (None,))
 
 
-def _epoch_batches(n: int, images: Tensor | None, batch_size: int, seed: int, *names: str | int) -> Iterator[Tensor]:
-    """Yield row numbers of each batch of one pass over ``n`` rows; of ``images``, a pass over these with a row of each.
+def _epoch_batches(
+    n: int, images: Tensor | None, batch_size: int, seed: int, *names: str | int
+) -> Iterator[Tensor]:
+    """Yield row numbers of each batch of one pass over ``n`` rows; of ``images``, a pass over these
+    with a row of each.
 
-    Order and rows are drawn from (``seed``, ``names``). The last partial batch is dropped (§ 6): the loss is divided by
-    n², so a small batch would weigh differently.
+    Order and rows are drawn from (``seed``, ``names``). The last partial batch is dropped (§ 6):
+    the loss is divided by n², so a small batch would weigh differently.
 
     >>> [rows.tolist() for rows in _epoch_batches(5, None, 2, 0, "epoch", 0)]
     [[0, 3], [2, 4]]
@@ -173,8 +196,11 @@ _HELD_BYTES = 2 << 30
 _CHUNK = 512
 
 
-def prepare_inputs(model: HashModel, records: Records, modality: str, progress: Progress = no_progress) -> Tensor:
-    """Return the model's inputs for a modality of ``records``, in memory: pixels, token ids or features.
+def prepare_inputs(
+    model: HashModel, records: Records, modality: str, progress: Progress = no_progress
+) -> Tensor:
+    """Return the model's inputs for a modality of ``records``, in memory: pixels, token ids or
+    features.
 
     >>> from channelhash.models import MODELS
     >>> records = Records(("a", "b"), {"text": np.eye(2)}, np.ones((2, 1), dtype=bool), ("label",))
@@ -209,22 +235,33 @@ def feature_mode(model: HashModel, settings: TrainSettings) -> _Mode:
         return "online"
     if not fixed:
         raise InputError(
-            f"train.features is {settings.features}, but model {model.name!r} has no frozen backbone whose features "
-            "stay the same; use online, or freeze it (model.freeze_backbone, model.frozen_batchnorm: eval)"
+            f"train.features is {settings.features}, but model {model.name!r} has no frozen "
+            "backbone whose features "
+            "stay the same; use online, or freeze it (model.freeze_backbone, "
+            "model.frozen_batchnorm: eval)"
         )
     if settings.features == "cached" and augmented:
-        raise InputError("train.features: cached features are not augmented; use bank, or set train.augment to none")
+        raise InputError(
+            "train.features: cached features are not augmented; use bank, or set train.augment to "
+            "none"
+        )
     if settings.features == "bank" and not augmented:
-        raise InputError("train.features: a bank holds augmented features; set train.augment, or use cached")
+        raise InputError(
+            "train.features: a bank holds augmented features; set train.augment, or use cached"
+        )
     return settings.features
 
 
-def feature_records(model: HashModel, records: Records, settings: TrainSettings, progress: StageProgress) -> Records:
-    """Return ``records`` with features, memory-mapped from the cache, in place of what frozen encoders would read.
+def feature_records(
+    model: HashModel, records: Records, settings: TrainSettings, progress: StageProgress
+) -> Records:
+    """Return ``records`` with features, memory-mapped from the cache, in place of what frozen
+    encoders would read.
 
     An image that several rows show is read once; its features are then in memory, one row for each.
 
-    The result goes with `HashModel.on_features`. The model has to be on the device that computes what is missing.
+    The result goes with `HashModel.on_features`. The model has to be on the device that computes
+    what is missing.
     """
     items: dict[str, Items] = dict(records.items)
     display = dict(records.display)
@@ -251,11 +288,18 @@ def collection_features(
     model: HashModel, collection: Collection, settings: TrainSettings, progress: StageProgress
 ) -> Records:
     """Return the `feature_records` of a collection, whose parts have a cache each."""
-    return Collection(tuple(feature_records(model, part, settings, progress) for part in collection.parts)).records
+    return Collection(
+        tuple(feature_records(model, part, settings, progress) for part in collection.parts)
+    ).records
 
 
 def training_sources(
-    model: HashModel, train: Records, features: Records, mode: _Mode, settings: TrainSettings, progress: StageProgress
+    model: HashModel,
+    train: Records,
+    features: Records,
+    mode: _Mode,
+    settings: TrainSettings,
+    progress: StageProgress,
 ) -> dict[str, Source]:
     """Return the source of each modality's training inputs."""
     sources: dict[str, Source] = {}
@@ -267,38 +311,58 @@ def training_sources(
             bank = _augmented_features(branch, raw, rows, settings, progress("augmented features"))
             sources[modality] = partial(_bank_batches, bank, device)
         elif branch.fixed and mode != "online":
-            sources[modality] = partial(memory_batches, feature_model.prepare(modality, rows).to(device), settings)
+            sources[modality] = partial(
+                memory_batches, feature_model.prepare(modality, rows).to(device), settings
+            )
         else:
-            sources[modality] = raw_source(model, modality, train, len(train), settings, progress("read training rows"))
+            sources[modality] = raw_source(
+                model, modality, train, len(train), settings, progress("read training rows")
+            )
     return sources
 
 
 def raw_source(
-    model: HashModel, modality: str, train: Records, n: int, settings: TrainSettings, progress: Progress = no_progress
+    model: HashModel,
+    modality: str,
+    train: Records,
+    n: int,
+    settings: TrainSettings,
+    progress: Progress = no_progress,
 ) -> Source:
-    """Return a source of raw items: in memory, or image files on the disk if ``n`` rows are too many to hold."""
+    """Return a source of raw items: in memory, or image files on the disk if ``n`` rows are too
+    many to hold.
+    """
     raw = train.items[modality]
     if isinstance(raw, SparseRows):
         return partial(_dense_batches, model, modality, raw)
     if are_files(raw) and not _fits(model, modality, raw, n):
         return partial(_disk_batches, ImageFiles(raw, model.branch(modality).prepare), settings)
-    return partial(memory_batches, prepare_inputs(model, train, modality, progress).to(model.device), settings)
+    return partial(
+        memory_batches, prepare_inputs(model, train, modality, progress).to(model.device), settings
+    )
 
 
 def encoder_of_rows(
     model: HashModel, records: Records, settings: TrainSettings, progress: StageProgress
 ) -> Callable[[], dict[str, PackedCodes]]:
-    """Return a function that encodes ``records`` as ``model`` is at the time; inputs that fit stay in memory."""
+    """Return a function that encodes ``records`` as ``model`` is at the time; inputs that fit stay
+    in memory.
+    """
     inputs = {
         modality: prepare_inputs(model, records, modality, progress("read validation rows"))
-        for modality, items in ((modality, records.items[modality]) for modality in model.modalities)
-        if not isinstance(items, SparseRows) and (not are_files(items) or _fits(model, modality, items, len(records)))
+        for modality, items in (
+            (modality, records.items[modality]) for modality in model.modalities
+        )
+        if not isinstance(items, SparseRows)
+        and (not are_files(items) or _fits(model, modality, items, len(records)))
     }
 
     def encode() -> dict[str, PackedCodes]:
         codes = model.encode_prepared(inputs)
         for modality in set(model.modalities) - set(inputs):
-            codes[modality] = encode_items(model, modality, records.items[modality], _n_workers(settings))
+            codes[modality] = encode_items(
+                model, modality, records.items[modality], _n_workers(settings)
+            )
         return codes
 
     return encode
@@ -322,7 +386,9 @@ def _cached_features(
     sizes = [min(_BLOCK, n - start) for start in range(0, n, _BLOCK)]
 
     def compute(first: int) -> Iterator[Rows]:
-        batches = [range(start, min(start + _BATCH, n)) for start in range(first * _BLOCK, n, _BATCH)]
+        batches = [
+            range(start, min(start + _BATCH, n)) for start in range(first * _BLOCK, n, _BATCH)
+        ]
         if are_files(items):
             inputs = image_batches(ImageFiles(items, branch.prepare), batches, _n_workers(settings))
         else:
@@ -333,15 +399,22 @@ def _cached_features(
 
 
 def _augmented_features(
-    branch: Branch, paths: Sequence[Path], plain: Rows, settings: TrainSettings, progress: Progress = no_progress
+    branch: Branch,
+    paths: Sequence[Path],
+    plain: Rows,
+    settings: TrainSettings,
+    progress: Progress = no_progress,
 ) -> RowFile:
-    """Return the bank: features of every (epoch, sample) draw of a training's progressive augmentation.
+    """Return the bank: features of every (epoch, sample) draw of a training's progressive
+    augmentation.
 
     Images that an epoch's draw leaves as they are take their features from ``plain``.
     """
     n, epochs = len(paths), settings.epochs
     images = _AugmentedImages(ImageFiles(paths, branch.prepare), settings)
-    draw = {"draws": f"{_DRAWS}, seed {settings.augment_seed}, {epochs} epochs, {settings.easy_weights}"}
+    draw = {
+        "draws": f"{_DRAWS}, seed {settings.augment_seed}, {epochs} epochs, {settings.easy_weights}"
+    }
 
     @cache
     def changed(epoch: int) -> list[int]:
@@ -372,21 +445,26 @@ def _feature_file(
     settings: TrainSettings,
     progress: Progress,
 ) -> RowFile:
-    """Return the file of features that a frozen encoder makes of a ``draw`` of ``items``, see `row_file`."""
+    """Return the file of features that a frozen encoder makes of a ``draw`` of ``items``, see
+    `row_file`.
+    """
     frozen = branch.fixed
     assert frozen is not None
     folder = cache_folder() / "features"
     key = {**frozen.identity(), "items": _collection_hash(items, folder), **draw}
     if are_files(items):
         key["preprocessing"] = str(PREPROCESSING)
-    return row_file(folder / name, key, sizes, frozen.n_features, settings.feature_dtype, compute, progress)
+    return row_file(
+        folder / name, key, sizes, frozen.n_features, settings.feature_dtype, compute, progress
+    )
 
 
 def _encoded(branch: Branch, batches: Iterator[Tensor]) -> Iterator[Rows]:
     """Yield features of each batch."""
     device = next(branch.parameters()).device
     advice = (
-        f"in the backbone with {_BATCH} items at a time; use a smaller model.backbone, train.precision bfloat16, or "
+        f"in the backbone with {_BATCH} items at a time; use a smaller model.backbone, "
+        "train.precision bfloat16, or "
         "another train.device"
     )
     for inputs in batches:
@@ -405,21 +483,26 @@ def _blocks(parts: Iterator[Rows], sizes: Iterable[int]) -> Iterator[Rows]:
 def _collection_hash(items: Items, memo: Path) -> str:
     """Hash the content of ``items`` in their order; 64 hex digits.
 
-    Images are hashed by the bytes of their files. Reading 200,000 of them takes minutes, so the folder ``memo`` keeps
-    the result under the paths, sizes and modification times of the files, until one of those differs.
+    Images are hashed by the bytes of their files. Reading 200,000 of them takes minutes, so the
+    folder ``memo`` keeps the result under the paths, sizes and modification times of the files,
+    until one of those differs.
 
     >>> _collection_hash(("a dog", "a cat"), Path("memo")) == _collection_hash(("a cat", "a dog"), Path("memo"))
     False
     """
     if isinstance(items, Features):
-        return content_hash(str((items.shape, items.dtype)).encode(), np.ascontiguousarray(items).tobytes())
+        return content_hash(
+            str((items.shape, items.dtype)).encode(), np.ascontiguousarray(items).tobytes()
+        )
     if not are_files(items):
         return content_hash(*(str(item).encode() for item in items))
     try:
         stats = [(path.resolve(), path.stat()) for path in items]
     except OSError as error:
         raise InputError(f"{error.filename}: no such picture") from None
-    listing = content_hash(*(f"{path} {stat.st_size} {stat.st_mtime_ns}".encode() for path, stat in stats))
+    listing = content_hash(
+        *(f"{path} {stat.st_size} {stat.st_mtime_ns}".encode() for path, stat in stats)
+    )
     kept_hash = memo / f"pictures-{listing[:16]}.sha256"
     if not kept_hash.exists():
         write_text(kept_hash, content_hash(*(bytes.fromhex(file_hash(path)) for path in items)))

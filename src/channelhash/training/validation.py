@@ -28,7 +28,8 @@ MEASURES = {"map_tie_aware": "tie-aware mAP", "recall_at_10": "Recall@10"}
 
 
 def selection_score(validation: dict[str, float]) -> float:
-    """Return the score that picks the best epoch: mean of image->text and text->image, or of all tasks without those.
+    """Return the score that picks the best epoch: mean of image->text and text->image, or of all
+    tasks without those.
 
     >>> selection_score({"image->text": 0.5, "text->image": 0.75, "image->image": 1.0})
     0.625
@@ -51,7 +52,12 @@ def read_log(path: Path) -> list[Entry]:
     for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else [], start=1):
         with reading(f"{path}, line {number}", "no epoch of this version's log", "remove the line"):
             entry: Entry = json.loads(line)
-            for value in entry["epoch"], entry["loss"], entry.get("seconds", 0), *entry.get("validation", {}).values():
+            for value in (
+                entry["epoch"],
+                entry["loss"],
+                entry.get("seconds", 0),
+                *entry.get("validation", {}).values(),
+            ):
                 math.isnan(value)  # a number that a float can hold, or an error
             log.append(entry)
     return log
@@ -99,20 +105,27 @@ def validator(
     settings: TrainSettings,
     progress: StageProgress,
 ) -> Callable[[], Entry] | None:
-    """Return the validation by tie-aware mAP on V_q and V_r, without labels by Recall@10 on V_q; None without rows, and
-    without labels where the model has one modality.
+    """Return the validation by tie-aware mAP on V_q and V_r, without labels by Recall@10 on V_q;
+    None without rows, and without labels where the model has one modality.
 
-    It validates the model as it is at the time: ``validation``, task -> score of which the larger is the better, and
-    their ``measure`` in an entry of the log. See `Trainee` for the arguments.
+    It validates the model as it is at the time: ``validation``, task -> score of which the larger
+    is the better, and their ``measure`` in an entry of the log. See `Trainee` for the arguments.
     """
     if not len(splits.validation_query) or not len(splits.validation_retrieval):
         return None
-    query, database = (features.take(rows) for rows in (splits.validation_query, splits.validation_retrieval))
+    query, database = (
+        features.take(rows) for rows in (splits.validation_query, splits.validation_retrieval)
+    )
     if not features.label_names:
-        return _recall_validator(model, query, settings, progress) if len(model.modalities) > 1 else None
+        return (
+            _recall_validator(model, query, settings, progress)
+            if len(model.modalities) > 1
+            else None
+        )
     if not (query.labels.any(0) & database.labels.any(0)).any():
         raise InputError(
-            f"none of the {len(query)} validation queries shares a label with the validation retrieval set; "
+            f"none of the {len(query)} validation queries shares a label with the validation "
+            "retrieval set; "
             "give more labelled rows, or set data.validation_queries to 0"
         )
     encode_query = encoder_of_rows(model, query, settings, progress)
@@ -129,7 +142,9 @@ def validator(
         for a in model.modalities:
             for b in model.modalities:
                 pairs = query_codes[a], database_codes[b], query.labels, database.labels
-                scores[f"{a}->{b}"] = hamming_histogram(*pairs, model.n_bits).mean_average_precision()
+                scores[f"{a}->{b}"] = hamming_histogram(
+                    *pairs, model.n_bits
+                ).mean_average_precision()
         return {"validation": scores}
 
     return validate
@@ -139,11 +154,17 @@ def _recall_validator(
     model: HashModel, query: Records, settings: TrainSettings, progress: StageProgress
 ) -> Callable[[], Entry]:
     """Return the validation by instance retrieval among V_q."""
-    encode, images = encoder_of_rows(model, query, settings, progress), query.display_values("image")
+    encode, images = (
+        encoder_of_rows(model, query, settings, progress),
+        query.display_values("image"),
+    )
 
     def validate() -> Entry:
         codes = CodeSet(query.ids, encode(), None, model.n_bits, images=images)
-        scores = {task: report["recall_at"]["10"] for task, report in instance_recall(codes, codes).items()}
+        scores = {
+            task: report["recall_at"]["10"]
+            for task, report in instance_recall(codes, codes).items()
+        }
         return {"validation": scores, "measure": "recall_at_10"}
 
     return validate

@@ -1,4 +1,6 @@
-"""Files at any address: a path, or a URL that fsspec knows (``s3://…``, ``gs://…``, ``https://…``, ``memory://…``)."""
+"""Files at any address: a path, or a URL that fsspec knows (``s3://…``, ``gs://…``, ``https://…``,
+``memory://…``).
+"""
 
 import os
 import re
@@ -23,7 +25,8 @@ _VERSIONS = ("mtime", "ETag", "etag", "LastModified", "last_modified", "updated"
 _PLAIN = (InputError, JobError, FileNotFoundError, IsADirectoryError, MemoryError)
 # Errors of boto3 that come again and again, since a name or a setting is wrong.
 _SETTINGS = ("ParamValidationError", "ProfileNotFound")
-# Bytes read ahead of each read of a remote file. The libraries' own 5 to 50 MB would be sent again for each row group.
+# Bytes read ahead of each read of a remote file. The libraries' own 5 to 50 MB would be sent again
+# for each row group.
 _AHEAD = 1 << 16
 # Levels of folders that are looked through.
 _ENDLESS = float("inf")
@@ -42,10 +45,11 @@ class File(NamedTuple):
 
 
 def list_files(address: str) -> Iterator[File]:
-    """Yield the file at an address, the files that a pattern with ``*`` matches, or all files below a folder.
+    """Yield the file at an address, the files that a pattern with ``*`` matches, or all files below
+    a folder.
 
-    The order is always the same. Hidden files and folders are skipped, and links to folders are not followed. Memory
-    grows with the largest single folder.
+    The order is always the same. Hidden files and folders are skipped, and links to folders are not
+    followed. Memory grows with the largest single folder.
 
     >>> import fsspec
     >>> fsspec.filesystem("memory").pipe("/docs/a.txt", b"text")
@@ -67,7 +71,8 @@ def list_files(address: str) -> Iterator[File]:
 
 
 def folder_of(address: str) -> str:
-    """Return the folder at an address, or the folder that holds its file or all that its pattern matches.
+    """Return the folder at an address, or the folder that holds its file or all that its pattern
+    matches.
 
     >>> folder_of("memory://docs/*.txt")
     'memory:///docs'
@@ -117,8 +122,8 @@ def _is_remote(address: str) -> bool:
 
 @contextmanager
 def _reaching(address: str) -> Iterator[tuple["AbstractFileSystem", str]]:
-    """Yield the file system of an address, and the path in it; put what the library of a remote one raises into one
-    line. Errors of local files pass.
+    """Yield the file system of an address, and the path in it; put what the library of a remote one
+    raises into one line. Errors of local files pass.
 
     >>> with _reaching("memory://bucket/a.tar"):
     ...     raise TimeoutError("no answer")
@@ -140,12 +145,17 @@ def _reaching(address: str) -> Iterator[tuple["AbstractFileSystem", str]]:
         if not _is_remote(address):
             raise
         if isinstance(error, PermissionError) or "Credential" in type(error).__name__:
-            raise InputError(f"{address}: no access ({one_line(error)}); check the credentials") from error
+            raise InputError(
+                f"{address}: no access ({one_line(error)}); check the credentials"
+            ) from error
         if isinstance(error, ValueError) or type(error).__name__ in _SETTINGS:
             raise InputError(
-                f"{address}: cannot be opened ({one_line(error)}); check the address and the settings of its server"
+                f"{address}: cannot be opened ({one_line(error)}); check the address and the "
+                "settings of its server"
             ) from error
-        raise JobError(f"{address}: the server failed ({one_line(error)}); run the command again to go on") from error
+        raise JobError(
+            f"{address}: the server failed ({one_line(error)}); run the command again to go on"
+        ) from error
 
 
 def _address(system: "AbstractFileSystem", path: str) -> str:
@@ -159,7 +169,9 @@ def _is_local(system: "AbstractFileSystem") -> bool:
 
 
 def _info(system: "AbstractFileSystem", path: str) -> dict[str, Any] | None:
-    """Return what is known of a file or folder, None if there is none; isfile() also says False if a server fails."""
+    """Return what is known of a file or folder, None if there is none; isfile() also says False if
+    a server fails.
+    """
     try:
         return cast(dict[str, Any], system.info(path))
     except (FileNotFoundError, NotADirectoryError):
@@ -167,23 +179,31 @@ def _info(system: "AbstractFileSystem", path: str) -> dict[str, Any] | None:
 
 
 def _matching(system: "AbstractFileSystem", path: str) -> list[dict[str, Any]]:
-    """Return the files that a pattern matches, in the order of their paths; fsspec's patterns know brackets, too."""
+    """Return the files that a pattern matches, in the order of their paths; fsspec's patterns know
+    brackets, too.
+    """
     from fsspec.utils import glob_translate
 
     fixed, _, names = path.partition("*")
     root = fixed.rpartition("/")[0] or "/"
     if _info(system, root) is None:
         return []
-    with naming(path, ValueError):  # ``*`` alone is special: within a name, or as ``**`` across folders
+    with naming(
+        path, ValueError
+    ):  # ``*`` alone is special: within a name, or as ``**`` across folders
         matches = re.compile(glob_translate(re.sub(r"[\[?]", r"[\g<0>]", path))).fullmatch
     # Not `find`, which passes over folders that cannot be listed, and servers that fall silent.
     files = _below(system, root, fixed, depth=_ENDLESS if "**" in path else names.count("/") + 1)
-    return sorted((info for info in files if matches(info["name"])), key=lambda info: str(info["name"]))
+    return sorted(
+        (info for info in files if matches(info["name"])), key=lambda info: str(info["name"])
+    )
 
 
-def _below(system: "AbstractFileSystem", folder: str, known: str, depth: float = _ENDLESS) -> Iterator[dict[str, Any]]:
-    """Yield the files below a folder, folder by folder in the order of names, without those that are hidden: where what
-    follows the ``known`` begin of a path has a name with a dot in front.
+def _below(
+    system: "AbstractFileSystem", folder: str, known: str, depth: float = _ENDLESS
+) -> Iterator[dict[str, Any]]:
+    """Yield the files below a folder, folder by folder in the order of names, without those that
+    are hidden: where what follows the ``known`` begin of a path has a name with a dot in front.
     """
     for info in _entries(system, folder):
         if any(name.startswith(".") for name in info["name"].removeprefix(known).split("/")):
@@ -207,7 +227,12 @@ def _entries(system: "AbstractFileSystem", folder: str) -> Iterator[dict[str, An
                 yield {"name": name, "type": "directory"}
             elif entry.is_file():
                 status = entry.stat()
-                yield {"name": name, "type": "file", "size": status.st_size, "mtime": status.st_mtime_ns}
+                yield {
+                    "name": name,
+                    "type": "file",
+                    "size": status.st_size,
+                    "mtime": status.st_mtime_ns,
+                }
 
 
 @dataclass(frozen=True, order=True)
@@ -280,7 +305,9 @@ class RemotePath:
             with self._reaching() as opened:
                 yield opened
         except FileNotFoundError as error:
-            raise InputError(f"{self.address}: cannot be written ({error}); create the bucket first") from None
+            raise InputError(
+                f"{self.address}: cannot be written ({error}); create the bucket first"
+            ) from None
 
     def _kind(self) -> str:
         with self._reaching() as (system, path):
@@ -315,8 +342,8 @@ def place(address: str | Path | RemotePath) -> Place:
 
 @contextmanager
 def whole_file(target: Place) -> Iterator[Path]:
-    """Yield a temporary local file that becomes ``target`` when the block ends without an error, whole or not at
-    all.
+    """Yield a temporary local file that becomes ``target`` when the block ends without an error,
+    whole or not at all.
     """
     if isinstance(target, Path):
         with atomic_path(target) as temporary:

@@ -1,8 +1,9 @@
 """Named arrays from files of the field: ``.npz``, ``.mat``, ``.h5`` and folders of ``.npy``.
 
-MATLAB's ``.mat`` files are read in a process of their own: SciPy's and HDF5's compiled readers trust what a file says,
-and a flipped bit can make them leave their memory, which ends the process that they run in. That process has a limit on
-memory and processor time; it reads the file and writes the arrays as ``.npy`` files.
+MATLAB's ``.mat`` files are read in a process of their own: SciPy's and HDF5's compiled readers
+trust what a file says, and a flipped bit can make them leave their memory, which ends the process
+that they run in. That process has a limit on memory and processor time; it reads the file and
+writes the arrays as ``.npy`` files.
 """
 
 import json
@@ -23,7 +24,9 @@ from channelhash.errors import InputError
 from channelhash.utils.files import reading
 from channelhash.utils.optional_imports import library
 
-if sys.platform != "win32":  # which has no such limits: a reader that crashes is still a process of its own
+if (
+    sys.platform != "win32"
+):  # which has no such limits: a reader that crashes is still a process of its own
     import resource
 
 #: Memory of the reading process: enough for any file, and for those that compression made small.
@@ -33,33 +36,51 @@ _SECONDS, _SECONDS_PER_BYTE = 15, 1e-6
 
 
 class SparseRows:
-    """A matrix ``(n, d)`` of few values: row i has ``data[indptr[i]:indptr[i + 1]]`` in the columns that ``indices``
-    names, as in SciPy's ``csr_array``. What is read of it, a row or a slice, or rows by their numbers, is dense.
+    """A matrix ``(n, d)`` of few values: row i has ``data[indptr[i]:indptr[i + 1]]`` in the columns
+    that ``indices`` names, as in SciPy's ``csr_array``. What is read of it, a row or a slice, or
+    rows by their numbers, is dense.
 
-    SciPy's own ``toarray`` trusts the indices: those of a damaged file made it write outside the matrix.
+    SciPy's own ``toarray`` trusts the indices: those of a damaged file made it write outside the
+    matrix.
 
     >>> rows = SparseRows(np.array([5.0, 7.0]), np.array([1, 0]), np.array([0, 1, 1, 2]), n_columns=2)
     >>> rows[1:].tolist(), rows[0].tolist(), rows.take([2, 2]).shape, rows.T[0].tolist()
     ([[0.0, 0.0], [7.0, 0.0]], [0.0, 5.0], (2, 2), [0.0, 0.0, 7.0])
 
     Raises:
-        ValueError: starts do not ascend from 0, an index lies outside the matrix, or a cell has two values.
+        ValueError: starts do not ascend from 0, an index lies outside the matrix, or a cell has two
+            values.
     """
 
     ndim = 2
 
-    def __init__(self, data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], n_columns: int) -> None:
+    def __init__(
+        self, data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], n_columns: int
+    ) -> None:
         starts = np.asarray(indptr).astype(np.int64)
         if starts.ndim != 1 or not len(starts) or starts[0] != 0 or (np.diff(starts) < 0).any():
             raise ValueError("starts of a sparse matrix that do not ascend from 0")
         # What comes after them is room for more.
-        self.data, self.indices, self.indptr = data[: starts[-1]], indices[: starts[-1]].astype(np.int64), starts
+        self.data, self.indices, self.indptr = (
+            data[: starts[-1]],
+            indices[: starts[-1]].astype(np.int64),
+            starts,
+        )
         self.shape, self.dtype = (len(starts) - 1, n_columns), data.dtype
-        fits = len(self.data) == len(self.indices) == starts[-1] and self.data.ndim == self.indices.ndim == 1
-        if not fits or indices.dtype.kind not in "iu" or not ((self.indices >= 0) & (self.indices < n_columns)).all():
+        fits = (
+            len(self.data) == len(self.indices) == starts[-1]
+            and self.data.ndim == self.indices.ndim == 1
+        )
+        if (
+            not fits
+            or indices.dtype.kind not in "iu"
+            or not ((self.indices >= 0) & (self.indices < n_columns)).all()
+        ):
             raise ValueError("indices of a sparse matrix that are not in it")
         if len(np.unique(self.rows * n_columns + self.indices)) < len(self.indices):
-            raise ValueError("a sparse matrix with two values in a cell; sum_duplicates() adds them up")
+            raise ValueError(
+                "a sparse matrix with two values in a cell; sum_duplicates() adds them up"
+            )
 
     @property
     def rows(self) -> NDArray[np.int64]:
@@ -108,7 +129,9 @@ class SparseRows:
     def std(self, axis: int = 0) -> NDArray[np.float64]:
         """Return the standard deviation of each column ``(d,)``."""
         mean, counts = self.mean(), np.bincount(self.indices, minlength=self.shape[1])
-        squares = np.bincount(self.indices, (self.data - mean[self.indices]) ** 2, minlength=self.shape[1])
+        squares = np.bincount(
+            self.indices, (self.data - mean[self.indices]) ** 2, minlength=self.shape[1]
+        )
         return np.sqrt((squares + (len(self) - counts) * mean**2) / len(self))
 
 
@@ -119,12 +142,14 @@ ENDINGS = (".npz", ".mat", ".h5", ".hdf5")
 
 
 def read_arrays(path: Path, sparse: bool = False) -> Arrays:
-    """Read all arrays of a file by name: numbers, texts or times; a structure becomes an empty text. Nothing is ever
-    unpickled. The arrays of a folder are its ``.npy`` files, by the files' names, and those in its other files.
+    """Read all arrays of a file by name: numbers, texts or times; a structure becomes an empty
+    text. Nothing is ever unpickled. The arrays of a folder are its ``.npy`` files, by the files'
+    names, and those in its other files.
 
     MATLAB's sparse matrices become dense, or `SparseRows` if ``sparse``.
 
-    MATLAB stores matrices column by column: v7.3 files, which are HDF5, are transposed and are turned back.
+    MATLAB stores matrices column by column: v7.3 files, which are HDF5, are transposed and are
+    turned back.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -138,7 +163,10 @@ def read_arrays(path: Path, sparse: bool = False) -> Arrays:
         raise InputError(f"{path}: no such file")
     ending = path.suffix.lower()
     if ending == ".npy":
-        line = f"{path}: is one array without a name; name the folder that holds all, or join them in one .npz"
+        line = (
+            f"{path}: is one array without a name; name the folder that holds all, or join them "
+            "in one .npz"
+        )
         raise InputError(line)
     if ending not in ENDINGS:
         raise InputError(f"{path}: a file of arrays ends in {', '.join(ENDINGS)}")
@@ -153,7 +181,9 @@ def _read_file(path: Path, sparse: bool) -> Arrays:
             arrays = {path.stem: np.load(path, allow_pickle=False)}
         elif ending == ".npz":
             if not zipfile.is_zipfile(path):
-                raise InputError(f"{path}: not a readable .npz file, perhaps truncated or a single array")
+                raise InputError(
+                    f"{path}: not a readable .npz file, perhaps truncated or a single array"
+                )
             with np.load(path, allow_pickle=False) as archive:
                 arrays = dict(archive)
         elif ending == ".mat" and not _is_hdf5(path):
@@ -162,13 +192,19 @@ def _read_file(path: Path, sparse: bool) -> Arrays:
         else:
             arrays = _read_hdf5(path, matlab=ending == ".mat")
         sparse_kind = SparseRows if sparse else ()
-        return {name: v if isinstance(v, sparse_kind) else _plain_array(v) for name, v in arrays.items()}
+        return {
+            name: v if isinstance(v, sparse_kind) else _plain_array(v) for name, v in arrays.items()
+        }
 
 
 def _read_folder(path: Path, sparse: bool) -> Arrays:
     """Return the arrays of all files of a folder."""
     endings = (".npy", *ENDINGS)
-    files = [file for file in sorted(path.iterdir()) if file.suffix.lower() in endings and file.name[0] != "."]
+    files = [
+        file
+        for file in sorted(path.iterdir())
+        if file.suffix.lower() in endings and file.name[0] != "."
+    ]
     if not files:
         raise InputError(f"{path}: is a folder without files that end in {', '.join(endings)}")
     arrays: Arrays = {}
@@ -176,7 +212,10 @@ def _read_folder(path: Path, sparse: bool) -> Arrays:
     for file in files:
         read = _read_file(file, sparse)
         if twice := sorted(read.keys() & arrays.keys()):
-            raise InputError(f"{path}: {file_of[twice[0]]} and {file.name} both hold {twice[0]}; take one of them away")
+            raise InputError(
+                f"{path}: {file_of[twice[0]]} and {file.name} both hold {twice[0]}; take one of "
+                "them away"
+            )
         arrays |= read
         file_of |= dict.fromkeys(read, file.name)
     return arrays
@@ -185,12 +224,19 @@ def _read_folder(path: Path, sparse: bool) -> Arrays:
 def _read_hdf5(path: Path, matlab: bool) -> Arrays:
     h5py = library("h5py", "mat")
     with h5py.File(path, "r") as file:
-        # In lists: an iterator that an error leaves would hold h5py's lock, for which another thread waits for ever.
-        datasets = {name: item for name, item in list(file.items()) if isinstance(item, h5py.Dataset)}
+        # In lists: an iterator that an error leaves would hold h5py's lock, for which another
+        # thread waits for ever.
+        datasets = {
+            name: item for name, item in list(file.items()) if isinstance(item, h5py.Dataset)
+        }
         if not matlab:
             return {name: np.asarray(_read_dataset(item)) for name, item in datasets.items()}
         arrays = {name: _from_matlab(item) for name, item in datasets.items()}
-        arrays |= {name: _from_sparse(item) for name, item in list(file.items()) if "MATLAB_sparse" in item.attrs}
+        arrays |= {
+            name: _from_sparse(item)
+            for name, item in list(file.items())
+            if "MATLAB_sparse" in item.attrs
+        }
         has_cells = any(h5py.check_ref_dtype(item.dtype) for item in datasets.values())
     return arrays | (_read_mat(path) if has_cells else {})
 
@@ -209,7 +255,8 @@ def _from_matlab(dataset: Any) -> NDArray[Any]:
 def _from_sparse(group: Any) -> SparseRows:
     """Return a sparse matrix of a v7.3 file.
 
-    The number of rows is an attribute, and columns are compressed. A matrix of zeros has neither values nor rows.
+    The number of rows is an attribute, and columns are compressed. A matrix of zeros has neither
+    values nor rows.
     """
     starts = _read_dataset(group["jc"])
     values, rows = np.empty(0), np.empty(0, np.int64)
@@ -219,10 +266,11 @@ def _from_sparse(group: Any) -> SparseRows:
 
 
 def _read_dataset(dataset: Any) -> Any:
-    """Return numbers or texts. Anything else (references, lists, records) is not decoded, and becomes an empty text.
+    """Return numbers or texts. Anything else (references, lists, records) is not decoded, and
+    becomes an empty text.
 
-    HDF5 has damaged the memory of the process when it decoded the references of a damaged file: `_read_mat` decodes
-    those of cell arrays in another one.
+    HDF5 has damaged the memory of the process when it decoded the references of a damaged file:
+    `_read_mat` decodes those of cell arrays in another one.
     """
     if library("h5py", "mat").check_string_dtype(dataset.dtype) is not None:
         return dataset.asstr()[()]
@@ -234,22 +282,31 @@ def _read_mat(path: Path) -> Arrays:
 
     Of a v7.3 file, which is HDF5, return the cell arrays alone.
 
-    Reading costs a start of Python (a third of a second), and the arrays are written and read once more.
+    Reading costs a start of Python (a third of a second), and the arrays are written and read once
+    more.
     """
     with tempfile.TemporaryDirectory(prefix="channelhash-mat-") as folder:
-        program = f"import sys; sys.path[:] = {sys.path!r}; import {__name__} as module; module._main()"
+        program = (
+            f"import sys; sys.path[:] = {sys.path!r}; import {__name__} as module; module._main()"
+        )
         command = [sys.executable, "-c", program, str(path.resolve()), folder]
         alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # each thread would reserve memory
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False, env=alone)
+        done = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", check=False, env=alone
+        )
         if done.returncode:
             lines = done.stderr.strip().splitlines()
-            raise ValueError(lines[-1] if lines and done.returncode > 0 else "reading it ends the reader")
+            raise ValueError(
+                lines[-1] if lines and done.returncode > 0 else "reading it ends the reader"
+            )
         names: list[str] = json.loads(Path(folder, "names.json").read_text(encoding="utf-8"))
         return {name: _load(Path(folder, f"{number}.npy")) for number, name in enumerate(names)}
 
 
 def _load(path: Path) -> Any:
-    """Return an array that `_read` wrote: a sparse one as three, by columns, and the number of its rows."""
+    """Return an array that `_read` wrote: a sparse one as three, by columns, and the number of its
+    rows.
+    """
     if path.exists():
         return np.load(path)
     with np.load(path.with_suffix(".npz")) as parts:
@@ -260,15 +317,21 @@ def _from_mat(value: Any) -> NDArray[Any]:
     """Return a matrix, or a cell array of texts or a padded matrix of characters as texts."""
     array = np.asarray(value)
     cells = array.ravel().tolist() if array.dtype == object else []
-    if cells and all(isinstance(cell, np.ndarray) and cell.size <= (cell.dtype.kind == "U") for cell in cells):
+    if cells and all(
+        isinstance(cell, np.ndarray) and cell.size <= (cell.dtype.kind == "U") for cell in cells
+    ):
         array = np.array([cell.item() if cell.size else "" for cell in cells])
     return np.char.rstrip(array) if array.dtype.kind == "U" else _plain_array(array)
 
 
 def _plain_array(values: Any) -> NDArray[Any]:
-    """Return an array of numbers, texts or times; anything else (structures, references) becomes an empty text."""
+    """Return an array of numbers, texts or times; anything else (structures, references) becomes an
+    empty text.
+    """
     array = np.asarray(values)
-    if array.dtype.kind == "O" and all(isinstance(entry, str | bytes) for entry in array.ravel().tolist()):
+    if array.dtype.kind == "O" and all(
+        isinstance(entry, str | bytes) for entry in array.ravel().tolist()
+    ):
         return array
     return np.array("") if array.dtype.kind in "OV" else array
 
@@ -313,11 +376,20 @@ def _read(path: Path, folder: Path) -> None:
         value = content.pop(name)
         if hasattr(value, "tocsc"):
             columns = value.tocsc()
-            parts = dict(data=columns.data, indices=columns.indices, indptr=columns.indptr, n_rows=columns.shape[0])
+            parts = dict(
+                data=columns.data,
+                indices=columns.indices,
+                indptr=columns.indptr,
+                n_rows=columns.shape[0],
+            )
             np.savez(folder / f"{number}.npz", **parts)
             continue
         array = _from_mat(value)
-        np.save(folder / f"{number}.npy", array.astype(str) if array.dtype.hasobject else array, allow_pickle=False)
+        np.save(
+            folder / f"{number}.npy",
+            array.astype(str) if array.dtype.hasobject else array,
+            allow_pickle=False,
+        )
     (folder / "names.json").write_text(json.dumps(names), encoding="utf-8")
 
 
@@ -331,8 +403,12 @@ def _limit(size: int) -> None:
     }
     for limit, value in limits.items():
         most = resource.getrlimit(limit)[1]
-        with suppress(*([ValueError, OSError] if sys.platform == "darwin" else [])):  # it limits no address space
-            resource.setrlimit(limit, (value if most == resource.RLIM_INFINITY else min(value, most), most))
+        with suppress(
+            *([ValueError, OSError] if sys.platform == "darwin" else [])
+        ):  # it limits no address space
+            resource.setrlimit(
+                limit, (value if most == resource.RLIM_INFINITY else min(value, most), most)
+            )
 
 
 def _main() -> None:

@@ -1,7 +1,8 @@
 """Compiled loops, kept between processes: import ``njit`` from here, and not from Numba.
 
-Compiling a loop takes a second or so. Machine code is kept in the user's cache, or in ``$NUMBA_CACHE_DIR``. Where no
-place can be written, as for a user without a home, each process compiles for itself.
+Compiling a loop takes a second or so. Machine code is kept in the user's cache, or in
+``$NUMBA_CACHE_DIR``. Where no place can be written, as for a user without a home, each process
+compiles for itself.
 """
 
 import os
@@ -25,13 +26,18 @@ _config: Any = numba.config
 
 @cache
 def _place(folder: Path) -> str:
-    """Return where the machine code of a folder goes: Numba itself only sees changes of a loop's own file."""
+    """Return where the machine code of a folder goes: Numba itself only sees changes of a loop's
+    own file.
+    """
     files = [*sorted(folder.glob("*.py")), Path(__file__)]  # of which loops use `popcount`
-    return str(cache_folder() / "compiled" / content_hash(*(file.read_bytes() for file in files))[:16])
+    return str(
+        cache_folder() / "compiled" / content_hash(*(file.read_bytes() for file in files))[:16]
+    )
 
 
 def njit(*signature: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function as ``numba.njit`` does, but keep no machine code where no place for it can be written.
+    """Compile a function as ``numba.njit`` does, but keep no machine code where no place for it can
+    be written.
 
     Divisions go without Python's checks for zero, each of which is compiled.
     """
@@ -53,17 +59,23 @@ def njit(*signature: str, **options: Any) -> Callable[[Callable[..., Any]], Any]
 
 
 def inner(function: Callable[..., Any]) -> Any:
-    """Compile a function that only compiled ones call: without the way in from Python, which takes as long again."""
+    """Compile a function that only compiled ones call: without the way in from Python, which takes
+    as long again.
+    """
     return njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
 
 
 @intrinsic
 def popcount(typing_context, word):  # type: ignore[no-untyped-def]
-    """Return the number of set bits of an unsigned word, of the same type, as one machine instruction."""
+    """Return the number of set bits of an unsigned word, of the same type, as one machine
+    instruction.
+    """
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         kind = ir.IntType(word.bitwidth)
-        function = builder.module.declare_intrinsic("llvm.ctpop", [kind], ir.FunctionType(kind, [kind]))
+        function = builder.module.declare_intrinsic(
+            "llvm.ctpop", [kind], ir.FunctionType(kind, [kind])
+        )
         return builder.call(function, arguments)
 
     return word(word), generate
@@ -83,10 +95,12 @@ if hasattr(os, "register_at_fork"):  # a child has no threads of its parent's
 
 
 def run_tasks(loop: Callable[..., None], tasks: int, *arguments: Any, alone: bool = False) -> None:
-    """Run ``loop(first, last, *arguments)``, compiled with ``nogil``, over ranges of tasks on all cores at once.
+    """Run ``loop(first, last, *arguments)``, compiled with ``nogil``, over ranges of tasks on all
+    cores at once.
 
-    Numba's own parallel loops take some three times as long to compile, and not all of its pools can be used by several
-    threads, or after a fork. With ``alone``, this thread does all: waking the others takes longer than they save.
+    Numba's own parallel loops take some three times as long to compile, and not all of its pools
+    can be used by several threads, or after a fork. With ``alone``, this thread does all: waking
+    the others takes longer than they save.
     """
     threads = 1 if alone else min(loop_threads(), tasks)
     if threads <= 1:

@@ -1,5 +1,5 @@
-"""Files: written in one step, so that a reader sees the old file or the new one and never a part; read so that
-whatever a decoder raises for damaged content becomes one line.
+"""Files: written in one step, so that a reader sees the old file or the new one and never a part;
+read so that whatever a decoder raises for damaged content becomes one line.
 """
 
 import codecs
@@ -28,9 +28,11 @@ if sys.platform != "win32":
 
 #: What the system says of a disk or a quota that is full, and of a file that may not grow.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-#: Likewise libraries that write by themselves: PyArrow, safetensors and FAISS, then PyTorch, SQLite and NumPy.
+#: Likewise libraries that write by themselves: PyArrow, safetensors and FAISS, then PyTorch, SQLite
+#: and NumPy.
 _FULL_WORDS = re.compile(
-    "|".join(map(os.strerror, _FULL)) + r"|failed writing file|unexpected pos|disk is full|requested and \d+ written"
+    "|".join(map(os.strerror, _FULL))
+    + r"|failed writing file|unexpected pos|disk is full|requested and \d+ written"
 )
 #: Names of temporary files and folders, and of the locks beside them.
 _TEMPORARY = re.compile(r"(\..+\.[0-9a-f]{32}\.tmp)(\.lock)?", re.DOTALL)
@@ -38,7 +40,8 @@ _TEMPORARY = re.compile(r"(\..+\.[0-9a-f]{32}\.tmp)(\.lock)?", re.DOTALL)
 _POSIX = hasattr(os, "O_DIRECTORY")
 # Seconds in which Windows' other readers of a file let go of it, and between two attempts.
 _PATIENCE, _PAUSE = 2.0, 0.02
-# The byte that is locked on Windows, far beyond the end of any file: nobody can read or write what is locked there.
+# The byte that is locked on Windows, far beyond the end of any file: nobody can read or write what
+# is locked there.
 _FAR = 1 << 30
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _KEY = "checksum"
@@ -46,10 +49,12 @@ _KEY = "checksum"
 
 @contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``target``, which is renamed to it when the block ends without an error.
+    """Yield a temporary path beside ``target``, which is renamed to it when the block ends without
+    an error.
 
-    The content is flushed to the disk before the rename, so after a power cut ``target`` is the complete old file or
-    the complete new one. If the block raises, the temporary file is removed and ``target`` stays as it is.
+    The content is flushed to the disk before the rename, so after a power cut ``target`` is the
+    complete old file or the complete new one. If the block raises, the temporary file is removed
+    and ``target`` stays as it is.
 
     Raises:
         NoSpaceError: there is none for the file.
@@ -61,7 +66,9 @@ def atomic_path(target: Path) -> Iterator[Path]:
 
 
 def temporary_folder(target: Path) -> AbstractContextManager[Path]:
-    """Yield a new folder beside ``target``, which the block renames to it; otherwise the folder goes."""
+    """Yield a new folder beside ``target``, which the block renames to it; otherwise the folder
+    goes.
+    """
     return _hold(target, is_folder=True)
 
 
@@ -87,7 +94,9 @@ def space_for(target: Path) -> Iterator[None]:
 
 @contextmanager
 def _hold(target: Path, is_folder: bool) -> Iterator[Path]:
-    """Yield a new temporary file or folder, and lock a file beside it, so that nobody takes it for a leftover."""
+    """Yield a new temporary file or folder, and lock a file beside it, so that nobody takes it for
+    a leftover.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     _sweep_once(target.parent)
     with space_for(target), ExitStack() as stack:
@@ -164,7 +173,9 @@ def sync(path: Path) -> None:
     """Wait until the content of a file, or the names in a folder, are on the disk."""
     if not _POSIX and path.is_dir():  # Windows has no such call, and logs names itself
         return
-    handle = os.open(path, os.O_RDONLY if _POSIX else os.O_RDWR)  # Windows flushes only what may be written
+    handle = os.open(
+        path, os.O_RDONLY if _POSIX else os.O_RDWR
+    )  # Windows flushes only what may be written
     try:
         os.fsync(handle)
     finally:
@@ -185,7 +196,8 @@ def write_text(target: Path, text: str) -> None:
 
 
 def content_hash(*parts: bytes | memoryview) -> str:
-    """Return the SHA-256 of ``parts`` as 64 hex digits; each part is preceded by its length, so that no lists collide.
+    """Return the SHA-256 of ``parts`` as 64 hex digits; each part is preceded by its length, so
+    that no lists collide.
 
     >>> content_hash(b"ab", b"c") == content_hash(b"a", b"bc")
     False
@@ -204,7 +216,9 @@ def file_hash(path: Path) -> str:
 
 
 def _lock(descriptor: int, wait: bool = True) -> None:
-    """Lock an open file alone, or raise BlockingIOError; the system releases the lock when the process ends."""
+    """Lock an open file alone, or raise BlockingIOError; the system releases the lock when the
+    process ends.
+    """
     if sys.platform != "win32":
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         return
@@ -243,14 +257,18 @@ def locked_folder(folder: Path, activity: str, name: str = ".lock") -> Iterator[
         try:
             stack.enter_context(locked(folder / name, wait=False))
         except BlockingIOError:
-            raise InputError(f"{folder}: another process is {activity}; wait for it to end") from None
+            raise InputError(
+                f"{folder}: another process is {activity}; wait for it to end"
+            ) from None
         yield
 
 
 def cache_folder() -> Path:
-    """Return the folder of files that can be computed again: ``$CHANNELHASH_CACHE``, or one in the user's cache folder.
+    """Return the folder of files that can be computed again: ``$CHANNELHASH_CACHE``, or one in the
+    user's cache folder.
 
-    That is ``$XDG_CACHE_HOME`` where it is set, else ``~/.cache``, ``~/Library/Caches`` (macOS) or ``%LOCALAPPDATA%``.
+    That is ``$XDG_CACHE_HOME`` where it is set, else ``~/.cache``, ``~/Library/Caches`` (macOS) or
+    ``%LOCALAPPDATA%``.
     """
     if chosen := os.environ.get("CHANNELHASH_CACHE"):
         return Path(chosen)
@@ -259,9 +277,13 @@ def cache_folder() -> Path:
     try:
         home = Path.home()
     except RuntimeError:
-        raise InputError("this user has no home folder; name a folder for caches in CHANNELHASH_CACHE") from None
+        raise InputError(
+            "this user has no home folder; name a folder for caches in CHANNELHASH_CACHE"
+        ) from None
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local", "channelhash", "Cache")
+        return Path(
+            os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local", "channelhash", "Cache"
+        )
     return home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "channelhash"
 
 
@@ -298,7 +320,9 @@ def check_exhausted(error: OSError, name: object) -> None:
     channelhash.errors.JobError: items.sqlite: not now (Too many open files); close others, or raise the limit
     """
     if error.errno in _EXHAUSTED:
-        raise JobError(f"{name}: not now ({os.strerror(error.errno)}); close others, or raise the limit") from None
+        raise JobError(
+            f"{name}: not now ({os.strerror(error.errno)}); close others, or raise the limit"
+        ) from None
 
 
 #: Levels of YAML that any thread's stack holds; a configuration has less than a hundred keys.
@@ -311,8 +335,9 @@ _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO, *_EXHAUSTED}
 def reading(place: object, problem: str, remedy: str = "") -> Iterator[None]:
     """Raise what goes wrong inside the block as `InputError`: ``PLACE: PROBLEM (reason); REMEDY``.
 
-    Decoders (JSON, YAML, Arrow, zip, torch …) have many types of errors for damaged content, and values of a wrong
-    type raise more of them further on. The block holds nothing but decoding and the checks of its result.
+    Decoders (JSON, YAML, Arrow, zip, torch …) have many types of errors for damaged content, and
+    values of a wrong type raise more of them further on. The block holds nothing but decoding and
+    the checks of its result.
 
     >>> with reading("a.json", "not a list of numbers", "write it again"):
     ...     sum(json.loads('["1"]'))
@@ -325,13 +350,19 @@ write it again
     except (InputError, JobError, MemoryError):  # no damage of the content, and said elsewhere
         raise
     except Exception as error:
-        if isinstance(error, FileNotFoundError | PermissionError) or getattr(error, "errno", None) in _DISK:
+        if (
+            isinstance(error, FileNotFoundError | PermissionError)
+            or getattr(error, "errno", None) in _DISK
+        ):
             raise
-        raise InputError(f"{place}: {problem} ({one_line(error)})" + (f"; {remedy}" if remedy else "")) from error
+        raise InputError(
+            f"{place}: {problem} ({one_line(error)})" + (f"; {remedy}" if remedy else "")
+        ) from error
 
 
 def one_line(error: Exception) -> str:
-    """Return what an error says in one line of at most 500 characters, or its type if it says nothing.
+    """Return what an error says in one line of at most 500 characters, or its type if it says
+    nothing.
 
     >>> one_line(ValueError("of two\\n lines")), one_line(EOFError())
     ('of two lines', 'EOFError')
@@ -341,8 +372,8 @@ def one_line(error: Exception) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Return a text file's content: UTF-8, or UTF-16 that begins with its byte-order mark, as Excel and Windows
-    write.
+    """Return a text file's content: UTF-8, or UTF-16 that begins with its byte-order mark, as Excel
+    and Windows write.
     """
     try:
         content = path.read_bytes()
@@ -366,12 +397,14 @@ def read_json(path: Path, problem: str, remedy: str = "") -> dict[str, Any]:
 
 
 def _parse_yaml(text: str) -> Any:
-    """Return the plain values that YAML says, by libyaml where it is built, which takes a tenth of the time.
+    """Return the plain values that YAML says, by libyaml where it is built, which takes a tenth of
+    the time.
 
     >>> _parse_yaml("train: {epochs: 3}")
     {'train': {'epochs': 3}}
     """
-    # libyaml ends the process where lists are nested too deep. Every level takes one of these characters.
+    # libyaml ends the process where lists are nested too deep. Every level takes one of these
+    # characters.
     deep = sum(text.count(character) for character in "[{-?:") > _DEEP
     loader = (yaml.SafeLoader if deep else getattr(yaml, "CSafeLoader", yaml.SafeLoader))(text)
     try:
@@ -384,7 +417,9 @@ def read_yaml_sections(path: Path, expected: str) -> dict[str, dict[str, Any]]:
     """Return the sections of a YAML file: names to keys with values."""
     with reading(path, "not readable YAML"):
         sections = _parse_yaml(path.read_text(encoding="utf-8"))
-    if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
+    if not isinstance(sections, dict) or not all(
+        isinstance(section, dict) for section in sections.values()
+    ):
         raise InputError(f"{path}: {expected}")
     for name, section in sections.items():
         for key in (name, *section):

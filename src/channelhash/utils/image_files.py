@@ -1,15 +1,18 @@
-"""Image files: opened, measured and decoded to what people see, as nothing else in the package does; and rows of images
-with captions as one picture.
+"""Image files: opened, measured and decoded to what people see, as nothing else in the package
+does; and rows of images with captions as one picture.
 
-* **More than 8 bits.** Grey values of 16 or 32 bits, whole or not, lie between 0 and the smallest of 1, 255, 4095 and
-  65535 that holds them all. Where there are values below 0, above 65535, or where the largest is between 1 and 16, they
-  lie between the least and the largest. Values that are not finite are black.
-* **Colours.** Numbers are converted by the colour profile of the file. A profile that is broken, too large, or of other
-  channels than the image's counts as none, and one that differs from sRGB by at most 3 of 255 as sRGB.
+* **More than 8 bits.** Grey values of 16 or 32 bits, whole or not, lie between 0 and the smallest
+  of 1, 255, 4095 and 65535 that holds them all. Where there are values below 0, above 65535, or
+  where the largest is between 1 and 16, they lie between the least and the largest. Values that are
+  not finite are black.
+* **Colours.** Numbers are converted by the colour profile of the file. A profile that is broken,
+  too large, or of other channels than the image's counts as none, and one that differs from sRGB by
+  at most 3 of 255 as sRGB.
 * **Transparency.** Transparent pixels show white.
-* **Raw photographs.** A file with one of `RAW_ENDINGS` is seen by the preview in it, which its camera developed.
-* **Several frames.** The first frame is seen, or of an animation or a file of pages, where the first has one colour
-  only, the first of frames 1, 2, 4, 8 and 16 that has more.
+* **Raw photographs.** A file with one of `RAW_ENDINGS` is seen by the preview in it, which its
+  camera developed.
+* **Several frames.** The first frame is seen, or of an animation or a file of pages, where the
+  first has one colour only, the first of frames 1, 2, 4, 8 and 16 that has more.
 """
 
 import io
@@ -34,22 +37,60 @@ from channelhash.utils.files import atomic_path
 #: Formats of stored images; Pillow has others that start programs or are rarely tested.
 STORED_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "HEIF", "PPM")
 #: Endings of raw photographs in small letters, which LibRaw reads.
-RAW_ENDINGS = frozenset((
-    *(".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dcr", ".dng", ".erf", ".fff", ".gpr", ".iiq", ".k25", ".kdc", ".mef"),
-    *(".mos", ".mrw", ".nef", ".nrw", ".orf", ".pef", ".raf", ".raw", ".rw2", ".rwl", ".sr2", ".srf", ".srw", ".x3f"),
-))  # fmt: skip
+RAW_ENDINGS = frozenset(
+    (
+        *(
+            ".3fr",
+            ".arw",
+            ".cr2",
+            ".cr3",
+            ".crw",
+            ".dcr",
+            ".dng",
+            ".erf",
+            ".fff",
+            ".gpr",
+            ".iiq",
+            ".k25",
+            ".kdc",
+            ".mef",
+        ),
+        *(
+            ".mos",
+            ".mrw",
+            ".nef",
+            ".nrw",
+            ".orf",
+            ".pef",
+            ".raf",
+            ".raw",
+            ".rw2",
+            ".rwl",
+            ".sr2",
+            ".srf",
+            ".srw",
+            ".x3f",
+        ),
+    )
+)
 #: The variable that says how many million pixels a stored image may have.
 _LIMIT_VARIABLE = "CHANNELHASH_MAX_PIXELS"
-#: Version of what happens to pixels before they are resized: 2 turns images upright. Models made since then carry it in
-#: their fingerprint.
+#: Version of what happens to pixels before they are resized: 2 turns images upright. Models made
+#: since then carry it in their fingerprint.
 PREPROCESSING = 2
 
 _XMP = 700  # TIFF's tag for it
-_HEADER_TAGS = (ExifTags.Base.Make, ExifTags.Base.Model, ExifTags.Base.Orientation, ExifTags.Base.DateTime)
+_HEADER_TAGS = (
+    ExifTags.Base.Make,
+    ExifTags.Base.Model,
+    ExifTags.Base.Orientation,
+    ExifTags.Base.DateTime,
+)
 _HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 _MOST_MILLIONS = 179  # where Pillow refuses, too
 
-# Damaged blocks count as none, and large images are bounded here; Pillow would tell of each on the way.
+# Damaged blocks count as none, and large images are bounded here; Pillow would tell of each on the
+# way.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
@@ -57,7 +98,9 @@ class ImageError(OSError):
     """An image file cannot be read; the message says why in a few words."""
 
 
-def open_image(file: Path | str | IO[bytes], formats: Sequence[str] = STORED_FORMATS) -> Image.Image:
+def open_image(
+    file: Path | str | IO[bytes], formats: Sequence[str] = STORED_FORMATS
+) -> Image.Image:
     """Open an image without decoding it; `decode` decodes it.
 
     >>> import io
@@ -93,7 +136,9 @@ def _decoder_errors() -> Iterator[None]:
 
 @cache
 def heif_problem() -> str:
-    """Return what to do so that HEIC files can be read; empty where the extra ``heif`` is installed."""
+    """Return what to do so that HEIC files can be read; empty where the extra ``heif`` is
+    installed.
+    """
     try:
         from pillow_heif import register_heif_opener
     except ImportError:
@@ -104,12 +149,16 @@ def heif_problem() -> str:
 
 @cache
 def raw_problem() -> str:
-    """Return what to do so that raw photographs can be read; empty where the extra ``raw`` is installed."""
+    """Return what to do so that raw photographs can be read; empty where the extra ``raw`` is
+    installed.
+    """
     return "" if find_spec("rawpy") else "raw needs rawpy: pip install 'channelhash[raw]'"
 
 
 def _open_raw(path: Path | str) -> Image.Image:
-    """Open the preview in a raw photograph, with what LibRaw and the header of the file say of it as EXIF and XMP."""
+    """Open the preview in a raw photograph, with what LibRaw and the header of the file say of it
+    as EXIF and XMP.
+    """
     os.stat(path)  # or LibRaw would say that there is no such file
     if problem := raw_problem():
         raise ImageError(problem)
@@ -123,12 +172,18 @@ def _open_raw(path: Path | str) -> Image.Image:
     except rawpy.LibRawError as error:
         raise ImageError(f"LibRaw: {os.fsdecode(error.args[0])}") from None
     pixels = preview.data
-    image = _open(io.BytesIO(pixels), ["JPEG"]) if isinstance(pixels, bytes) else Image.fromarray(pixels)
+    image = (
+        _open(io.BytesIO(pixels), ["JPEG"])
+        if isinstance(pixels, bytes)
+        else Image.fromarray(pixels)
+    )
     image.format = "RAW"
     with suppress(Exception), open(path, "rb") as file:  # what is damaged counts as none
         exif, header = image.getexif(), Image.Exif()
         inner, gps = exif.get_ifd(ExifTags.IFD.Exif), exif.get_ifd(ExifTags.IFD.GPSInfo)
-        if str(exif.get(ExifTags.Base.Software)).startswith("dcraw"):  # LibRaw's own, which garbles north and south
+        if str(exif.get(ExifTags.Base.Software)).startswith(
+            "dcraw"
+        ):  # LibRaw's own, which garbles north and south
             gps.clear()
         header.load_from_fp(file)  # most raw files are TIFF files, too
         exif.update({tag: header[tag] for tag in _HEADER_TAGS if tag in header and tag not in exif})
@@ -162,7 +217,9 @@ def upright_size(image: Image.Image) -> tuple[int, int]:
 
 
 def _open(file: Path | str | IO[bytes], formats: Sequence[str]) -> Image.Image:
-    """Open an image; a large one by its plugin alone, as Pillow refuses by size also what is decoded to a fraction."""
+    """Open an image; a large one by its plugin alone, as Pillow refuses by size also what is
+    decoded to a fraction.
+    """
     with suppress(Image.DecompressionBombError):
         return Image.open(file, formats=tuple(formats))
     start = _start(file)
@@ -185,7 +242,9 @@ def _start(file: Path | str | IO[bytes]) -> bytes:
 
 
 def _reason(error: BaseException) -> str:
-    """Return on one line why a file cannot be read; some messages of Pillow's name a place in memory, or an attack."""
+    """Return on one line why a file cannot be read; some messages of Pillow's name a place in
+    memory, or an attack.
+    """
     if isinstance(error, UnidentifiedImageError):
         return "of no known format"
     if isinstance(error, Image.DecompressionBombError):
@@ -204,21 +263,29 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-# Largest values of grey images, and the largest value up to which these are thought to be stretched.
+# Largest values of grey images, and the largest value up to which these are thought to be
+# stretched.
 _LARGEST, _STRETCHED = (1, 255, 4095, 65535), 16
-# Channels of a profile and of an image that go together -> the mode in which the image is converted.
-_CHANNELS = {("RGB ", "RGB"): "RGB", ("RGB ", "L"): "RGB", ("GRAY", "L"): "L", ("CMYK", "CMYK"): "CMYK"}
+# Channels of a profile and of an image that go together -> the mode in which the image is
+# converted.
+_CHANNELS = {
+    ("RGB ", "RGB"): "RGB",
+    ("RGB ", "L"): "RGB",
+    ("GRAY", "L"): "L",
+    ("CMYK", "CMYK"): "CMYK",
+}
 _PROFILE_BYTES = 4 << 20
 _SAME = 3
 # A JPEG file with more pixels is decoded to half, a quarter or an eighth of its sides.
 _PIXELS = 89_000_000
-# Frames of an animation that are looked at, as long as they have fewer pixels than that together; an image of one
-# colour has values that differ less.
+# Frames of an animation that are looked at, as long as they have fewer pixels than that together;
+# an image of one colour has values that differ less.
 _FRAMES, _FRAME_PIXELS, _ONE_COLOUR = (1, 2, 4, 8, 16), 40_000_000, 16
 
 
 def decode(image: Image.Image, side: int | None = None) -> Image.Image:
-    """Decode an image to what people see: upright, in sRGB with 8 bits a channel, on white, mode ``RGB``.
+    """Decode an image to what people see: upright, in sRGB with 8 bits a channel, on white, mode
+    ``RGB``.
 
     >>> decode(Image.new("RGBA", (2, 1))).getpixel((0, 0))
     (255, 255, 255)
@@ -237,7 +304,8 @@ def decode(image: Image.Image, side: int | None = None) -> Image.Image:
 
 
 def jpeg(image: Image.Image, side: int) -> bytes:
-    """Return a decoded image, which shrinks to a long side of at most ``side`` pixels, as a JPEG file.
+    """Return a decoded image, which shrinks to a long side of at most ``side`` pixels, as a JPEG
+    file.
 
     >>> open_image(io.BytesIO(jpeg(Image.new("RGB", (40, 30)), 20))).size
     (20, 15)
@@ -258,19 +326,25 @@ def _reduce(image: Image.Image, side: int | None) -> None:
 
 
 def _check_size(image: Image.Image) -> None:
-    """Refuse a file of more than 179 million pixels, or as the environment says; an image without one is in memory."""
+    """Refuse a file of more than 179 million pixels, or as the environment says; an image without
+    one is in memory.
+    """
     value = os.environ.get(_LIMIT_VARIABLE) or str(_MOST_MILLIONS)
     try:
         millions = float(value)
     except ValueError:
-        raise InputError(f"{_LIMIT_VARIABLE}={value}: expected a number of million pixels, such as 500") from None
+        raise InputError(
+            f"{_LIMIT_VARIABLE}={value}: expected a number of million pixels, such as 500"
+        ) from None
     if isinstance(image, ImageFile.ImageFile) and image.width * image.height > millions * 1e6:
         how = f"more than {millions:g} million; {_LIMIT_VARIABLE}=500 allows 500 million"
         raise ImageError(f"{image.width} x {image.height} pixels are {how}")
 
 
 def _later_frame(image: Image.Image) -> Image.Image | None:
-    """Return the first of some later frames that has several colours; none from where the file is damaged."""
+    """Return the first of some later frames that has several colours; none from where the file is
+    damaged.
+    """
     with suppress(ImageError), _decoder_errors():
         for number in _FRAMES:
             if number * image.width * image.height > _FRAME_PIXELS:
@@ -315,7 +389,9 @@ def _scale_to_8_bits(image: Image.Image) -> Image.Image:
 
 
 def _draw_on_white(image: Image.Image) -> Image.Image:
-    """Return an image without transparency, in mode L, RGB or CMYK; the image itself where it is so already."""
+    """Return an image without transparency, in mode L, RGB or CMYK; the image itself where it is so
+    already.
+    """
     if image.mode in ("RGBa", "La"):
         image = image.convert(image.mode.upper())
     is_grey = image.mode in ("1", "L", "LA")
@@ -341,7 +417,9 @@ def _convert_colours(image: Image.Image, profile: bytes | None) -> Image.Image:
 
 @lru_cache(32)
 def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
-    """Return how images of a mode and profile become sRGB; None if there is nothing to convert, or no way to."""
+    """Return how images of a mode and profile become sRGB; None if there is nothing to convert, or
+    no way to.
+    """
     if len(profile) > _PROFILE_BYTES:
         return None
     try:
@@ -368,7 +446,9 @@ def _from_lab() -> ImageCms.ImageCmsTransform:
 
 def _make_transform(source: ImageCms.ImageCmsProfile, mode: str) -> ImageCms.ImageCmsTransform:
     intent, flags = ImageCms.Intent.RELATIVE_COLORIMETRIC, ImageCms.Flags.BLACKPOINTCOMPENSATION
-    return ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB", intent, flags)
+    return ImageCms.buildTransform(
+        source, ImageCms.createProfile("sRGB"), mode, "RGB", intent, flags
+    )
 
 
 # Pixels of a cell of a sheet, of the image in it, and of the lines and letters below.
@@ -383,7 +463,8 @@ class Cell(NamedTuple):
     """One image of a row.
 
     Attributes:
-        image: file or image to draw; None, or a file that cannot be read any more, draws the text instead.
+        image: file or image to draw; None, or a file that cannot be read any more, draws the text
+            instead.
         caption: a few short lines below.
         right: marks an answer right (green, thick) or wrong (red, thin); None leaves it unmarked.
 
@@ -412,7 +493,9 @@ def write_contact_sheet(rows: Sequence[Sequence[Cell]], path: Path, caption_line
     sheet = Image.new("RGB", (columns * _CELL + 12, len(rows) * row_height), "white")
     for r, row in enumerate(rows):
         for c, cell in enumerate(row):
-            _draw_cell(sheet, cell, c * _CELL + (0 if c == 0 else 12), r * row_height, caption_lines)
+            _draw_cell(
+                sheet, cell, c * _CELL + (0 if c == 0 else 12), r * row_height, caption_lines
+            )
     with atomic_path(path) as temporary:
         sheet.save(temporary, format="PNG")
 
@@ -451,35 +534,50 @@ def _load(image: Path | Image.Image | None) -> Image.Image | None:
 
 
 def _draw_lines(draw: ImageDraw.ImageDraw, place: tuple[int, int], lines: Sequence[str]) -> None:
-    """Draw lines of text in black from (left, top) down, each in a font that has all of its letters."""
+    """Draw lines of text in black from (left, top) down, each in a font that has all of its
+    letters.
+    """
     for number, text in enumerate(lines):
         font: ImageFont.FreeTypeFont | ImageFont.ImageFont = ImageFont.load_default(_LETTERS)
         if not text.isascii():  # DejaVu's letters are larger than those of Pillow's own font
-            font = ImageFont.truetype(_font_file(frozenset("".join(text.split()))), round(0.9 * _LETTERS))
+            font = ImageFont.truetype(
+                _font_file(frozenset("".join(text.split()))), round(0.9 * _LETTERS)
+            )
         top = place[1] + number * _LINE
         draw.text((place[0], top + _LETTERS), text, fill="black", font=font, anchor="ls")
 
 
 def _wrap(text: str, width: int = 22) -> list[str]:
-    """Break text into lines of at most ``width`` characters, at spaces if possible; line breaks are kept.
+    """Break text into lines of at most ``width`` characters, at spaces if possible; line breaks are
+    kept.
 
-    Letters of Chinese and Japanese are twice as wide as others: a text with any has half as many of them a line.
+    Letters of Chinese and Japanese are twice as wide as others: a text with any has half as many of
+    them a line.
 
     >>> _wrap("a dog on a beach", width=8)
     ['a dog on', 'a beach']
     """
     width //= 2 if any(unicodedata.east_asian_width(letter) in "WF" for letter in text) else 1
-    return [line for paragraph in text.split("\n") for line in textwrap.wrap(paragraph, width) or [""]]
+    return [
+        line for paragraph in text.split("\n") for line in textwrap.wrap(paragraph, width) or [""]
+    ]
 
 
 @cache
 def _font_file(letters: frozenset[str]) -> str:
-    """Return the first font that has these letters; where none has, that of matplotlib, which is looked into first."""
+    """Return the first font that has these letters; where none has, that of matplotlib, which is
+    looked into first.
+    """
     from matplotlib import font_manager, get_data_path
 
     bundled = str(Path(get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"))
-    installed = [name for name in sorted(font_manager.findSystemFonts()) if "LastResort" not in name]  # all boxes
-    return next((name for name in [bundled, *installed] if set(map(ord, letters)) <= _letters(name)), bundled)
+    installed = [
+        name for name in sorted(font_manager.findSystemFonts()) if "LastResort" not in name
+    ]  # all boxes
+    return next(
+        (name for name in [bundled, *installed] if set(map(ord, letters)) <= _letters(name)),
+        bundled,
+    )
 
 
 @cache

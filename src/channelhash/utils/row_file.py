@@ -41,7 +41,9 @@ class RowFile(NamedTuple):
         start = sum(self.sizes[:number])
         rows: Rows = np.array(self.rows[start : start + self.sizes[number]])
         if zlib.crc32(rows.data) != self.sums[number]:
-            raise InputError(f"{self.path}: block {number} is damaged; remove the file to compute it again")
+            raise InputError(
+                f"{self.path}: block {number} is damaged; remove the file to compute it again"
+            )
         return rows
 
     def check(self) -> "RowFile":
@@ -62,9 +64,9 @@ def row_file(
 ) -> RowFile:
     """Open the file of ``key``, and compute the blocks that are missing.
 
-    Each block and its checksum are written to the disk before the next one, and the complete file gets its final name:
-    after a kill, the build continues with the first missing block. A second process that needs the same file waits for
-    the first.
+    Each block and its checksum are written to the disk before the next one, and the complete file
+    gets its final name: after a kill, the build continues with the first missing block. A second
+    process that needs the same file waits for the first.
 
     >>> import tempfile
     >>> def compute(first):
@@ -85,15 +87,24 @@ def row_file(
                 journal.unlink(missing_ok=True)
                 rows = _reserved_memmap(partial, (sum(sizes), width), dtype)
             sums = _fill(rows, journal, sizes, compute, progress)
-            write_text(path.with_suffix(".json"), json.dumps({"key": facts, "sums": sums}, indent=2))
+            write_text(
+                path.with_suffix(".json"), json.dumps({"key": facts, "sums": sums}, indent=2)
+            )
             del rows  # Windows renames no mapped file
             os.replace(partial, path)
             journal.unlink()
     try:
         meta = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-        file = RowFile(path, np.load(path, mmap_mode="r"), tuple(sizes), tuple(map(int, meta["sums"])))
+        file = RowFile(
+            path, np.load(path, mmap_mode="r"), tuple(sizes), tuple(map(int, meta["sums"]))
+        )
         shape = (sum(sizes), width)
-        if meta["key"] != facts or file.rows.shape != shape or file.rows.dtype != dtype or len(file.sums) != len(sizes):
+        if (
+            meta["key"] != facts
+            or file.rows.shape != shape
+            or file.rows.dtype != dtype
+            or len(file.sums) != len(sizes)
+        ):
             raise ValueError("it belongs to something else")
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
         raise InputError(f"{path}: damaged ({error}); remove it to compute it again") from None
@@ -101,9 +112,15 @@ def row_file(
 
 
 def _fill(
-    rows: "np.memmap[Any, Any]", journal: Path, sizes: Sequence[int], compute: _Compute, progress: Progress | None
+    rows: "np.memmap[Any, Any]",
+    journal: Path,
+    sizes: Sequence[int],
+    compute: _Compute,
+    progress: Progress | None,
 ) -> list[int]:
-    """Write the blocks that are missing, each before its line in the journal; return the checksums of all."""
+    """Write the blocks that are missing, each before its line in the journal; return the checksums
+    of all.
+    """
     sums = _finished(rows, journal, sizes)
     done = sum(sizes[: len(sums)])
     with open(journal, "w", encoding="utf-8") as log:
@@ -113,7 +130,9 @@ def _fill(
             with np.errstate(over="ignore"):  # checked in the next line
                 values = np.ascontiguousarray(block, dtype=rows.dtype)
             if not np.isfinite(values).all():
-                raise InputError(f"{journal.stem}: a number is not finite in {rows.dtype} (rows from {done} on)")
+                raise InputError(
+                    f"{journal.stem}: a number is not finite in {rows.dtype} (rows from {done} on)"
+                )
             rows[done : done + size] = values
             rows.flush()
             sums.append(zlib.crc32(values.data))
@@ -127,7 +146,8 @@ def _fill(
 
 
 def _reserved_memmap(path: Path, shape: tuple[int, int], dtype: _DType) -> "np.memmap[Any, Any]":
-    """Create a file of rows with all its space reserved: writing to a mapping on a full disk would kill the process.
+    """Create a file of rows with all its space reserved: writing to a mapping on a full disk would
+    kill the process.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -135,7 +155,9 @@ def _reserved_memmap(path: Path, shape: tuple[int, int], dtype: _DType) -> "np.m
     (2, 3)
     """
     try:
-        np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)  # closed again: its length is right
+        np.lib.format.open_memmap(
+            path, mode="w+", dtype=dtype, shape=shape
+        )  # closed again: its length is right
         with open(path, "r+b") as file:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, max(1, path.stat().st_size))
@@ -150,7 +172,9 @@ def _reserved_memmap(path: Path, shape: tuple[int, int], dtype: _DType) -> "np.m
 
 
 def _finished(rows: Rows, journal: Path, sizes: Sequence[int]) -> list[int]:
-    """Return the checksums of the first complete blocks: the journal's lines, each compared with its rows."""
+    """Return the checksums of the first complete blocks: the journal's lines, each compared with
+    its rows.
+    """
     sums: list[int] = []
     start = 0
     lines = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []

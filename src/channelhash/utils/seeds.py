@@ -8,7 +8,8 @@ import numpy as np
 def derive_seed(seed: int, *names: str | int) -> int:
     """Derive a 63-bit seed for one named purpose, such as ``derive_seed(0, "batches", epoch)``.
 
-    The same names give the same seed on every machine and in every process; different names give independent streams.
+    The same names give the same seed on every machine and in every process; different names give
+    independent streams.
 
     >>> derive_seed(0, "batches", 1) == derive_seed(0, "batches", 1), derive_seed(0, "batches", 2) < 2**63
     (True, True)

@@ -1,9 +1,11 @@
-"""Import torchvision through this file: ``from channelhash.utils.torchvision_compat import torchvision, functional``.
+"""Import torchvision through this file: ``from channelhash.utils.torchvision_compat import
+torchvision, functional``.
 
-A torchvision built for CUDA beside a CPU-only torch cannot load its compiled operators. Its own import then fails
-("operator torchvision::nms does not exist"), and with it that of timm and open_clip. Transforms and models use none of
-these operators: declaring the schemas of the two that the import names is enough. Nothing is declared if the library
-loads. Otherwise `torchvision.io` and `torchvision.ops.nms` stay unusable; images are read with Pillow.
+A torchvision built for CUDA beside a CPU-only torch cannot load its compiled operators. Its own
+import then fails ("operator torchvision::nms does not exist"), and with it that of timm and
+open_clip. Transforms and models use none of these operators: declaring the schemas of the two that
+the import names is enough. Nothing is declared if the library loads. Otherwise `torchvision.io` and
+`torchvision.ops.nms` stay unusable; images are read with Pillow.
 """
 
 import ctypes
@@ -23,7 +25,9 @@ def _compiled_operators_load() -> bool:
     spec = importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None:
         return True  # not installed: the import below reports it
-    libraries = sorted(Path(spec.origin).parent.glob("_C*.so")) + sorted(Path(spec.origin).parent.glob("_C*.pyd"))
+    libraries = sorted(Path(spec.origin).parent.glob("_C*.so")) + sorted(
+        Path(spec.origin).parent.glob("_C*.pyd")
+    )
     try:
         for library in libraries:
             ctypes.CDLL(str(library))

@@ -1,8 +1,10 @@
-"""Settings typed by the signatures of functions, and names of a person's own code: ``python:package.module:Name``.
+"""Settings typed by the signatures of functions, and names of a person's own code:
+``python:package.module:Name``.
 
-Resolving such a name imports its module, which runs its code. A name in a person's own configuration or on the command
-line is that person's word. A name in the folder of a run, a saved model or a store, which may have been downloaded,
-needs consent: whatever reads such a file calls `check_trusted`, and a person consents through `trusting`.
+Resolving such a name imports its module, which runs its code. A name in a person's own
+configuration or on the command line is that person's word. A name in the folder of a run, a saved
+model or a store, which may have been downloaded, needs consent: whatever reads such a file calls
+`check_trusted`, and a person consents through `trusting`.
 """
 
 import difflib
@@ -48,24 +50,32 @@ Count = Annotated[int, Field(ge=1, le=2**31)]
 
 @cache
 def settings_of(function: Callable[..., Any], skip: frozenset[str] = frozenset()) -> type[Settings]:
-    """Return a settings class with one field for each parameter of ``function`` (annotation and default).
+    """Return a settings class with one field for each parameter of ``function`` (annotation and
+    default).
 
     >>> def load(path: str, count: int = 3, progress: object = None): ...
     >>> list(settings_of(load, frozenset({"progress"})).model_fields)
     ['path', 'count']
     """
-    is_constructed = inspect.isclass(function) and not issubclass(function, tuple)  # a named tuple has hints itself
+    is_constructed = inspect.isclass(function) and not issubclass(
+        function, tuple
+    )  # a named tuple has hints itself
     target = function.__init__ if is_constructed else function
     hints = get_type_hints(target, include_extras=True)  # Annotated holds further checks
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
-        if name not in skip and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        if name not in skip and parameter.kind not in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        ):
             default = ... if parameter.default is inspect.Parameter.empty else parameter.default
             fields[name] = (hints.get(name, Any), default)
     return create_model(f"{function.__name__}_settings", __base__=Settings, **fields)
 
 
-def read_settings(kind: type[_SettingsType], values: Mapping[str, Any], where: str) -> _SettingsType:
+def read_settings(
+    kind: type[_SettingsType], values: Mapping[str, Any], where: str
+) -> _SettingsType:
     """Check ``values`` against ``kind``.
 
     >>> def load(path: str, count: int = 3): ...
@@ -78,7 +88,9 @@ def read_settings(kind: type[_SettingsType], values: Mapping[str, Any], where: s
         first = error.errors()[0]
         key = ".".join(str(part) for part in (where, *first["loc"]) if str(part))
         if first["type"] == "extra_forbidden":
-            raise InputError(unknown(f"key {key}", str(first["loc"][-1]), list(kind.model_fields))) from None
+            raise InputError(
+                unknown(f"key {key}", str(first["loc"][-1]), list(kind.model_fields))
+            ) from None
         if first["type"] == "missing":
             raise InputError(f"{key}: is missing and has no default") from None
         quotes = f"; --set \"{key}='…'\" gives a text" if first["type"] == "string_type" else ""
@@ -110,20 +122,29 @@ def pick(registry: Mapping[str, Any], name: Any, where: str) -> Any:
 
 
 def read_both(
-    first: type[Settings], second: type[_SettingsType], values: dict[str, Any], section: str, owner: str
+    first: type[Settings],
+    second: type[_SettingsType],
+    values: dict[str, Any],
+    section: str,
+    owner: str,
 ) -> tuple[Settings, _SettingsType]:
     """Read a section whose keys are the fields of two classes; messages name their ``owner``."""
     known = list(dict.fromkeys([*first.model_fields, *second.model_fields]))
     for key in values:
         if key not in known:
             raise InputError(unknown(f"key {section}.{key} for {owner}", key, known))
-    parts = ({key: value for key, value in values.items() if key in kind.model_fields} for kind in (first, second))
+    parts = (
+        {key: value for key, value in values.items() if key in kind.model_fields}
+        for kind in (first, second)
+    )
     return read_settings(first, next(parts), section), read_settings(second, next(parts), section)
 
 
 def absolute(settings: _SettingsType) -> _SettingsType:
     """Return settings with absolute paths, so that a run's folder can be used from anywhere."""
-    return settings.model_copy(update={name: _absolute(value) for name, value in vars(settings).items()})
+    return settings.model_copy(
+        update={name: _absolute(value) for name, value in vars(settings).items()}
+    )
 
 
 def _absolute(value: Any) -> Any:
@@ -137,7 +158,8 @@ _SIGNS = re.compile(r"[^\w\[\]{}\"'~]+")
 
 
 def apply_overrides(values: dict[str, Any], *overrides: str) -> None:
-    """Put each ``"section.key=value"`` into nested ``values``: in YAML, or as it is where it is no YAML or signs alone.
+    """Put each ``"section.key=value"`` into nested ``values``: in YAML, or as it is where it is no
+    YAML or signs alone.
 
     >>> values = {"train": {"epochs": 3}}
     >>> apply_overrides(values, "train.learning_rate=1e-4")
@@ -151,19 +173,28 @@ def apply_overrides(values: dict[str, Any], *overrides: str) -> None:
         path, separator, text = override.partition("=")
         section, dot, key = path.strip().partition(".")
         if not separator or not dot or not key:
-            raise InputError(f"--set {override}: write it as section.key=value, e.g. --set train.epochs=30")
+            raise InputError(
+                f"--set {override}: write it as section.key=value, e.g. --set train.epochs=30"
+            )
         value: Any = text
-        if not text.startswith("python:") and not _SIGNS.fullmatch(text):  # YAML would read a mapping
-            with suppress(yaml.YAMLError, ValueError, RecursionError):  # of dates that are none, of too many brackets
+        if not text.startswith("python:") and not _SIGNS.fullmatch(
+            text
+        ):  # YAML would read a mapping
+            with suppress(
+                yaml.YAMLError, ValueError, RecursionError
+            ):  # of dates that are none, of too many brackets
                 value = yaml.safe_load(text)
         if value == text.strip():
-            with suppress(ValueError):  # YAML 1.1 reads 1e-4 as a string; a number is what a person means
+            with suppress(
+                ValueError
+            ):  # YAML 1.1 reads 1e-4 as a string; a number is what a person means
                 value = float(text)
         values.setdefault(section, {})[key] = value
 
 
 def path_override(key: str, path: Path) -> str:
-    """Return the override of a key by a path as it is, also where YAML would read its name as a number or a mapping.
+    """Return the override of a key by a path as it is, also where YAML would read its name as a
+    number or a mapping.
 
     >>> values = {}
     >>> apply_overrides(values, path_override("data.root", Path("2024: summer")))
@@ -193,19 +224,23 @@ def is_python_name(name: object) -> bool:
 
 
 def split_python_name(name: str) -> tuple[str, str]:
-    """Return the module and the object that ``python:module:Name`` refers to, without importing anything.
+    """Return the module and the object that ``python:module:Name`` refers to, without importing
+    anything.
 
     >>> split_python_name("python:package.my_losses:MyLoss")
     ('package.my_losses', 'MyLoss')
     """
     module, _, path = name.removeprefix(_PREFIX).partition(":")
-    if not is_python_name(name) or not all(part.isidentifier() for part in (*module.split("."), *path.split("."))):
+    if not is_python_name(name) or not all(
+        part.isidentifier() for part in (*module.split("."), *path.split("."))
+    ):
         raise InputError("write it as python:package.module:Name")
     return module, path
 
 
 def resolve(name: str) -> Any:
-    """Import the module of ``python:module:Name`` and return the object. A module in the current folder is found too.
+    """Import the module of ``python:module:Name`` and return the object. A module in the current
+    folder is found too.
 
     >>> resolve("python:math:sqrt")(9)
     3.0
@@ -217,16 +252,21 @@ def resolve(name: str) -> Any:
     try:
         target: Any = importlib.import_module(module_name)
     except Exception as error:  # the module is someone's own code, which may raise anything
-        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(
+            f"{error.name}."
+        ):
             raise InputError(
-                f"the module cannot be imported ({error}); put its file into this folder, install it, or put its "
+                f"the module cannot be imported ({error}); put its file into this folder, install "
+                "it, or put its "
                 "folder on PYTHONPATH"
             ) from error
         frame = traceback.extract_tb(error.__traceback__)[-1]
         file, line = frame.filename, frame.lineno
         if isinstance(error, SyntaxError):
             file, line = error.filename or file, error.lineno
-        raise InputError(f"the module cannot be imported: in {file}, line {line}: {_reason(error)}; mend it") from error
+        raise InputError(
+            f"the module cannot be imported: in {file}, line {line}: {_reason(error)}; mend it"
+        ) from error
     for part in path.split("."):
         if not hasattr(target, part):
             raise InputError(f"the module {module_name} has no {path!r}")
@@ -236,22 +276,29 @@ def resolve(name: str) -> Any:
 
 
 def failing_line(error: BaseException) -> str:
-    """Return where a person's own code, or what it called, raised ``error``; empty if none of it was running."""
+    """Return where a person's own code, or what it called, raised ``error``; empty if none of it
+    was running.
+    """
     files = _own_files()
     folders = {str(Path(file).parent) for file in files.values() if file}
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         code = frame.f_code
         if str(Path(code.co_filename).parent) in folders:
-            names = [name for name, file in files.items() if file == code.co_filename] or list(files)
+            names = [name for name, file in files.items() if file == code.co_filename] or list(
+                files
+            )
             owner = code.co_qualname.partition(".")[0]
             name = next((name for name in names if split_python_name(name)[1] == owner), names[0])
-            return f"in {code.co_filename}, line {line}, in {code.co_qualname}: {_reason(error)}; your {name} failed"
+            return (
+                f"in {code.co_filename}, line {line}, in {code.co_qualname}: {_reason(error)}; "
+                f"your {name} failed"
+            )
     return ""
 
 
 def failing_code(error: BaseException, values: object = None) -> str:
-    """Return a line about an error in whose process a person's own code takes part, of ``values`` if there are any;
-    empty if there is none, and for errors that name their cause.
+    """Return a line about an error in whose process a person's own code takes part, of ``values``
+    if there are any; empty if there is none, and for errors that name their cause.
     """
     if isinstance(error, InputError | JobError | OSError | MemoryError):
         return ""
@@ -270,7 +317,8 @@ def failing_code(error: BaseException, values: object = None) -> str:
 
 @contextmanager
 def naming_own_code() -> Iterator[None]:
-    """Raise an error of a person's own code as `JobError` with its line, where another process or `reading` gets it.
+    """Raise an error of a person's own code as `JobError` with its line, where another process or
+    `reading` gets it.
 
     >>> with naming_own_code():
     ...     raise ValueError("not of anyone's own code")
@@ -288,10 +336,19 @@ def naming_own_code() -> Iterator[None]:
 
 
 def _own_files() -> dict[str, str]:
-    """Return the resolved names of code that is not of this package, with the file of each; empty if there is none."""
+    """Return the resolved names of code that is not of this package, with the file of each; empty
+    if there is none.
+    """
     modules = {name: split_python_name(name)[0] for name in resolved}
-    foreign = {name: module for name, module in modules.items() if module.partition(".")[0] != "channelhash"}
-    return {name: getattr(sys.modules.get(module), "__file__", None) or "" for name, module in foreign.items()}
+    foreign = {
+        name: module
+        for name, module in modules.items()
+        if module.partition(".")[0] != "channelhash"
+    }
+    return {
+        name: getattr(sys.modules.get(module), "__file__", None) or ""
+        for name, module in foreign.items()
+    }
 
 
 def _reason(error: BaseException) -> str:
@@ -329,7 +386,8 @@ def check_kind(value: Any, kind: type[_Kind], owner: str) -> _Kind:
 
 @contextmanager
 def trusting(trust: _Trust) -> Iterator[None]:
-    """Consent within the block to code that saved files name, beside what a block around it consents to.
+    """Consent within the block to code that saved files name, beside what a block around it
+    consents to.
 
     >>> with trusting(["python:math:sqrt"]):
     ...     check_trusted({"name": "python:math:sqrt"}, Path("config.json"))
@@ -353,7 +411,8 @@ trust it, add --trust-code (in Python, trust_code=True)
         if not any(trust if isinstance(trust, bool) else name in trust for trust in _trusted.get()):
             printable = "".join(filter(str.isprintable, name))[:200]
             raise InputError(
-                f"{file}: names {printable}, code that would run on this machine; if you trust it, add --trust-code "
+                f"{file}: names {printable}, code that would run on this machine; if you trust it, "
+                "add --trust-code "
                 "(in Python, trust_code=True)"
             )
 
@@ -370,7 +429,9 @@ def python_names(values: object) -> list[str]:
         if isinstance(value, str):
             if is_python_name(value):
                 names.append(value)
-        elif isinstance(value, Mapping | list | tuple) and id(value) not in seen:  # YAML's anchors can make circles
+        elif (
+            isinstance(value, Mapping | list | tuple) and id(value) not in seen
+        ):  # YAML's anchors can make circles
             seen.add(id(value))
             waiting += [*value, *value.values()] if isinstance(value, Mapping) else value
     return names

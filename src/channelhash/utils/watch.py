@@ -1,7 +1,8 @@
 """A folder that is watched: a job runs whenever something has changed in it.
 
-That is done by a process of its own, at the lowest priority: it shares no interpreter with a server's answers, and
-its memory goes when it ends. It may be ended at any time, so the job must be one that goes on where it was.
+That is done by a process of its own, at the lowest priority: it shares no interpreter with a
+server's answers, and its memory goes when it ends. It may be ended at any time, so the job must be
+one that goes on where it was.
 """
 
 import os
@@ -19,20 +20,24 @@ from channelhash.utils.optional_imports import library
 from channelhash.utils.progress import Progress, StageProgress
 from channelhash.utils.typed_settings import naming_own_code
 
-#: Milliseconds between two looks at what the system has noticed; without a change until the job runs; and between two
-#: looks at all files, where the system notices nothing, or not in so many folders.
+#: Milliseconds between two looks at what the system has noticed; without a change until the job
+#: runs; and between two looks at all files, where the system notices nothing, or not in so many
+#: folders.
 _PACE = {"step": 500, "rust_timeout": 2000, "poll_delay_ms": 30_000}
 #: Seconds after which a folder is indexed that is never quiet.
 _LONGEST = 60.0
-#: Seconds after which it is indexed anyway: drives of the network do not say what others change on them.
+#: Seconds after which it is indexed anyway: drives of the network do not say what others change on
+#: them.
 _REGULAR = 600.0
-#: Seconds between two runs, or as many as the last one took if they are fewer: something may always change.
+#: Seconds between two runs, or as many as the last one took if they are fewer: something may always
+#: change.
 _REST = 10.0
 #: Seconds until a folder that could not be watched is tried again.
 _AGAIN = 30.0
 _NAME, _LINE = 16, 1000
 
-#: Brings a store up to date; returns a line for each picture that was left out, and what has changed, if anything.
+#: Brings a store up to date; returns a line for each picture that was left out, and what has
+#: changed, if anything.
 _Job = Callable[[StageProgress], tuple[Sequence[str], str]]
 
 # Of the process that runs a job.
@@ -40,8 +45,8 @@ _report: "Report"
 
 
 class Report(Structure):
-    """What all processes of a server see of the indexing of its folder, in memory that they share without a lock: a
-    process that is ended might hold it for ever.
+    """What all processes of a server see of the indexing of its folder, in memory that they share
+    without a lock: a process that is ended might hold it for ever.
 
     Attributes:
         stage: what the run does that is under way; empty if there is none.
@@ -56,7 +61,12 @@ class Report(Structure):
     done: int
     total: int
     problem: bytes
-    _fields_ = [("stage", c_char * _NAME), ("done", c_long), ("total", c_long), ("problem", c_char * _LINE)]
+    _fields_ = [
+        ("stage", c_char * _NAME),
+        ("done", c_long),
+        ("total", c_long),
+        ("problem", c_char * _LINE),
+    ]
 
     @classmethod
     def new(cls) -> "Report":
@@ -91,10 +101,22 @@ class Watch(threading.Thread):
     """
 
     def __init__(
-        self, folder: Path, store: Path, job: _Job, report: Report, say: Callable[[str], None], log: Sequence[str] = ()
+        self,
+        folder: Path,
+        store: Path,
+        job: _Job,
+        report: Report,
+        say: Callable[[str], None],
+        log: Sequence[str] = (),
     ) -> None:
         super().__init__(name="watch")
-        self._folder, self._store, self._job, self._report, self._say = folder, store.resolve(), job, report, say
+        self._folder, self._store, self._job, self._report, self._say = (
+            folder,
+            store.resolve(),
+            job,
+            report,
+            say,
+        )
         self._log, self._ended = set(log), threading.Event()
 
     def __enter__(self) -> None:
@@ -114,16 +136,27 @@ class Watch(threading.Thread):
                 self._follow(self._folder.resolve(), polls)
             except OSError as error:
                 if seen:  # a store may be served where its photographs never were
-                    self._set_problem(f"{self._folder}: cannot be watched ({error.strerror or error})")
+                    self._set_problem(
+                        f"{self._folder}: cannot be watched ({error.strerror or error})"
+                    )
                 polls = self._folder.is_dir()  # more folders than the system watches
                 self._ended.wait(_AGAIN)
 
     def _follow(self, folder: Path, polls: bool) -> None:
         """Index a folder when it is quiet after a change, as long as it is the same one."""
         before, due, since, looked, rest = folder.stat(), True, time.monotonic(), 0.0, 0.0
-        options = {"watch_filter": None, "yield_on_timeout": True, "ignore_permission_denied": True} | _PACE
-        for changes in self._watch(folder, stop_event=self._ended, force_polling=polls or None, **options):
-            now, news = time.monotonic(), any(self._counts(change.name, Path(path), folder) for change, path in changes)
+        options = {
+            "watch_filter": None,
+            "yield_on_timeout": True,
+            "ignore_permission_denied": True,
+        } | _PACE
+        for changes in self._watch(
+            folder, stop_event=self._ended, force_polling=polls or None, **options
+        ):
+            now, news = (
+                time.monotonic(),
+                any(self._counts(change.name, Path(path), folder) for change, path in changes),
+            )
             if not os.path.samestat(folder.stat(), before):
                 return
             if not due and (news or now - looked > _REGULAR):
@@ -135,12 +168,16 @@ class Watch(threading.Thread):
                 rest = min(looked - now, _REST)
 
     def _counts(self, change: str, path: Path, folder: Path) -> bool:
-        """Return whether a change may be one of photographs: not in the store, nor in what is hidden.
+        """Return whether a change may be one of photographs: not in the store, nor in what is
+        hidden.
 
-        A folder is modified, to whoever looks at all files, by what is added in it, which is a change of its own.
+        A folder is modified, to whoever looks at all files, by what is added in it, which is a
+        change of its own.
         """
         hidden = any(name.startswith(".") for name in path.parts[len(folder.parts) :])
-        return not (hidden or path.is_relative_to(self._store) or (change == "modified" and path.is_dir()))
+        return not (
+            hidden or path.is_relative_to(self._store) or (change == "modified" and path.is_dir())
+        )
 
     def _index(self) -> None:
         """Run the job; say what it has left out for the first time, and what has changed."""
@@ -152,7 +189,10 @@ class Watch(threading.Thread):
                     if self._ended.is_set():
                         raise InterruptedError
                 left_out, summary = running.result()
-                for line in [*(f"left out: {line}" for line in left_out if line not in self._log), summary]:
+                for line in [
+                    *(f"left out: {line}" for line in left_out if line not in self._log),
+                    summary,
+                ]:
                     if line:
                         self._say(line)
                 self._log, self._report.problem = set(left_out), b""

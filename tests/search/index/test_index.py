@@ -1,4 +1,6 @@
-"""The compiled search against the plain one, that against sorting everything, near-duplicates, and forged arrays."""
+"""The compiled search against the plain one, that against sorting everything, near-duplicates, and
+forged arrays.
+"""
 
 from functools import partial
 
@@ -18,7 +20,9 @@ from refusals import check_refusal
 
 @pytest.fixture(autouse=True)
 def compiled(monkeypatch):
-    """Search with the compiled loops from the first code on; a test that means NumPy's scan says so."""
+    """Search with the compiled loops from the first code on; a test that means NumPy's scan says
+    so.
+    """
     monkeypatch.setattr(code_index, "_left_to_numpy", 0)
 
 
@@ -34,8 +38,13 @@ def place(kind: str, n: int, k: int, seed: int) -> np.ndarray:
     """Bits ``(n, k)`` placed to be hard: the query of `queries_for` is all zeros, among others."""
     random = np.random.default_rng(seed)
     bits = random.random((n, k)) < 0.5
-    if kind in ("sphere", "shells"):  # all at one distance from zeros, or at two that follow each other
-        far = max(1, k // 3) + (random.integers(0, 2, n) if kind == "shells" and k > 2 else np.zeros(n, int))
+    if kind in (
+        "sphere",
+        "shells",
+    ):  # all at one distance from zeros, or at two that follow each other
+        far = max(1, k // 3) + (
+            random.integers(0, 2, n) if kind == "shells" and k > 2 else np.zeros(n, int)
+        )
         bits = random.permuted(np.arange(k) < far[:, None], axis=1)
     elif kind == "steps":  # one bit more each
         bits = np.arange(k) < (np.arange(n) % (k + 1))[:, None]
@@ -44,7 +53,9 @@ def place(kind: str, n: int, k: int, seed: int) -> np.ndarray:
     elif kind == "one":
         bits[:] = bits[:1]
     elif kind == "clustered":
-        bits = (random.random((3, k)) < 0.5)[random.integers(0, 3, n)] ^ (random.random((n, k)) < 0.08)
+        bits = (random.random((3, k)) < 0.5)[random.integers(0, 3, n)] ^ (
+            random.random((n, k)) < 0.08
+        )
     return bits
 
 
@@ -53,7 +64,9 @@ def queries_for(bits: np.ndarray, seed: int) -> np.ndarray:
     n, k = bits.shape
     random = np.random.default_rng(seed)
     code = bits[random.integers(n)] if n else random.random(k) < 0.5
-    return np.array([np.zeros(k, bool), np.ones(k, bool), code, ~code, code ^ (random.random(k) < 0.1)])
+    return np.array(
+        [np.zeros(k, bool), np.ones(k, bool), code, ~code, code ^ (random.random(k) < 0.1)]
+    )
 
 
 def assert_same(found: list[Matches], expected: list[Matches]) -> None:
@@ -65,22 +78,33 @@ def assert_same(found: list[Matches], expected: list[Matches]) -> None:
 
 def within(queries, database, ids, radius) -> list[Matches]:
     """All codes at distance <= ``radius``, of all by (distance, id)."""
-    every = [(match, match.distances <= radius) for match in exact.nearest(queries, database, ids, len(database) + 1)]
+    every = [
+        (match, match.distances <= radius)
+        for match in exact.nearest(queries, database, ids, len(database) + 1)
+    ]
     return [Matches(match.rows[near], match.distances[near]) for match, near in every]
 
 
-def plainly(question, queries: np.ndarray, codes: np.ndarray, bound: int, allowed: np.ndarray | None) -> list[Matches]:
+def plainly(
+    question, queries: np.ndarray, codes: np.ndarray, bound: int, allowed: np.ndarray | None
+) -> list[Matches]:
     """`exact.nearest` or `within` over the allowed rows."""
     rows = np.arange(len(codes)) if allowed is None else np.flatnonzero(allowed)
     ids = [f"{row:09}" for row in rows]
-    return [Matches(rows[hit.rows], hit.distances) for hit in question(queries, codes[rows], ids, bound)]
+    return [
+        Matches(rows[hit.rows], hit.distances) for hit in question(queries, codes[rows], ids, bound)
+    ]
 
 
 @pytest.mark.parametrize("examples", [40, pytest.param(600, marks=pytest.mark.slow)])
 def test_answers_are_those_of_the_plain_search(examples):
-    lengths = st.integers(1, 300) | st.sampled_from([8, 31, 32, 33, 63, 64, 65, 128, 129, 512, 1000, 1024])
+    lengths = st.integers(1, 300) | st.sampled_from(
+        [8, 31, 32, 33, 63, 64, 65, 128, 129, 512, 1000, 1024]
+    )
     rows = st.integers(0, 60) | st.sampled_from([700, 1500])
-    kinds = st.sampled_from(["random", "sphere", "shells", "steps", "opposites", "one", "clustered"])
+    kinds = st.sampled_from(
+        ["random", "sphere", "shells", "steps", "opposites", "one", "clustered"]
+    )
     drawn = given(lengths, rows, kinds, st.integers(0, 2**31), st.data())
     settings(max_examples=examples)(drawn(check_answers))()
 
@@ -95,9 +119,14 @@ def check_answers(k, n, kind, seed, data):
     nearest = plainly(exact.nearest, queries, codes, wanted, allowed)
     inside = plainly(within, queries, codes, radius, allowed)
     first = [Matches(hit.rows[:wanted], hit.distances[:wanted]) for hit in inside]
-    # NumPy alone; a compiled scan of all codes; clusters, left for the scan by some queries; clusters alone, up to a
-    # cost that is never met.
-    for left_to_numpy, clusters, share in ((1 << 60, None, 8), (0, None, 8), (0, True, 0.1), (0, True, 1e-9)):
+    # NumPy alone; a compiled scan of all codes; clusters, left for the scan by some queries;
+    # clusters alone, up to a cost that is never met.
+    for left_to_numpy, clusters, share in (
+        (1 << 60, None, 8),
+        (0, None, 8),
+        (0, True, 0.1),
+        (0, True, 1e-9),
+    ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(code_index, "_left_to_numpy", left_to_numpy)
             patch.setattr(code_index, "_FRACTION", share)
@@ -113,12 +142,19 @@ def check_answers(k, n, kind, seed, data):
 
 def test_the_compiled_loops_are_loaded_once_numpy_has_compared_so_many_words(monkeypatch):
     asked = []
-    for name, owner, function in (("plain", code_index, "_scan_nearest"), ("compiled", scans, "search_all")):
+    for name, owner, function in (
+        ("plain", code_index, "_scan_nearest"),
+        ("compiled", scans, "search_all"),
+    ):
         scan = getattr(owner, function)
-        monkeypatch.setattr(owner, function, lambda search, name=name, scan=scan: asked.append(name) or scan(search))
+        monkeypatch.setattr(
+            owner, function, lambda search, name=name, scan=scan: asked.append(name) or scan(search)
+        )
     monkeypatch.setattr(code_index, "_left_to_numpy", 3 * 50)
     monkeypatch.setattr(code_index, "_uncounted", 0)  # a server of this process may have set it
-    index = CodeIndex.build(np.random.default_rng(0).permutation(256)[:50].astype(np.uint8)[:, None], 8)
+    index = CodeIndex.build(
+        np.random.default_rng(0).permutation(256)[:50].astype(np.uint8)[:, None], 8
+    )
     for _ in range(5):
         index.nearest(np.zeros((1, 1), np.uint8), 3)
     assert asked == ["plain"] * 3 + ["compiled"] * 2
@@ -137,7 +173,9 @@ def test_arguments_that_do_not_fit_are_refused(monkeypatch):
     refuses("limit is 0; at least 1 item", index.within, codes, 3, limit=0)
     refuses("codes of 12 bits are", index.nearest, codes[:, :1], 1)
     refuses(r"a mask is \(4,\) bool, not \(3,\) bool", index.nearest, codes, 1, np.ones(3, bool))
-    refuses(r"a mask is \(4,\) bool, not \(4,\) int64", index.within, codes, 1, np.ones(4, np.int64))
+    refuses(
+        r"a mask is \(4,\) bool, not \(4,\) int64", index.within, codes, 1, np.ones(4, np.int64)
+    )
     monkeypatch.setattr(code_index, "_MOST_ROWS", 4)
     refuses("4 codes are too many for one index", CodeIndex.build, codes, 12)
 
@@ -153,7 +191,10 @@ def test_clusters_searched_on_all_cores_give_the_answers_of_the_plain_search(mon
 def test_codes_in_clusters_get_them_and_scattered_ones_do_not(monkeypatch):
     monkeypatch.setattr(code_index, "_FEWEST_CLUSTERED", 1_000)
     monkeypatch.setattr(clustering, "_PIVOTS", 64)
-    for codes, clustered in ((draw(30_000, 128, 20, 0), True), (random_codes(30_000, n_bits=128), False)):
+    for codes, clustered in (
+        (draw(30_000, 128, 20, 0), True),
+        (random_codes(30_000, n_bits=128), False),
+    ):
         assert ("cluster_pivots" in CodeIndex.build(codes, 128).arrays()) is clustered
         assert "cluster_pivots" not in CodeIndex.build(codes[:900], 128).arrays()
 
@@ -166,7 +207,9 @@ def test_codes_in_clusters_get_them_and_scattered_ones_do_not(monkeypatch):
     st.integers(0, 20),
     st.sampled_from([60, 1 << 24]),
 )
-def test_answers_are_the_first_of_the_sorted_database_in_blocks_of_any_size(k, nd, wanted, seed, radius, entries):
+def test_answers_are_the_first_of_the_sorted_database_in_blocks_of_any_size(
+    k, nd, wanted, seed, radius, entries
+):
     random = np.random.default_rng(seed)
     prototypes = random.random((3, k)) < 0.5  # many items share a code, so that ties are common
     database = prototypes[random.integers(0, 3, nd)] ^ (random.random((nd, k)) < 0.02)
@@ -177,7 +220,9 @@ def test_answers_are_the_first_of_the_sorted_database_in_blocks_of_any_size(k, n
         patch.setattr(exact, "_BLOCK_ENTRIES", entries)
         answers = exact.nearest(*packed, ids, wanted), within(*packed, ids, radius)
     for query, hit, near in zip(queries, *answers, strict=True):
-        expected = sorted((int((query != code).sum()), name) for code, name in zip(database, ids, strict=True))
+        expected = sorted(
+            (int((query != code).sum()), name) for code, name in zip(database, ids, strict=True)
+        )
         found = [(int(d), ids[row]) for row, d in zip(hit.rows, hit.distances, strict=True)]
         assert found == expected[:wanted]
         inside = [(int(d), ids[row]) for row, d in zip(near.rows, near.distances, strict=True)]
@@ -187,7 +232,9 @@ def test_answers_are_the_first_of_the_sorted_database_in_blocks_of_any_size(k, n
 @pytest.mark.parametrize("segments", [1, 2, 5])
 @pytest.mark.parametrize("density", [None, 0.01])
 def test_a_scan_in_segments_gives_the_answers_of_the_plain_one(segments, density, monkeypatch):
-    """16,385 codes a segment, but for the last: just enough for first limits, and a last block and chunk of one."""
+    """16,385 codes a segment, but for the last: just enough for first limits, and a last block and
+    chunk of one.
+    """
     n = 16_385 * segments - (segments > 2)
     packed, queries = random_codes(n, 0, 64), random_codes(9, 1, 64)
     queries[1] = packed[n // 2]
@@ -197,16 +244,24 @@ def test_a_scan_in_segments_gives_the_answers_of_the_plain_one(segments, density
     monkeypatch.setattr(scans, "_division", lambda search: (8, segments))
     index = CodeIndex.build(packed, 64, clusters=False)
     for k in (1, 20, n):
-        assert_same(index.nearest(queries, k, allowed), plainly(exact.nearest, queries, packed, k, allowed))
+        assert_same(
+            index.nearest(queries, k, allowed), plainly(exact.nearest, queries, packed, k, allowed)
+        )
     assert_same(index.within(queries, 20, allowed), plainly(within, queries, packed, 20, allowed))
 
 
 def literal_groups(codes: np.ndarray, radius: int) -> list[list[int]]:
-    """The rows that are connected by pairs within the radius: in one step, two, four, …, more than there are rows."""
+    """The rows that are connected by pairs within the radius: in one step, two, four, …, more than
+    there are rows.
+    """
     near = ch.codes.hamming_distances(codes, codes) <= radius
     for _ in range(7):
         near = near @ near
-    return sorted([*group] for group in {tuple(np.flatnonzero(row).tolist()) for row in near} if len(group) > 1)
+    return sorted(
+        [*group]
+        for group in {tuple(np.flatnonzero(row).tolist()) for row in near}
+        if len(group) > 1
+    )
 
 
 @settings(max_examples=60)
@@ -219,7 +274,9 @@ def literal_groups(codes: np.ndarray, radius: int) -> list[list[int]]:
 )
 def test_groups_are_those_of_all_pairs(k, n, clusters, radius, seed):
     codes = draw(n, k, clusters, seed)
-    assert sorted(group.tolist() for group in group_codes(codes, k, radius)) == literal_groups(codes, radius)
+    assert sorted(group.tolist() for group in group_codes(codes, k, radius)) == literal_groups(
+        codes, radius
+    )
 
 
 def test_many_equal_codes_are_one_code():
@@ -230,7 +287,8 @@ def test_many_equal_codes_are_one_code():
     assert group.tolist() == list(range(len(codes) - 1))
 
 
-# Files that nobody vouches for: whatever they hold is refused, or searched without leaving an array.
+# Files that nobody vouches for: whatever they hold is refused, or searched without leaving an
+# array.
 
 BITS = 44
 
@@ -249,16 +307,32 @@ def change(name: str, make) -> object:
     return lambda of: of.update({name: make(of[name])})
 
 
-NAMES = ("codes", "starts", "rows", "cluster_pivots", "cluster_reach", "cluster_offsets", "cluster_shift")
+NAMES = (
+    "codes",
+    "starts",
+    "rows",
+    "cluster_pivots",
+    "cluster_reach",
+    "cluster_offsets",
+    "cluster_shift",
+)
 FORGERIES = {
-    **{f"{name} of another type": change(name, lambda values: values.astype(np.float64)) for name in NAMES},
+    **{
+        f"{name} of another type": change(name, lambda values: values.astype(np.float64))
+        for name in NAMES
+    },
     **{f"fewer {name}": change(name, lambda values: values[..., :-1].copy()) for name in NAMES},
-    **{f"{name} in a row": change(name, lambda values: values.reshape(-1)[:1].copy()[0]) for name in NAMES},
+    **{
+        f"{name} in a row": change(name, lambda values: values.reshape(-1)[:1].copy()[0])
+        for name in NAMES
+    },
     **{f"more {name}": change(name, lambda values: values.repeat(2, axis=0)) for name in NAMES},
     "no rows": lambda of: of.pop("rows"),
     "no reach": lambda of: of.pop("cluster_reach"),
-    **{f"n_bits {n_bits!r}": change("n_bits", lambda _, value=n_bits: np.array(value))
-       for n_bits in (44.0, [44, 44], 0, 32, 43, MOST_BITS + 1)},
+    **{
+        f"n_bits {n_bits!r}": change("n_bits", lambda _, value=n_bits: np.array(value))
+        for n_bits in (44.0, [44, 44], 0, 32, 43, MOST_BITS + 1)
+    },
     "padding": put("codes", (0, 7), 1),
     "starts behind the rows": put("starts", -1, 301),
     "starts not from 0": put("starts", 0, 1),
@@ -267,15 +341,20 @@ FORGERIES = {
     "a row behind the last": put("rows", 5, 300),
     "a row twice": lambda of: put("rows", 5, of["rows"][6])(of),
     "no pivots": lambda of: of.update(
-        {name: of[name][:, :0].copy() if name == "cluster_pivots" else of[name][:0].copy() for name in NAMES[3:6]}
+        {
+            name: of[name][:, :0].copy() if name == "cluster_pivots" else of[name][:0].copy()
+            for name in NAMES[3:6]
+        }
     ),
     "a huge shift of distances": put("cluster_shift", 0, np.iinfo(np.int64).max),
     "a shift of distances below 0": put("cluster_shift", 0, -1),
     "an offset of a pivot behind the codes": put("cluster_offsets", (-1, -1), 301),
     "an offset of a pivot not from 0": put("cluster_offsets", (0, 0), 1),
     "offsets of pivots that go back": put("cluster_offsets", (0, 1), 1 << 31),
-    "codes of no pivot": lambda of: put("cluster_offsets", (0, -1), of["cluster_offsets"][0, -2])(of),
-}  # fmt: skip
+    "codes of no pivot": lambda of: put("cluster_offsets", (0, -1), of["cluster_offsets"][0, -2])(
+        of
+    ),
+}
 
 
 def search_in(index: CodeIndex) -> None:
@@ -318,4 +397,6 @@ def test_codes_of_more_bits_than_a_distance_holds_are_refused():
     longest[:, -1] = 0b11111100
     (found,) = CodeIndex.build(longest, MOST_BITS).nearest(np.zeros_like(longest[:1]), 5)
     assert found.distances.tolist() == [MOST_BITS] * 2
-    check_refusal("65535 bits cannot be searched", CodeIndex.build, longest, MOST_BITS + 1, error=ValueError)
+    check_refusal(
+        "65535 bits cannot be searched", CodeIndex.build, longest, MOST_BITS + 1, error=ValueError
+    )

@@ -20,6 +20,7 @@ def change(folder: Path, sql: str) -> None:
         connection.create_function("separate", 1, str)
         connection.execute(sql)
         connection.commit()
-    # Forget what the database was, as if the store had been killed: the next opening checks all of it.
+    # Forget what the database was, as if the store had been killed: the next opening checks all of
+    # it.
     store = StoreFolder(folder)
     store.description.write_text(store.manifest()._replace(writes=0, digest="").to_json())

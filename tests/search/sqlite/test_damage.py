@@ -1,10 +1,13 @@
-"""Damage to any file of a store is harmless, healed or refused in one line; never a wrong answer and never a crash.
+"""Damage to any file of a store is harmless, healed or refused in one line; never a wrong answer
+and never a crash.
 
-``pytest -s -m slow tests/search/sqlite/test_damage.py`` prints the table of docs/reference/guarantees.md.
+``pytest -s -m slow tests/search/sqlite/test_damage.py`` prints the table of
+docs/reference/guarantees.md.
 
-Bits of each file are flipped, its pages zeroed and overwritten, it is cut, lengthened, removed and exchanged for that
-of an older version or of another store, before the store is opened and while it is open. Then a process of its own asks
-the store by codes, filters, ids and words, writes to it, and asks again.
+Bits of each file are flipped, its pages zeroed and overwritten, it is cut, lengthened, removed and
+exchanged for that of an older version or of another store, before the store is opened and while it
+is open. Then a process of its own asks the store by codes, filters, ids and words, writes to it,
+and asks again.
 """
 
 import hashlib
@@ -33,14 +36,21 @@ from channelhash.errors import InputError, JobError
 OUTCOMES = ("harmless", "healed", "refused", "WRONG", "CRASH")
 SECONDS, PAGE, N_BITS = 600.0, 4096, 24
 CODES = "codes.parquet"  # the store that is a file of codes, in a folder of the same name
-WHERE = ("year > 2000", "label = 'dog'", "year BETWEEN 1995 AND 2010 OR label = 'sea'", "text LIKE '%beach%'")
+WHERE = (
+    "year > 2000",
+    "label = 'dog'",
+    "year BETWEEN 1995 AND 2010 OR label = 'sea'",
+    "text LIKE '%beach%'",
+)
 LABELS, NOUNS = ("dog", "cat", "sea", "city"), ("dog", "cat", "beach", "sea", "tree")
 # Offsets in the header of an SQLite file that decide how the rest is read.
 SQLITE_HEADER = (0, 16, 18, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 68, 92, 96)
 
 
 class Damage(NamedTuple):
-    """What is done to one file or folder of a store, at an offset; a cut leaves so many bytes; of no kind, nothing."""
+    """What is done to one file or folder of a store, at an offset; a cut leaves so many bytes; of
+    no kind, nothing.
+    """
 
     store: str
     file: str
@@ -68,7 +78,9 @@ class Damage(NamedTuple):
             elif self.kind == "flip":
                 content[self.offset] ^= 1 << self.bit
             else:
-                content[page] = (bytes(PAGE) if self.kind == "zero" else noise)[: page.stop - page.start]
+                content[page] = (bytes(PAGE) if self.kind == "zero" else noise)[
+                    : page.stop - page.start
+                ]
             with open(path, "r+b") as file:  # the same file, not another one in its place
                 file.write(content)
 
@@ -93,12 +105,16 @@ def damages(stores: Path, name: str, seed: int) -> Iterator[Damage]:
         yield Damage(name, file, "append")
         for damage in of_content(name, file, path, draw):
             yield damage
-            # Writing into what a living process maps of SQLite's own accord is beyond any program's reach.
+            # Writing into what a living process maps of SQLite's own accord is beyond any program's
+            # reach.
             if not file.endswith(("-shm", "-wal")) and draw.random() < 0.3:
                 yield damage._replace(opened=True)
         for other in ("older", "other"):  # a store that is one file becomes the other store
             with suppress(OSError, StopIteration):
-                if name != file and counterpart(stores / other, file).read_bytes() != path.read_bytes():
+                if (
+                    name != file
+                    and counterpart(stores / other, file).read_bytes() != path.read_bytes()
+                ):
                     yield Damage(name, file, other)
 
 
@@ -111,7 +127,10 @@ def of_content(name: str, file: str, path: Path, draw: random.Random) -> Iterato
         for page in {*range(14), *(draw.randrange(size // PAGE) for _ in range(14))}:
             start = page * PAGE + (100 if page == 0 else 0)
             # Type, number of cells, right-most child; where the cells are; a cell; the first cell.
-            flips += [start + draw.randrange(*place) for place in ((0, 12), (8, 40), (2000, 3900), (3800, 3996))]
+            flips += [
+                start + draw.randrange(*place)
+                for place in ((0, 12), (8, 40), (2000, 3900), (3800, 3996))
+            ]
     for offset in flips:
         yield Damage(name, file, "flip", min(offset, size - 1), draw.randrange(8))
     pages = range(0, size, PAGE)
@@ -122,11 +141,16 @@ def of_content(name: str, file: str, path: Path, draw: random.Random) -> Iterato
         yield Damage(name, file, "cut", left)
 
 
-def items(start: int, stop: int, seed: int = 0) -> tuple[list[str], dict[str, np.ndarray], list[dict[str, Any]]]:
+def items(
+    start: int, stop: int, seed: int = 0
+) -> tuple[list[str], dict[str, np.ndarray], list[dict[str, Any]]]:
     """Ids, codes of both modalities and metadata of some items."""
     rows = range(start, stop)
     drawn = np.random.default_rng([seed, start, stop])
-    codes = {name: drawn.integers(0, 256, (len(rows), N_BITS // 8), dtype=np.uint8) for name in ("image", "text")}
+    codes = {
+        name: drawn.integers(0, 256, (len(rows), N_BITS // 8), dtype=np.uint8)
+        for name in ("image", "text")
+    }
     metadata = [
         {
             "text": f"a {NOUNS[row % 5]} and a {NOUNS[row * 7 % 5]} on picture {row}",
@@ -139,17 +163,25 @@ def items(start: int, stop: int, seed: int = 0) -> tuple[list[str], dict[str, np
 
 
 def outputs_of(codes: np.ndarray) -> np.ndarray:
-    return np.where(ch.codes.unpack(codes, N_BITS), 1, -1) * np.random.default_rng(3).uniform(0.1, 1, N_BITS)
+    return np.where(ch.codes.unpack(codes, N_BITS), 1, -1) * np.random.default_rng(3).uniform(
+        0.1, 1, N_BITS
+    )
 
 
-def put(store: ch.Store, ids: list[str], codes: dict[str, np.ndarray], metadata: list[dict[str, Any]] | None) -> None:
+def put(
+    store: ch.Store,
+    ids: list[str],
+    codes: dict[str, np.ndarray],
+    metadata: list[dict[str, Any]] | None,
+) -> None:
     outputs = {name: outputs_of(rows) for name, rows in codes.items()} if store.projected else None
     store.upsert(ids, codes, metadata=metadata, projections=outputs)
 
 
 def build(folder: Path, n_items: int) -> None:
-    """Write stores, and die of SIGKILL: ``layers`` has a snapshot, what was written since, and a model; ``clusters`` an
-    index with those in it; ``young`` no snapshot; ``killed`` is what the killed writer left; `CODES` is a file."""
+    """Write stores, and die of SIGKILL: ``layers`` has a snapshot, what was written since, and a
+    model; ``clusters`` an index with those in it; ``young`` no snapshot; ``killed`` is what the
+    killed writer left; `CODES` is a file."""
     from channelhash.data.records import Records
     from channelhash.models import MODELS
     from channelhash.search import index
@@ -158,7 +190,9 @@ def build(folder: Path, n_items: int) -> None:
     snapshots._LEAST_IN_SNAPSHOT = n_items
     index._WORTH = 0.0
     texts = tuple(f"a {a} and a {b} on picture" for a in NOUNS for b in NOUNS)
-    records = Records(tuple(map(str, range(25))), {"text": texts}, np.ones((25, 1), dtype=bool), ("any",))
+    records = Records(
+        tuple(map(str, range(25))), {"text": texts}, np.ones((25, 1), dtype=bool), ("any",)
+    )
     model = MODELS["small"].create(records, N_BITS, text_width=16, hidden=[16])
 
     def fill(name: str, n_items: int, seed: int = 0, projections: bool = False) -> None:
@@ -183,7 +217,9 @@ def build(folder: Path, n_items: int) -> None:
     for place, seed in ((CODES, 0), ("other", 1)):
         ids, codes, metadata = items(0, n_items, seed)
         labels = np.array([[name in values["labels"] for name in LABELS] for values in metadata])
-        file = ch.CodeSet(ids, codes, labels, N_BITS, LABELS, [values["text"] for values in metadata])
+        file = ch.CodeSet(
+            ids, codes, labels, N_BITS, LABELS, [values["text"] for values in metadata]
+        )
         file.save(folder / place / CODES)
     index._FEWEST_CLUSTERED = 1
     fill("clusters", n_items + 1, projections=True)
@@ -196,19 +232,33 @@ def questions(store: ch.Store) -> Iterator[tuple[str, Callable[[], Any]]]:
     from channelhash.search.hits import SearchOptions
     from channelhash.search.query import search_store
 
-    def hits(**query: str) -> Any:  # without their match: a share of a sample, of which a healed store draws another
-        return [hit.as_dict() | {"match": None} for hit in search_store(store, SearchOptions(k=7), **query)]
+    def hits(
+        **query: str,
+    ) -> Any:  # without their match: a share of a sample, of which a healed store draws another
+        return [
+            hit.as_dict() | {"match": None}
+            for hit in search_store(store, SearchOptions(k=7), **query)
+        ]
 
-    yield "facts", lambda: (len(store), store.modalities, store.n_bits, store.model, store.info()["codes"])
+    yield (
+        "facts",
+        lambda: (len(store), store.modalities, store.n_bits, store.model, store.info()["codes"]),
+    )
     yield "labels", store.label_counts
     for where in (None, *WHERE):
         yield f"ids {where}", lambda where=where: store.ids(where)
     for name, rows in items(0, 2)[1].items():
         for k, where in ((1, None), (10, None), (10**6, None), *((10, where) for where in WHERE)):
-            yield f"{name} {k} {where}", lambda n=name, r=rows, k=k, w=where: store.search(r, k, n, w)
+            yield (
+                f"{name} {k} {where}",
+                lambda n=name, r=rows, k=k, w=where: store.search(r, k, n, w),
+            )
         yield f"{name} radius", lambda n=name, r=rows: store.search_radius(r, 6, n)
         if store.projected:
-            yield f"{name} stages", lambda n=name, r=rows: store.search_projections(outputs_of(r), 10, n, WHERE[0])
+            yield (
+                f"{name} stages",
+                lambda n=name, r=rows: store.search_projections(outputs_of(r), 10, n, WHERE[0]),
+            )
     yield "items", lambda: [str(item) for item in store.get(store.ids())]
     yield "like", lambda: hits(like="item 00007", by="text")
     for text in ("a dog on a beach", "the sea"):
@@ -253,7 +303,11 @@ def attacked(stores: Path, damage: Damage) -> tuple[dict[str, str], bool]:
         def write() -> Any:
             with ch.open_store(address) as store:
                 put(store, ids, codes, metadata)
-                return store.search(codes["image"], k=2), store.delete(["item 00007", "item 00009"]), len(store)
+                return (
+                    store.search(codes["image"], k=2),
+                    store.delete(["item 00007", "item 00009"]),
+                    len(store),
+                )
 
         answers["write"] = answer(write)
         if not answers["write"].startswith(("refused", "crash")):
@@ -275,7 +329,9 @@ def outcome(expected: dict[str, str], given: dict[str, str], healed: bool) -> tu
     for question, found in given.items():
         kind = found.partition(":")[0]
         if kind != expected.get(question, "").partition(":")[0]:
-            worst.setdefault({"crash": "CRASH", "refused": "refused"}.get(kind, "WRONG"), f"{question}: {found}")
+            worst.setdefault(
+                {"crash": "CRASH", "refused": "refused"}.get(kind, "WRONG"), f"{question}: {found}"
+            )
     for name in ("CRASH", "WRONG", "refused"):
         if name in worst:
             return name, worst[name]
@@ -283,7 +339,9 @@ def outcome(expected: dict[str, str], given: dict[str, str], healed: bool) -> tu
 
 
 def attack_all(stores: Path, n_items: int, seed: int, count: int) -> list[tuple[Damage, str, str]]:
-    """Do ``count`` damages of the matrix, drawn from each file and each kind in turn; returns the outcome of each."""
+    """Do ``count`` damages of the matrix, drawn from each file and each kind in turn; returns the
+    outcome of each.
+    """
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=build, args=(stores, n_items))
     process.start()
@@ -299,7 +357,10 @@ def attack_all(stores: Path, n_items: int, seed: int, count: int) -> list[tuple[
     chosen = [damage for turn in zip_longest(*alike.values()) for damage in turn if damage][:count]
     expected: dict[str, dict[str, str]] = {}
     rows, pool = [], None
-    for damage in [*map(Damage, {damage.store for damage in chosen}, repeat(""), repeat("")), *chosen]:
+    for damage in [
+        *map(Damage, {damage.store for damage in chosen}, repeat(""), repeat("")),
+        *chosen,
+    ]:
         pool = pool or ProcessPoolExecutor(1, context)
         try:
             answers, healed = pool.submit(attacked, stores, damage).result(SECONDS)
@@ -315,11 +376,17 @@ def attack_all(stores: Path, n_items: int, seed: int, count: int) -> list[tuple[
     return rows
 
 
-@pytest.mark.parametrize(("n_items", "seed", "count"), [(100, 1, 4), pytest.param(600, 0, 400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("n_items", "seed", "count"), [(100, 1, 4), pytest.param(600, 0, 400, marks=pytest.mark.slow)]
+)
 def test_every_kind_of_damage_to_every_file(tmp_path, n_items, seed, count):
     rows = attack_all(tmp_path, n_items, seed, count)
     counts = Counter(outcome for _, outcome, _ in rows)
     print(f"seed {seed}: " + ", ".join(f"{counts[name]} {name}" for name in OUTCOMES))
-    bad = [f"{outcome}: {damage}: {reason}" for damage, outcome, reason in rows if outcome in ("WRONG", "CRASH")]
+    bad = [
+        f"{outcome}: {damage}: {reason}"
+        for damage, outcome, reason in rows
+        if outcome in ("WRONG", "CRASH")
+    ]
     assert not bad, "\n".join(bad)
     assert {"refused", "healed"} <= counts.keys() or count < 100

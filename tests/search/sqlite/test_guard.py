@@ -1,4 +1,6 @@
-"""Damage to a store's record of truth is harmless, refused in one line, or mended; nothing is answered wrongly."""
+"""Damage to a store's record of truth is harmless, refused in one line, or mended; nothing is
+answered wrongly.
+"""
 
 import os
 import shutil
@@ -33,7 +35,9 @@ def fill(folder: Path) -> ch.Store:
     store = ch.open_store(folder, n_bits=16)
     for start in range(0, N, 40):
         rows = slice(start, start + 40)
-        store.add(NAMES[rows], {"image": CODES[rows], "text": ~CODES[rows]}, metadata=METADATA[rows])
+        store.add(
+            NAMES[rows], {"image": CODES[rows], "text": ~CODES[rows]}, metadata=METADATA[rows]
+        )
     store.upsert(NAMES[5:9], CODES[5:9])
     store.delete(NAMES[:1])
     return store
@@ -91,18 +95,28 @@ def test_a_store_is_sealed_when_the_last_who_has_it_open_closes_it(tmp_path):
 
 
 def test_a_store_that_nobody_closes_is_sealed_when_the_process_ends(tmp_path):
-    program = "import sys, channelhash as c; s = c.open_store(sys.argv[1], 8); s.add(['a'], c.codes.pack([[True] * 8]))"
+    program = (
+        "import sys, channelhash as c; s = c.open_store(sys.argv[1], 8); s.add(['a'], "
+        "c.codes.pack([[True] * 8]))"
+    )
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "store")], check=True)
     assert is_sealed(tmp_path / "store")
 
 
-@pytest.mark.parametrize(("name", "content", "says"), [
-    ("store.json", dump_checked({"format": "channelhash store 9"}).encode(), "written as 'channelhash store 9'"),
-    ("items.sqlite", None, "is missing"),
-    ("items.sqlite", b"no database, but more than a hundred bytes long" * 10, "is damaged"),
-    ("items.sqlite", b"SQLite format 3\0" + bytes(5000), "is damaged"),
-    ("items.sqlite", b"", "is empty"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        (
+            "store.json",
+            dump_checked({"format": "channelhash store 9"}).encode(),
+            "written as 'channelhash store 9'",
+        ),
+        ("items.sqlite", None, "is missing"),
+        ("items.sqlite", b"no database, but more than a hundred bytes long" * 10, "is damaged"),
+        ("items.sqlite", b"SQLite format 3\0" + bytes(5000), "is damaged"),
+        ("items.sqlite", b"", "is empty"),
+    ],
+)
 def test_files_that_are_none_of_a_stores_are_named_in_one_line(closed, name, content, says):
     (closed / name).unlink() if content is None else (closed / name).write_bytes(content)
     message = refusal(ch.open_store, closed)
@@ -130,7 +144,9 @@ def test_a_description_that_is_damaged_is_made_again(request, store, damage):
         flip(path, content.index(b"16"))
     else:
         path.write_bytes({"older": older.encode(), "cut": content[:20], "no JSON": b"{}"}[damage])
-    assert [finding.where for finding in check_store(folder)] == ["store.json"] * (damage != "older")
+    assert [finding.where for finding in check_store(folder)] == ["store.json"] * (
+        damage != "older"
+    )
     check_whole(folder)
     assert is_sealed(folder)
     assert not check_store(folder)
@@ -165,19 +181,28 @@ def test_an_old_copy_of_the_database_is_noticed(closed):
     check_whole(closed)
 
 
-@pytest.mark.parametrize(("sql", "finding"), [
-    ("UPDATE items SET metadata = replace(metadata, '3', '4') WHERE id = 'i3'", "i3: the item is damaged"),
-    ("UPDATE items SET id = 'j3' WHERE id = 'i3'", "j3: the item is damaged"),
-    ("UPDATE items SET checksum = NULL WHERE id = 'i3'", "i3: the item is damaged"),
-    ("UPDATE codes SET code = x'0102' WHERE serial = 20", "the image code is damaged (row 20)"),
-    ("UPDATE codes SET projection = x'01' WHERE serial = 20", "the image code is damaged (row 20)"),
-    ("UPDATE codes SET item = 999 WHERE serial = 20", "the image code 20 belongs to no item"),
-    ("DELETE FROM items WHERE id = 'i3'", "belongs to no item"),
-    ("UPDATE labels SET label = 'l9' WHERE item = 5", "the table of labels does not agree"),
-    ("DELETE FROM keys WHERE name = 'row'", "the table of metadata's keys lacks row"),
-    ("UPDATE state SET last_serial = 3", "the state is not as it was written"),
-    ("DROP TRIGGER code_removed", "the trigger code_removed is not defined as it should be"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sql", "finding"),
+    [
+        (
+            "UPDATE items SET metadata = replace(metadata, '3', '4') WHERE id = 'i3'",
+            "i3: the item is damaged",
+        ),
+        ("UPDATE items SET id = 'j3' WHERE id = 'i3'", "j3: the item is damaged"),
+        ("UPDATE items SET checksum = NULL WHERE id = 'i3'", "i3: the item is damaged"),
+        ("UPDATE codes SET code = x'0102' WHERE serial = 20", "the image code is damaged (row 20)"),
+        (
+            "UPDATE codes SET projection = x'01' WHERE serial = 20",
+            "the image code is damaged (row 20)",
+        ),
+        ("UPDATE codes SET item = 999 WHERE serial = 20", "the image code 20 belongs to no item"),
+        ("DELETE FROM items WHERE id = 'i3'", "belongs to no item"),
+        ("UPDATE labels SET label = 'l9' WHERE item = 5", "the table of labels does not agree"),
+        ("DELETE FROM keys WHERE name = 'row'", "the table of metadata's keys lacks row"),
+        ("UPDATE state SET last_serial = 3", "the state is not as it was written"),
+        ("DROP TRIGGER code_removed", "the trigger code_removed is not defined as it should be"),
+    ],
+)
 def test_a_check_finds_what_sqlite_does_not(closed, sql, finding):
     change(closed, sql)
     assert any(finding in str(found) for found in check_store(closed))
@@ -190,10 +215,15 @@ def test_a_check_finds_what_sqlite_does_not(closed, sql, finding):
 
 def test_a_damaged_row_is_not_answered(closed):
     store = ch.open_store(closed)
-    for row, sql in ((3, "UPDATE items SET metadata = '{}' WHERE id = 'i3'"), (5, "UPDATE codes SET code = x'0102'")):
+    for row, sql in (
+        (3, "UPDATE items SET metadata = '{}' WHERE id = 'i3'"),
+        (5, "UPDATE codes SET code = x'0102'"),
+    ):
         change(closed, sql)
         check_refusal(rf"the item 'i{row}' is not as it was written", store.get, [f"i{row}"])
-        check_refusal("is not as it was written", store.upsert, [NAMES[3]], CODES[:1], metadata=[{"row": 1}])
+        check_refusal(
+            "is not as it was written", store.upsert, [NAMES[3]], CODES[:1], metadata=[{"row": 1}]
+        )
     check_refusal("is not as it was written", store.search, CODES[:1])
 
 
@@ -214,9 +244,13 @@ def test_a_repair_lists_what_is_lost_and_keeps_the_rest(closed):
 
 
 def test_a_whole_store_is_not_touched_by_a_repair_and_one_in_use_is_checked_alone(closed):
-    before = {path.name: path.read_bytes() for path in closed.iterdir() if not path.name.startswith(".")}
+    before = {
+        path.name: path.read_bytes() for path in closed.iterdir() if not path.name.startswith(".")
+    }
     assert repair_store(closed) == ([], [], N - 1)
-    assert {path.name: path.read_bytes() for path in closed.iterdir() if not path.name.startswith(".")} == before
+    assert {
+        path.name: path.read_bytes() for path in closed.iterdir() if not path.name.startswith(".")
+    } == before
     with ch.open_store(closed) as store:
         store.add(["new"], CODES[:1])
         assert check_store(closed) == []
@@ -226,7 +260,9 @@ def test_a_whole_store_is_not_touched_by_a_repair_and_one_in_use_is_checked_alon
 def test_a_file_that_another_program_changes_is_noticed_while_it_is_read(closed):
     store = ch.open_store(closed)
     assert store.search(CODES[3:4], 1).ids == [["i3"]]
-    with open(closed / "items.sqlite", "r+b") as file:  # the same file, not another one in its place
+    with open(
+        closed / "items.sqlite", "r+b"
+    ) as file:  # the same file, not another one in its place
         file.seek(5000)
         file.write(b"x")
     for call in (store.ids, lambda: store.search(CODES[:1]), lambda: store.add(["x"], CODES[:1])):
@@ -235,7 +271,9 @@ def test_a_file_that_another_program_changes_is_noticed_while_it_is_read(closed)
     check_refusal(r"is damaged \(is empty\)", store.ids)
     check_refusal("malformed", store.close)
     file = os.stat(closed / "items.sqlite")
-    assert guard._holds[file.st_dev, file.st_ino] == 0  # the number may be that of another store's file soon
+    assert (
+        guard._holds[file.st_dev, file.st_ino] == 0
+    )  # the number may be that of another store's file soon
 
 
 @pytest.mark.parametrize("name", ["store.json", "items.sqlite"])
@@ -257,19 +295,33 @@ def test_a_store_removed_under_a_server_is_neither_written_nor_read(closed, repl
         shutil.move(closed, closed.with_name("moved"))
         if replaced:
             shutil.copytree(closed.with_name("moved"), closed)
-        for call in (lambda: store.add(["x"], CODES[:1]), lambda: store.search(CODES[:1]), lambda: store.get(["i3"])):
-            check_refusal("the store was removed or replaced while it was open; open it again", call, error=JobError)
+        for call in (
+            lambda: store.add(["x"], CODES[:1]),
+            lambda: store.search(CODES[:1]),
+            lambda: store.get(["i3"]),
+        ):
+            check_refusal(
+                "the store was removed or replaced while it was open; open it again",
+                call,
+                error=JobError,
+            )
         assert closed.exists() == replaced
 
 
-def test_a_forked_process_is_refused_in_one_line_and_leaves_the_store_of_its_parent_alone(closed, monkeypatch):
+def test_a_forked_process_is_refused_in_one_line_and_leaves_the_store_of_its_parent_alone(
+    closed, monkeypatch
+):
     with ch.open_store(closed) as store:
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
             opened = []
             monkeypatch.setattr(sqlite3, "connect", lambda *args, **kwargs: opened.append(args))
-            for call in (lambda: store.add(["child's"], CODES[:1]), store.ids, lambda: store.search(CODES[:1])):
+            for call in (
+                lambda: store.add(["child's"], CODES[:1]),
+                store.ids,
+                lambda: store.search(CODES[:1]),
+            ):
                 try:
                     call()
                 except JobError as error:
@@ -285,7 +337,9 @@ def test_a_forked_process_is_refused_in_one_line_and_leaves_the_store_of_its_par
     assert is_sealed(closed)
 
 
-def test_a_full_disk_while_sealing_leaves_a_store_that_is_checked_when_it_is_opened(closed, monkeypatch):
+def test_a_full_disk_while_sealing_leaves_a_store_that_is_checked_when_it_is_opened(
+    closed, monkeypatch
+):
     store = ch.open_store(closed)
     store.upsert([NAMES[3]], CODES[3:4])
     monkeypatch.setattr("os.replace", Mock(side_effect=OSError(28, "No space left on device")))

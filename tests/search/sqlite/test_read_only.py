@@ -1,4 +1,6 @@
-"""Stores that can only be read, and processes that may open no more files: both are told from damage."""
+"""Stores that can only be read, and processes that may open no more files: both are told from
+damage.
+"""
 
 import os
 import shutil
@@ -34,7 +36,11 @@ def folder() -> Iterator[Path]:
 
 def fill(folder: Path) -> Store:
     store = ch.open_store(folder, n_bits=8)
-    store.add([f"{n:02}" for n in range(40)], CODES, metadata=[{"text": "a cat", "n": n} for n in range(40)])
+    store.add(
+        [f"{n:02}" for n in range(40)],
+        CODES,
+        metadata=[{"text": "a cat", "n": n} for n in range(40)],
+    )
     store.make_snapshot()
     store.add(["late"], CODES[:1], metadata=[{"text": "a dog"}])
     assert answers(store) == RIGHT  # which loads all that is needed
@@ -43,7 +49,13 @@ def fill(folder: Path) -> Store:
 
 def answers(store: Store) -> list[object]:
     words = store.search_words("cat", k=3).ids
-    return [store.search(CODES[1:2], k=2).ids, words, store.ids("n < 2"), len(store), store.label_counts()]
+    return [
+        store.search(CODES[1:2], k=2).ids,
+        words,
+        store.ids("n < 2"),
+        len(store),
+        store.label_counts(),
+    ]
 
 
 RIGHT = [[["01", "00"]], ["00", "01", "02"], ["00", "01"], 41, {}]
@@ -63,10 +75,14 @@ def only_reading(folder: Path, of_folders: int, of_files: int) -> Iterator[None]
     finally:
         if is_root:
             os.seteuid(0)
-    assert {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.rglob("*")} == before
+    assert {
+        path: (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.rglob("*")
+    } == before
 
 
-@pytest.mark.parametrize(("of_folders", "of_files"), [(0o555, 0o444), (0o555, 0o666), (0o755, 0o444)])
+@pytest.mark.parametrize(
+    ("of_folders", "of_files"), [(0o555, 0o444), (0o555, 0o666), (0o755, 0o444)]
+)
 @pytest.mark.parametrize("was_killed", [False, True])
 def test_a_store_that_can_only_be_read_is_searched(folder, of_folders, of_files, was_killed):
     with fill(folder.with_name("first")):
@@ -76,7 +92,11 @@ def test_a_store_that_can_only_be_read_is_searched(folder, of_folders, of_files,
     with only_reading(folder, of_folders, of_files), ch.open_store(folder) as store:
         assert answers(store) == RIGHT
         assert not store.writable
-        writes = ((store.add, ["new"], CODES[:1]), (store.delete, ["01"]), (store.update, ["01"], [{"n": 1}]))
+        writes = (
+            (store.add, ["new"], CODES[:1]),
+            (store.delete, ["01"]),
+            (store.update, ["01"], [{"n": 1}]),
+        )
         for write, *arguments in writes:
             check_refusal("can only be read", write, *arguments)
 
@@ -85,7 +105,10 @@ def test_a_log_without_its_index_is_refused_in_one_line(folder):
     with fill(folder.with_name("first")):
         shutil.copytree(folder.with_name("first"), folder)
     (folder / "items.sqlite-shm").unlink()
-    with only_reading(folder, 0o555, 0o444), pytest.raises(JobError, match="cannot be opened") as refused:
+    with (
+        only_reading(folder, 0o555, 0o444),
+        pytest.raises(JobError, match="cannot be opened") as refused,
+    ):
         ch.open_store(folder)
     assert "damaged" not in str(refused.value)
 

@@ -25,9 +25,14 @@ from refusals import check_refusal
 N = 40
 QUERIES = np.random.default_rng(5).integers(0, 256, (3, 2), dtype=np.uint8)
 QUERY_BITS = ch.codes.unpack(QUERIES[:1], 16)
-CODES = {modality: random_codes(N, seed, n_bits=16) for seed, modality in enumerate(("image", "text"))}
+CODES = {
+    modality: random_codes(N, seed, n_bits=16) for seed, modality in enumerate(("image", "text"))
+}
 SIZES = np.random.default_rng(7).random((N, 16))
-OUTPUTS = {modality: np.where(ch.codes.unpack(codes, 16), 1, -1) * SIZES for modality, codes in CODES.items()}
+OUTPUTS = {
+    modality: np.where(ch.codes.unpack(codes, 16), 1, -1) * SIZES
+    for modality, codes in CODES.items()
+}
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +91,9 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize(("mapped", "share"), [(False, 7), (True, 11), pytest.param(False, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("mapped", "share"), [(False, 7), (True, 11), pytest.param(False, 1, marks=pytest.mark.slow)]
+)
 def test_every_damage_to_every_file_is_noticed_and_mended(made, tmp_path, mapped, share):
     names = sorted(path.relative_to(snapshot(made[0])) for path in snapshot(made[0]).rglob("*.*"))
     assert len(names) == 19
@@ -139,7 +146,9 @@ def test_another_process_makes_a_new_snapshot_before_a_modality_is_read(folder, 
 def test_codes_that_stay_in_their_files_are_those_that_were_written(monkeypatch):
     monkeypatch.setattr(layers, "_LEAST_IN_SNAPSHOT", 6)
     monkeypatch.setattr(layers, "_LEAST_IN_MEMORY", 2)
-    check_any_calls(Kind(lambda folder: ch.open_store(folder / "store", n_bits=N_BITS, mapped=True)))
+    check_any_calls(
+        Kind(lambda folder: ch.open_store(folder / "store", n_bits=N_BITS, mapped=True))
+    )
 
 
 def test_stores_over_the_same_files_see_what_either_writes(folder, made):
@@ -147,7 +156,11 @@ def test_stores_over_the_same_files_see_what_either_writes(folder, made):
     assert answers(one) == answers(other) == made[1]
     assert not one._open().layers._snapshot.codes["image"].items.flags.owndata
     for number, (writing, reading) in enumerate([(one, other), (other, one)]):
-        writing.add([f"new {number}"], {"image": QUERIES[:1]}, projections={"image": np.where(QUERY_BITS, 1, -1)})
+        writing.add(
+            [f"new {number}"],
+            {"image": QUERIES[:1]},
+            projections={"image": np.where(QUERY_BITS, 1, -1)},
+        )
         writing.make_snapshot()
         assert f"new {number}" in reading.search(QUERIES, 2).ids[0]
         assert answers(one) == answers(other)
@@ -156,9 +169,13 @@ def test_stores_over_the_same_files_see_what_either_writes(folder, made):
 
 
 @pytest.mark.parametrize("failing", ["save", "fsync", "rename"])
-def test_where_no_snapshot_can_be_written_answers_come_from_memory(folder, made, monkeypatch, failing):
+def test_where_no_snapshot_can_be_written_answers_come_from_memory(
+    folder, made, monkeypatch, failing
+):
     owner = {"save": np, "fsync": os, "rename": Path}[failing]
-    monkeypatch.setattr(owner, failing, Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    monkeypatch.setattr(
+        owner, failing, Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    )
     damaged = snapshot(folder)
     flip(damaged / "image" / "items.npy", -1)
     with ch.open_store(folder) as store:
@@ -185,7 +202,9 @@ def saved(values: object, **options: bool) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("values", [np.arange(6).reshape(2, 3), np.array(7), np.empty((2, 0), np.uint32), np.eye(2)])
+@pytest.mark.parametrize(
+    "values", [np.arange(6).reshape(2, 3), np.array(7), np.empty((2, 0), np.uint32), np.eye(2)]
+)
 def test_arrays_come_back(values):
     found = layers._array_from_npy(saved(values))
     np.testing.assert_array_equal(found, values)

@@ -1,4 +1,6 @@
-"""The embedded store: what it keeps on the disk, through kills, other processes, threads and damage, and its copies."""
+"""The embedded store: what it keeps on the disk, through kills, other processes, threads and
+damage, and its copies.
+"""
 
 import json
 import shutil
@@ -13,7 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.search import adding_until_killed as adding, contract
-from tests.search.contract import PROJECTED, Expected, Kind, check_answers, check_any_calls, check_surest, random_codes
+from tests.search.contract import (
+    PROJECTED,
+    Expected,
+    Kind,
+    check_answers,
+    check_any_calls,
+    check_surest,
+    random_codes,
+)
 from tests.search.sqlite.damaging import change
 
 import channelhash as ch
@@ -90,7 +100,9 @@ def expected_after(n_calls: int) -> Expected:
 
 
 def check_after_kill(folder: Path, n_acknowledged: int) -> None:
-    """What the calls that returned have written is there, and the next one as a whole or not at all."""
+    """What the calls that returned have written is there, and the next one as a whole or not at
+    all.
+    """
     with ch.open_store(folder, n_bits=adding.N_BITS) as store:
         expected = expected_after(n_acknowledged)
         try:
@@ -147,7 +159,9 @@ def test_a_full_disk_is_one_line_and_keeps_what_is_stored(tmp_path):
         writer = store._open().writer._connection
         (pages,) = writer.execute("PRAGMA page_count").fetchone()
         writer.execute(f"PRAGMA max_page_count = {pages}")
-        with pytest.raises(JobError, match=r"cannot be written \(database or disk is full\); make room on the disk"):
+        with pytest.raises(
+            JobError, match=r"cannot be written \(database or disk is full\); make room on the disk"
+        ):
             store.add(["b"], codes(1), metadata=[{"text": "x" * 10**5}])
         assert store.ids() == ["a"]
 
@@ -176,7 +190,10 @@ def test_code_length_and_model_come_from_whoever_makes_it_and_stay(tmp_path):
     check_refusal("holds codes of 24 bits, not 12", late.add, ["b"], codes(1))
     assert ch.open_store(folder).model == "abc"
     assert json.loads((folder / "store.json").read_text())["n_bits"] == 24
-    for wanted, message in (({"n_bits": 16}, "24 bits, not 16"), ({"model": "x"}, "codes of another model")):
+    for wanted, message in (
+        ({"n_bits": 16}, "24 bits, not 16"),
+        ({"model": "x"}, "codes of another model"),
+    ):
         check_refusal(message, ch.open_store, folder, **wanted)
     check_refusal("n_bits is 0", ch.open_store, tmp_path / "new", n_bits=0)
 
@@ -241,7 +258,10 @@ def test_other_folders_and_files_are_left_alone(tmp_path):
 
 def code_set(n: int) -> ch.CodeSet:
     labels = np.arange(n)[:, None] % np.array([2, 3]) == 0
-    texts, images = ["" if row == 0 else f"text {row}" for row in range(n)], [f"{row}.jpg" for row in range(n)]
+    texts, images = (
+        ["" if row == 0 else f"text {row}" for row in range(n)],
+        [f"{row}.jpg" for row in range(n)],
+    )
     modalities = {"image": codes(n), "text": codes(n, seed=1)}
     return ch.CodeSet(names(n), modalities, labels, 16, ("even", "third"), texts, images, "abc")
 
@@ -250,7 +270,12 @@ def test_a_file_of_codes_is_a_store_to_read(tmp_path):
     codes_of_file = code_set(30)
     codes_of_file.save(tmp_path / "c.parquet")
     store = ch.open_store(tmp_path / "c.parquet")
-    assert (len(store), store.n_bits, store.model, store.modalities) == (30, 16, "abc", ("image", "text"))
+    assert (len(store), store.n_bits, store.model, store.modalities) == (
+        30,
+        16,
+        "abc",
+        ("image", "text"),
+    )
     assert not store.writable
     assert store.model_folder is None
     assert store.search(codes_of_file.codes["text"], 1, "text").distances == [[0]] * 30
@@ -259,7 +284,11 @@ def test_a_file_of_codes_is_a_store_to_read(tmp_path):
     first, second = store.get(["i0", "i2"])
     assert first.metadata == {"image": "0.jpg", "labels": ["even", "third"]}
     assert second.metadata == {"image": "2.jpg", "text": "text 2", "labels": ["even"]}
-    for call in (lambda: store.add(["x"], codes(1)), lambda: store.delete(["i0"]), lambda: store.upsert([], codes(0))):
+    for call in (
+        lambda: store.add(["x"], codes(1)),
+        lambda: store.delete(["i0"]),
+        lambda: store.upsert([], codes(0)),
+    ):
         check_refusal("can only be read", call)
     check_refusal("16 bits, not 32", ch.open_store, tmp_path / "c.parquet", n_bits=32)
     assert [path.name for path in tmp_path.iterdir()] == ["c.parquet"]
@@ -268,7 +297,9 @@ def test_a_file_of_codes_is_a_store_to_read(tmp_path):
 
 def test_a_run_is_a_store_of_its_retrieval_set(tmp_path):
     (tmp_path / "config.yaml").write_text("data:\nmodel:\nloss:\ntrain:\n")
-    check_refusal("this run has no codes yet; write them with `channelhash evaluate", ch.open_store, tmp_path)
+    check_refusal(
+        "this run has no codes yet; write them with `channelhash evaluate", ch.open_store, tmp_path
+    )
     code_set(5).save(tmp_path / "codes" / "test-retrieval.parquet")
     store = ch.open_store(tmp_path)
     assert (store.ids(), store.model_folder, store.address) == (names(5), tmp_path, str(tmp_path))
@@ -286,12 +317,17 @@ def test_distinct_codes_are_told_where_they_are_known(tmp_path):
 
 
 def test_of_many_as_near_as_the_last_the_surest_are_found(tmp_path):
-    query, bits = np.array([0.9, -0.1, 0.5, -0.7]), np.eye(4)[[2] * 100 + [0] * 100 + [1, 3] * 100] > 0
+    query, bits = (
+        np.array([0.9, -0.1, 0.5, -0.7]),
+        np.eye(4)[[2] * 100 + [0] * 100 + [1, 3] * 100] > 0,
+    )
     store = ch.open_store(tmp_path / "s", n_bits=4)
     store.add([f"{row:03}" for row in range(len(bits))], ch.codes.pack(bits))
     there = {f"{row:03}": code for row, code in enumerate(bits)}
     for k in (3, 10, 260):
-        check_surest(Kind(lambda _: store), store.search_surest(query[None], k), query[None], there, k, None)
+        check_surest(
+            Kind(lambda _: store), store.search_surest(query[None], k), query[None], there, k, None
+        )
     store.close()
 
 
@@ -313,7 +349,9 @@ for batch in range(10_000):
 
 def test_a_backup_is_a_store_with_the_same_answers(tmp_path):
     store = ch.open_store(tmp_path / "a", n_bits=16)
-    store.add(names(10), codes(10), metadata=[{"labels": ["dog"], "year": year} for year in range(10)])
+    store.add(
+        names(10), codes(10), metadata=[{"labels": ["dog"], "year": year} for year in range(10)]
+    )
     small_model(tmp_path / "a", 16)
     assert backup_store(tmp_path / "a", tmp_path / "deep" / "b")[0] == 10  # while the store is open
     store.delete(["i3"])
@@ -328,7 +366,9 @@ def test_a_backup_is_a_store_with_the_same_answers(tmp_path):
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_backup_while_another_process_writes_is_what_was_committed_first(tmp_path, rounds):
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, tmp_path / "a"], stdout=subprocess.PIPE, text=True)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, tmp_path / "a"], stdout=subprocess.PIPE, text=True
+    )
     assert writer.stdout
     try:
         for number in range(rounds):
@@ -341,7 +381,9 @@ def test_a_backup_while_another_process_writes_is_what_was_committed_first(tmp_p
             assert done[0] == len(items) == batches * 20
             assert batches > committed
             rows = sorted(range(20), key=str)  # as ids are sorted
-            assert [item.id for item in items] == [f"{batch:05d}-{row}" for batch in range(batches) for row in rows]
+            assert [item.id for item in items] == [
+                f"{batch:05d}-{row}" for batch in range(batches) for row in rows
+            ]
             assert all(item.codes["image"][0] == item.metadata["batch"] % 251 for item in items)
             assert check_store(target) == []
             shutil.rmtree(target)
@@ -389,11 +431,16 @@ def plain_store(folder: Path, *ids: str) -> Path:
 def kept(folder: Path) -> dict[str, dict[str, list[int]]]:
     with ch.open_store(folder) as store:
         rows_of = {item.id: item.projections for item in store.get(store.ids())}
-    return {name: {modality: row.tolist() for modality, row in rows.items()} for name, rows in rows_of.items()}
+    return {
+        name: {modality: row.tolist() for modality, row in rows.items()}
+        for name, rows in rows_of.items()
+    }
 
 
 QUANTIZED = _quantize(OUTPUTS).tolist()
-EXPECTED = {name: {"image" if row < 40 else "text": QUANTIZED[row]} for row, name in enumerate(NAMES)}
+EXPECTED = {
+    name: {"image" if row < 40 else "text": QUANTIZED[row]} for row, name in enumerate(NAMES)
+}
 
 
 def test_whether_a_store_keeps_projections_is_settled_when_it_is_made(folder, tmp_path):
@@ -412,12 +459,18 @@ def test_whether_a_store_keeps_projections_is_settled_when_it_is_made(folder, tm
     with ch.open_store(folder) as store:
         facts = store.info()
     assert facts["projections"]
-    assert facts["bytes_an_item"] == {"code": 2, "projection": 12, "disk": round(facts["bytes"] / N)}
+    assert facts["bytes_an_item"] == {
+        "code": 2,
+        "projection": 12,
+        "disk": round(facts["bytes"] / N),
+    }
 
 
 def test_projections_come_with_every_code_or_with_none(folder, tmp_path):
     with ch.open_store(folder) as store:
-        check_refusal("keeps projections; give those of the codes", store.upsert, NAMES[:1], CODES[:1])
+        check_refusal(
+            "keeps projections; give those of the codes", store.upsert, NAMES[:1], CODES[:1]
+        )
         says = "are not the outputs of which the codes are the signs"
         check_refusal(says, store.upsert, NAMES[:1], CODES[:1], projections=-OUTPUTS[:1])
     assert kept(folder) == EXPECTED
@@ -431,11 +484,15 @@ def test_all_items_of_a_small_store_and_the_nearest_of_a_large_one_are_scored(fo
     with ch.open_store(folder) as store:
         question = np.random.default_rng(1).normal(size=OUTPUT_BITS)
         scores = dict(zip(NAMES, cosines(question, _quantize(OUTPUTS[:40])), strict=False))
-        assert store.search_projections(question[None], 5).ids == [sorted(scores, key=scores.get)[:-6:-1]]
+        assert store.search_projections(question[None], 5).ids == [
+            sorted(scores, key=scores.get)[:-6:-1]
+        ]
         monkeypatch.setattr(sqlite_store, "ALL", 39)
         monkeypatch.setattr(sqlite_store, "FIRST", 7)
         nearest = store.search(ch.codes.pack(question[None] >= 0), 7).ids[0]
-        assert store.search_projections(question[None], 5).ids == [sorted(nearest, key=scores.get)[:-6:-1]]
+        assert store.search_projections(question[None], 5).ids == [
+            sorted(nearest, key=scores.get)[:-6:-1]
+        ]
         few = store.search_projections(question[None], 5, where="id < 'i20'").ids
         assert few == [sorted(NAMES[:20], key=scores.get)[:-6:-1]]
 
@@ -443,9 +500,13 @@ def test_all_items_of_a_small_store_and_the_nearest_of_a_large_one_are_scored(fo
 @pytest.mark.parametrize("value", ["x'010203040506070809101112'", "x'01'", "NULL", "5"])
 def test_a_damaged_projection_is_found_not_answered_and_lost_in_a_repair(folder, value):
     change(folder, f"UPDATE codes SET projection = {value} WHERE serial = 4")
-    assert [str(finding) for finding in check_store(folder)] == ["i03: the image code is damaged (row 4)"]
+    assert [str(finding) for finding in check_store(folder)] == [
+        "i03: the image code is damaged (row 4)"
+    ]
     check_refusal("is damaged", ch.open_store, folder)
-    assert [str(finding) for finding in repair_store(folder).lost] == ["i03: its image code is lost"]
+    assert [str(finding) for finding in repair_store(folder).lost] == [
+        "i03: its image code is lost"
+    ]
     assert check_store(folder) == []
     assert kept(folder) == {**EXPECTED, "i03": {}}
 

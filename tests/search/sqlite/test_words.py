@@ -19,14 +19,21 @@ VOCABULARY = ["dog", "beach", "two", "surfboard", "café", "man"]
 
 def add(store, texts, start=0):
     ids = [f"{start + n:03}" for n in range(len(texts))]
-    store.upsert(ids, np.zeros((len(ids), 1), np.uint8), "image", [{"text": text} for text in texts])
+    store.upsert(
+        ids, np.zeros((len(ids), 1), np.uint8), "image", [{"text": text} for text in texts]
+    )
 
 
 def check_found(store, texts, question, k, coverage):
     """Compare what a question finds with scoring every text literally."""
-    words = {word: sum(word in text.split() for text in texts) for word in dict.fromkeys(question.split())}
+    words = {
+        word: sum(word in text.split() for text in texts)
+        for word in dict.fromkeys(question.split())
+    }
     weights = {word: math.log(1 + len(texts) / count) for word, count in words.items() if count}
-    scores = [sum(weight for word, weight in weights.items() if word in text.split()) for text in texts]
+    scores = [
+        sum(weight for word, weight in weights.items() if word in text.split()) for text in texts
+    ]
     least = coverage * sum(math.log(1 + len(texts) / max(count, 1)) for count in words.values())
     enough = [n for n, score in enumerate(scores) if score and score >= least - 1e-9]
     order = sorted(enough, key=lambda n: (-round(scores[n], 9), n))
@@ -36,7 +43,9 @@ def check_found(store, texts, question, k, coverage):
 
 
 @settings(max_examples=25)
-@given(st.lists(st.lists(st.sampled_from(VOCABULARY), max_size=4), min_size=1, max_size=20), st.data())
+@given(
+    st.lists(st.lists(st.sampled_from(VOCABULARY), max_size=4), min_size=1, max_size=20), st.data()
+)
 def test_items_come_by_the_weight_of_their_words(tmp_path_factory, texts, data):
     texts = [" ".join(words) for words in texts]
     question = " ".join(data.draw(st.lists(st.sampled_from(VOCABULARY), min_size=1, max_size=5)))
@@ -64,15 +73,27 @@ def test_frequent_words_are_found_with_rare_ones_and_without(tmp_path, monkeypat
         texts = ["dog beach"] * 9 + ["dog"] * 9 + ["beach man"] * 9 + ["kite dog beach", "kite"]
         add(store, texts)
         assert store.search_words("dog beach kite", 99).ids[:2] == ["027", "028"]
-        assert store.search_words("dog beach", 12).ids == [*(f"{n:03}" for n in range(9)), "027", "018", "019"]
-        assert store.search_words("man beach dog", 9).ids == [f"{n:03}" for n in range(18, 27)]  # with the rarer two
+        assert store.search_words("dog beach", 12).ids == [
+            *(f"{n:03}" for n in range(9)),
+            "027",
+            "018",
+            "019",
+        ]
+        assert store.search_words("man beach dog", 9).ids == [
+            f"{n:03}" for n in range(18, 27)
+        ]  # with the rarer two
         assert len(store.search_words("man beach dog", 99).ids) == 28
 
 
 def test_names_labels_and_dates_are_words_and_filters_and_phrases_cut(tmp_path):
     with ch.open_store(tmp_path / "store", n_bits=8) as store:
         metadata = [
-            {"text": "Ein Café", "labels": ["traffic light", "dog"], "image": "/home/a/IMG_1.jpg", "year": 1},
+            {
+                "text": "Ein Café",
+                "labels": ["traffic light", "dog"],
+                "image": "/home/a/IMG_1.jpg",
+                "year": 1,
+            },
             {"text": "a beach ball", "taken": "2019-07-14T10:00:00", "year": 2},
             {"text": "a ball on a beach, and people", "year": 3},
         ]
@@ -106,19 +127,47 @@ UNSPACED = {
 }
 
 
-@pytest.mark.parametrize(("found", "queries"), [
-    ("ja", ["猫", "黒い猫", "テレビ", "ﾃﾚﾋﾞ", "今日"]),
-    ("zh", ["黑狗", "花园", "2019", "照片", "iphone", "𠮷野家"]),
-    ("th", ["แมว", "แมวดำ", "ข่าว"]), ("lo", ["ແມວ"]), ("km", ["ឆ្មា", "ខ្មៅកំពុង"]), ("my", ["ကြောင်"]),
-    ("ko", ["고양이", "길고양이가", unicodedata.normalize("NFD", "고양이"), "정원"]),
-    ("hi", ["बिल्ली"]), ("en", ["cat", "black", "犬 cat"]), ("ja zh", ["黑狗 猫"]),
-    ("", ["日本", "猫黒", "鳥", "狗黑", "吉野家", "ขาว", "หมา", "ໝາ", "ឆ្កែ", "ခွေး", "양고", "बिल्", "ब", "at"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("found", "queries"),
+    [
+        ("ja", ["猫", "黒い猫", "テレビ", "ﾃﾚﾋﾞ", "今日"]),
+        ("zh", ["黑狗", "花园", "2019", "照片", "iphone", "𠮷野家"]),
+        ("th", ["แมว", "แมวดำ", "ข่าว"]),
+        ("lo", ["ແມວ"]),
+        ("km", ["ឆ្មា", "ខ្មៅកំពុង"]),
+        ("my", ["ကြောင်"]),
+        ("ko", ["고양이", "길고양이가", unicodedata.normalize("NFD", "고양이"), "정원"]),
+        ("hi", ["बिल्ली"]),
+        ("en", ["cat", "black", "犬 cat"]),
+        ("ja zh", ["黑狗 猫"]),
+        (
+            "",
+            [
+                "日本",
+                "猫黒",
+                "鳥",
+                "狗黑",
+                "吉野家",
+                "ขาว",
+                "หมา",
+                "ໝາ",
+                "ឆ្កែ",
+                "ခွေး",
+                "양고",
+                "बिल्",
+                "ब",
+                "at",
+            ],
+        ),
+    ],
+)
 def test_words_are_found_in_scripts_without_spaces(unspaced_store, found, queries):
     for query in queries:
         assert sorted(unspaced_store.search_words(query).ids) == found.split(), query
         left = unspaced_store.search_words("cat 猫", without=[query]).ids
-        assert sorted(left) == sorted({"en", "ja"} - set(found.split() if " " not in query else [])), query
+        assert sorted(left) == sorted(
+            {"en", "ja"} - set(found.split() if " " not in query else [])
+        ), query
 
 
 @pytest.fixture(scope="module")
@@ -134,22 +183,60 @@ def unspaced_store(tmp_path_factory):
         yield store
 
 
-@pytest.mark.parametrize(("query", "found"), [
-    ("harper", "a"), ("stop harper", "a b"), ("topharp", "a"), ("arp", "a"), ("hat", "d c"), ("ha", ""), ("that", "c"),
-    ("1750", "b"), ("175", "b"), ("cafe", "b"), ("有猫在家", "b"), ("猫", "b"), ("harp 1750", "b a"), ("parper", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("harper", "a"),
+        ("stop harper", "a b"),
+        ("topharp", "a"),
+        ("arp", "a"),
+        ("hat", "d c"),
+        ("ha", ""),
+        ("that", "c"),
+        ("1750", "b"),
+        ("175", "b"),
+        ("cafe", "b"),
+        ("有猫在家", "b"),
+        ("猫", "b"),
+        ("harp 1750", "b a"),
+        ("parper", ""),
+    ],
+)
 def test_parts_of_what_was_read_are_found_and_change_with_it(tmp_path, query, found):
-    read = {"a": "STOPHARPER", "b": "Stop\nCAFÉ 17.50\n家里有猫在家里", "c": "THATCHER\nthat", "d": "", "harp": "x"}
+    read = {
+        "a": "STOPHARPER",
+        "b": "Stop\nCAFÉ 17.50\n家里有猫在家里",
+        "c": "THATCHER\nthat",
+        "d": "",
+        "harp": "x",
+    }
     with closing(ch.open_store(tmp_path / "store", n_bits=8)) as store:
-        metadata = [{"ocr": text, "text": "a hat" if name == "d" else "so what"} for name, text in read.items()]
-        store.add(list(read), np.zeros((5, 1), np.uint8), metadata=[{"ocr": "old harper 1750 hat"}] * 5)
+        metadata = [
+            {"ocr": text, "text": "a hat" if name == "d" else "so what"}
+            for name, text in read.items()
+        ]
+        store.add(
+            list(read), np.zeros((5, 1), np.uint8), metadata=[{"ocr": "old harper 1750 hat"}] * 5
+        )
         store.upsert(list(read), np.zeros((5, 1), np.uint8), metadata=metadata)
         store.delete(["harp"])
-        half = ("arp a", "hat c", "stop harper b", "harp 1750 a", "harp 1750 b")  # too little to count beside codes
+        half = (
+            "arp a",
+            "hat c",
+            "stop harper b",
+            "harp 1750 a",
+            "harp 1750 b",
+        )  # too little to count beside codes
         assert store.search_words(query).ids == found.split()
-        assert store.search_words(query, where="id <> 'b'").ids == [name for name in found.split() if name != "b"]
-        assert store.search_words(query, without=["topharper", "hatch"]).ids == [n for n in found.split() if n in "bd"]
-        assert store.search_words(query, coverage=0.7).ids == [n for n in found.split() if f"{query} {n}" not in half]
+        assert store.search_words(query, where="id <> 'b'").ids == [
+            name for name in found.split() if name != "b"
+        ]
+        assert store.search_words(query, without=["topharper", "hatch"]).ids == [
+            n for n in found.split() if n in "bd"
+        ]
+        assert store.search_words(query, coverage=0.7).ids == [
+            n for n in found.split() if f"{query} {n}" not in half
+        ]
     assert check_store(tmp_path / "store") == []
 
 
@@ -162,9 +249,17 @@ def test_any_text_can_be_asked_for(unspaced_store, text):
 
 def test_every_letter_is_split_as_the_index_splits_it(tmp_path):
     store = ch.open_store(tmp_path / "store", n_bits=8)
-    letters = [chr(n) for n in (*range(1, 0x300), *range(0x300, 0x20000, 211)) if unicodedata.category(chr(n)) != "Cs"]
+    letters = [
+        chr(n)
+        for n in (*range(1, 0x300), *range(0x300, 0x20000, 211))
+        if unicodedata.category(chr(n)) != "Cs"
+    ]
     add(store, [f"{n}x{letter}y" for n, letter in enumerate(letters)])
-    lost = [letter for n, letter in enumerate(letters) if store.search_words(f"{n}x{letter}y", 1).ids != [f"{n:03}"]]
+    lost = [
+        letter
+        for n, letter in enumerate(letters)
+        if store.search_words(f"{n}x{letter}y", 1).ids != [f"{n:03}"]
+    ]
     assert lost == []
     store.close()
 
@@ -174,9 +269,16 @@ def test_the_index_follows_changes_and_is_checked_and_repaired(tmp_path):
     add(store, ["a dog", "a cat", "a bird"])
     add(store, ["a kite"])
     store.delete(["001"])
-    assert [store.search_words(word).ids for word in ("dog", "kite", "cat", "bird")] == [[], ["000"], [], ["002"]]
+    assert [store.search_words(word).ids for word in ("dog", "kite", "cat", "bird")] == [
+        [],
+        ["000"],
+        [],
+        ["002"],
+    ]
     whale = [{"text": "whale"}, {}]
-    check_refusal("'000' has a code", store.add, ["new", "000"], np.zeros((2, 1), np.uint8), metadata=whale)
+    check_refusal(
+        "'000' has a code", store.add, ["new", "000"], np.zeros((2, 1), np.uint8), metadata=whale
+    )
     assert store.search_words("whale").ids == []
     store.close()
     assert check_store(tmp_path / "store") == []

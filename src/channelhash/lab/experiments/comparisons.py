@@ -1,4 +1,6 @@
-"""Whether methods differ, over queries, over seeds and, by their ranks, over collections: tests and their tables."""
+"""Whether methods differ, over queries, over seeds and, by their ranks, over collections: tests and
+their tables.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +20,9 @@ from channelhash.metrics.report import PairedTest, paired_test
 
 
 class SeedTest(NamedTuple):
-    """Mean difference over common seeds, its 95 % interval and two-sided p-value, and the number of seeds."""
+    """Mean difference over common seeds, its 95 % interval and two-sided p-value, and the number of
+    seeds.
+    """
 
     difference: float
     lower: float
@@ -28,7 +32,8 @@ class SeedTest(NamedTuple):
 
     @classmethod
     def of(cls, differences: ArrayLike, ratio: float = 0.0) -> Self:
-        """Run the paired t-test: mean d of n differences, d ± t_{n−1} · s · √(1/n + ratio), s their sample deviation.
+        """Run the paired t-test: mean d of n differences, d ± t_{n−1} · s · √(1/n + ratio), s their
+        sample deviation.
 
         Args:
             differences: one a seed.
@@ -41,29 +46,40 @@ class SeedTest(NamedTuple):
         """
         values = np.asarray(differences, dtype=np.float64)
         if len(values) < 2:
-            raise ValueError(f"{len(values)} differences; a test over seeds needs two or more common seeds")
+            raise ValueError(
+                f"{len(values)} differences; a test over seeds needs two or more common seeds"
+            )
         mean, freedom = values.mean(), len(values) - 1
         error = values.std(ddof=1) * np.sqrt(1 / len(values) + ratio)
         reach = stats.t.ppf(0.975, freedom) * error
         # Equal differences leave no doubt, whichever way.
         p_value = 2 * stats.t.sf(abs(mean) / error, freedom) if error else 0.0 if mean else 1.0
-        return cls(float(mean), float(mean - reach), float(mean + reach), float(p_value), len(values))
+        return cls(
+            float(mean), float(mean - reach), float(mean + reach), float(p_value), len(values)
+        )
 
 
 def split_ratio(results: Sequence[Result]) -> float:
     """Return n_test / n_train of runs whose seeds draw a split each; 0 where they share one.
 
-    Splits of one collection have rows in common, so their scores vary together and s²/n is less than the variance of
-    the mean; it becomes s² · (1/n + n_test / n_train) (Nadeau and Bengio 2003). n_test is the number of test
-    queries, which scores are means over. n_train is that of T, not of R or of all other rows: nothing else is learned
-    from, and the larger ratio is the more careful one.
+    Splits of one collection have rows in common, so their scores vary together and s²/n is less
+    than the variance of the mean; it becomes s² · (1/n + n_test / n_train) (Nadeau and Bengio
+    2003). n_test is the number of test queries, which scores are means over. n_train is that of T,
+    not of R or of all other rows: nothing else is learned from, and the larger ratio is the more
+    careful one.
     """
     data = [run.settings["data"] for run in results]
-    if len({each.get("seed") for each in data}) < 2 or data[0].get("splits") or data[0].get("split_method") == "given":
+    if (
+        len({each.get("seed") for each in data}) < 2
+        or data[0].get("splits")
+        or data[0].get("split_method") == "given"
+    ):
         return 0.0
     queries, rows, file = data[0]["queries"], data[0]["train"], results[0].folder / "splits.json"
     if not (isinstance(queries, int) and isinstance(rows, int)):  # defaults of the collection
-        counts = results[0].measure("split_counts", lambda: json.loads(file.read_text(encoding="utf-8"))["counts"])
+        counts = results[0].measure(
+            "split_counts", lambda: json.loads(file.read_text(encoding="utf-8"))["counts"]
+        )
         queries, rows = counts["query"], counts["train"]
     return float(queries / rows)
 
@@ -94,10 +110,12 @@ class _Comparison:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p-values by Holm (1979): the chance of one false claim or more among all is at most the level.
+    """Correct p-values by Holm (1979): the chance of one false claim or more among all is at most
+    the level.
 
-    The i-th smallest of m p-values (i from 0) becomes max over the smaller ones of min(1, (m − i) · p). SciPy corrects
-    the rate of false discoveries (`false_discovery_control`), which is another promise.
+    The i-th smallest of m p-values (i from 0) becomes max over the smaller ones of min(1, (m − i) ·
+    p). SciPy corrects the rate of false discoveries (`false_discovery_control`), which is another
+    promise.
 
     >>> holm([0.04, 0.01])
     [0.04, 0.02]
@@ -111,11 +129,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _compare_methods(results: Sequence[Result], resamples: int = 10_000) -> list[_Comparison]:
-    """Compare methods by tie-aware mAP over R after the last epoch, for each task and code length; p-values are
-    corrected over all of it (`holm`).
+    """Compare methods by tie-aware mAP over R after the last epoch, for each task and code length;
+    p-values are corrected over all of it (`holm`).
 
-    Over queries, the AP of each query is first averaged over the common seeds, then tested once: one test a seed would
-    count the same queries several times.
+    Over queries, the AP of each query is first averaged over the common seeds, then tested once:
+    one test a seed would count the same queries several times.
 
     Costs O(queries · resamples) time for each pair, task and code length.
     """
@@ -123,16 +141,25 @@ def _compare_methods(results: Sequence[Result], resamples: int = 10_000) -> list
     for result in results:
         for task in result.tasks():
             runs.setdefault((result.method, result.n_bits, task), {})[result.seed] = result
-    tasks, lengths = dict.fromkeys(task for _, _, task in runs), sorted({n_bits for _, n_bits, _ in runs})
+    tasks, lengths = (
+        dict.fromkeys(task for _, _, task in runs),
+        sorted({n_bits for _, n_bits, _ in runs}),
+    )
     methods = dict.fromkeys(result.method for result in results)
     tests: list[_Comparison] = []
     for task, n_bits, (second, first) in product(tasks, lengths, combinations(methods, 2)):
         of_first, of_second = (runs.get((method, n_bits, task)) for method in (first, second))
         if of_first and of_second:
-            tests.append(_Comparison(first, second, n_bits, task, *_compare(of_first, of_second, task, resamples)))
+            tests.append(
+                _Comparison(
+                    first, second, n_bits, task, *_compare(of_first, of_second, task, resamples)
+                )
+            )
     for over in ("queries", "seeds"):
         counted = [test for test in tests if getattr(test, over)]
-        for test, p_value in zip(counted, holm([getattr(test, over).p_value for test in counted]), strict=True):
+        for test, p_value in zip(
+            counted, holm([getattr(test, over).p_value for test in counted]), strict=True
+        ):
             setattr(test, f"{over}_p", p_value)
     return tests
 
@@ -140,21 +167,33 @@ def _compare_methods(results: Sequence[Result], resamples: int = 10_000) -> list
 def _compare(
     first: Mapping[int, Result], second: Mapping[int, Result], task: str, resamples: int
 ) -> tuple[PairedTest | None, SeedTest | None]:
-    """Test two methods over the queries' mean AP over seeds, and over seeds, as far as they have seeds in common."""
+    """Test two methods over the queries' mean AP over seeds, and over seeds, as far as they have
+    seeds in common.
+    """
     if not (seeds := sorted(first.keys() & second.keys())):
         return None, None
-    sides, key = [[runs[seed] for seed in seeds] for runs in (first, second)], ("last", "test", task)
+    sides, key = (
+        [[runs[seed] for seed in seeds] for runs in (first, second)],
+        ("last", "test", task),
+    )
     for run in (*sides[0], *sides[1]):
         if key not in run.query_ap:
-            raise InputError(f"{run.name} has no AP of single queries ({', '.join(key)}); run it again")
+            raise InputError(
+                f"{run.name} has no AP of single queries ({', '.join(key)}); run it again"
+            )
         if not np.array_equal(np.isnan(run.query_ap[key]), np.isnan(sides[0][0].query_ap[key])):
             raise InputError(
-                f"{run.name} and {sides[0][0].name} were not evaluated on the same queries ({task}); "
+                f"{run.name} and {sides[0][0].name} were not evaluated on the same queries "
+                f"({task}); "
                 "compare runs with the same data set and partition"
             )
     means = [np.mean([run.query_ap[key] for run in side], axis=0) for side in sides]
     scores = [[run.score(task) for run in side] for side in sides]
-    over_seeds = SeedTest.of(np.subtract(scores[0], scores[1]), split_ratio(sides[0])) if len(seeds) > 1 else None
+    over_seeds = (
+        SeedTest.of(np.subtract(scores[0], scores[1]), split_ratio(sides[0]))
+        if len(seeds) > 1
+        else None
+    )
     return paired_test(means[0], means[1], resamples), over_seeds
 
 
@@ -179,19 +218,36 @@ def _significance_table(comparisons: Sequence[_Comparison]) -> Table:
     return Table(
         "significance-test-last",
         "Differences of tie-aware mAP: test queries, retrieval set R, last epoch",
-        ("Task", "Methods", "Difference", "p (queries)", "Queries", "95 % interval (seeds)", "p (seeds)", "Seeds"),
+        (
+            "Task",
+            "Methods",
+            "Difference",
+            "p (queries)",
+            "Queries",
+            "95 % interval (seeds)",
+            "p (seeds)",
+            "Seeds",
+        ),
         tuple(rows),
-        "First method − second, in percentage points, over their common seeds. Over queries: sign-flip permutation "
-        "test of each query's AP, averaged over seeds; it speaks of these trained models on other queries. Over seeds: "
-        "paired t-test and t interval, corrected where each seed draws a split (Nadeau and Bengio 2003); it speaks of "
+        "First method − second, in percentage points, over their common seeds. Over queries: "
+        "sign-flip permutation "
+        "test of each query's AP, averaged over seeds; it speaks of these trained models on other "
+        "queries. Over seeds: "
+        "paired t-test and t interval, corrected where each seed draws a split (Nadeau and Bengio "
+        "2003); it speaks of "
         "training again. p with Holm's correction over all comparisons made "
-        f"together, bold up to {LEVEL}; intervals are not corrected. A difference holds where both p are bold.",
+        f"together, bold up to {LEVEL}; intervals are not corrected. A difference holds where "
+        "both p are bold.",
     )
 
 
 def significance_tables(results: Sequence[Result]) -> list[Table]:
-    """Compare methods and return the table; none of too few finished runs, or of runs without AP of single queries."""
-    if not any(("last", "test", task) in result.query_ap for result in results for task in result.tasks()):
+    """Compare methods and return the table; none of too few finished runs, or of runs without AP of
+    single queries.
+    """
+    if not any(
+        ("last", "test", task) in result.query_ap for result in results for task in result.tasks()
+    ):
         return []
     comparisons = _compare_methods(results)
     return [_significance_table(comparisons)] if comparisons else []
@@ -211,7 +267,8 @@ def print_p(value: float) -> str:
 
 
 def _mean_ranks(scores: ArrayLike) -> NDArray[np.float64]:
-    """Return the mean rank of each method over collections, 1 for the best; equal scores share their ranks.
+    """Return the mean rank of each method over collections, 1 for the best; equal scores share
+    their ranks.
 
     Args:
         scores: ``(collections, methods)``, higher is better.
@@ -223,8 +280,9 @@ def _mean_ranks(scores: ArrayLike) -> NDArray[np.float64]:
 
 
 def _friedman_p(scores: ArrayLike) -> float:
-    """Return the p-value of Friedman's test that all methods are alike, in the F form of Iman and Davenport (Demšar
-    2006, "Statistical comparisons of classifiers over multiple data sets", § 3.2.2).
+    """Return the p-value of Friedman's test that all methods are alike, in the F form of Iman and
+    Davenport (Demšar 2006, "Statistical comparisons of classifiers over multiple data sets", §
+    3.2.2).
 
     >>> round(_friedman_p([[3, 2, 1], [3, 1, 2], [3, 2, 1], [2, 3, 1]]), 3)
     0.084
@@ -238,7 +296,8 @@ def _friedman_p(scores: ArrayLike) -> float:
 
 
 def _critical_difference(methods: int, collections: int) -> float:
-    """Return Nemenyi's critical difference of mean ranks, q_α √(k (k + 1) / 6 N) (Demšar 2006, § 3.2.2).
+    """Return Nemenyi's critical difference of mean ranks, q_α √(k (k + 1) / 6 N) (Demšar 2006, §
+    3.2.2).
 
     Two of k methods whose mean ranks over N collections are closer are not told apart.
 
@@ -250,7 +309,8 @@ def _critical_difference(methods: int, collections: int) -> float:
 
 
 def ranks_table(scores: Mapping[tuple[str, str], Mapping[str, float]], form: str) -> Table:
-    """Tabulate losses by their mean rank over collections in the first view, the raw scores beside it.
+    """Tabulate losses by their mean rank over collections in the first view, the raw scores beside
+    it.
 
     Args:
         scores: collection and view -> loss -> score in [0, 1].
@@ -260,23 +320,35 @@ def ranks_table(scores: Mapping[tuple[str, str], Mapping[str, float]], form: str
     every = list(dict.fromkeys(loss for each in scores.values() for loss in each))
     losses = [loss for loss in every if all(loss in each for each in scores.values())]
     columns = {place: np.array([each[loss] for loss in losses]) for place, each in scores.items()}
-    by_view = {view: np.stack([columns[collection, view] for collection in collections]) for view in views}
+    by_view = {
+        view: np.stack([columns[collection, view] for collection in collections]) for view in views
+    }
     ranks = {view: _mean_ranks(each) for view, each in by_view.items()}
     rows = []
     for row in np.argsort(ranks[views[0]], kind="stable"):
-        cells = [Cell(f"{ranks[view][row]:.1f}", ranks[view][row] == ranks[view].min()) for view in views]
-        cells += [Cell(f"{100 * each[row]:.2f}", each[row] == each.max()) for each in columns.values()]
+        cells = [
+            Cell(f"{ranks[view][row]:.1f}", ranks[view][row] == ranks[view].min()) for view in views
+        ]
+        cells += [
+            Cell(f"{100 * each[row]:.2f}", each[row] == each.max()) for each in columns.values()
+        ]
         rows.append((Cell(losses[row]), *cells))
     tests = ", ".join(f"{print_p(_friedman_p(each))} on {view}" for view, each in by_view.items())
     missing = ", ".join(loss for loss in every if loss not in losses)
     return Table(
         f"ranks-{form.replace(' ', '-')}",
         f"Losses {form}, by their mean rank over {len(collections)} collections",
-        ("Loss", *(f"Mean rank, {view}" for view in views), *(f"{name}, {view}" for name, view in columns)),
+        (
+            "Loss",
+            *(f"Mean rank, {view}" for view in views),
+            *(f"{name}, {view}" for name, view in columns),
+        ),
         tuple(rows),
-        "Ranks by the mean tie-aware mAP of all tasks, code lengths and seeds, which stands beside them in percent. "
-        f"Friedman's test that all losses are alike: p = {tests}. Mean ranks that differ by less than "
-        f"{_critical_difference(len(losses), len(collections)):.1f} are not told apart (Nemenyi, 5 %)."
-        + (f" Not finished everywhere: {missing}." if missing else ""),
+        "Ranks by the mean tie-aware mAP of all tasks, code lengths and seeds, which stands beside "
+        "them in percent. "
+        f"Friedman's test that all losses are alike: p = {tests}. Mean ranks that differ by less "
+        "than "
+        f"{_critical_difference(len(losses), len(collections)):.1f} are not told apart (Nemenyi, 5 "
+        "%)." + (f" Not finished everywhere: {missing}." if missing else ""),
         labels=1,
     )

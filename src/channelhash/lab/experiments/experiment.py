@@ -20,7 +20,13 @@ from channelhash.lab.experiments.tables import Table, write_tables
 from channelhash.metrics.plots import write_figure
 from channelhash.presets import preset_path
 from channelhash.utils.files import atomic_path
-from channelhash.utils.typed_settings import apply_overrides, check_kind, is_python_name, look_up, pick
+from channelhash.utils.typed_settings import (
+    apply_overrides,
+    check_kind,
+    is_python_name,
+    look_up,
+    pick,
+)
 
 #: What the file of an experiment is written with.
 __all__ = ["METHODS", "Design", "Execution", "Experiment", "Grid", "GridRun", "Result", "Table"]
@@ -45,19 +51,30 @@ _PAPER_PRESETS = {"tdsrdh": "paper", "cliphash": "paper-cliphash"}
 
 
 def paper_configuration(model: str, kind: str) -> dict[str, dict[str, Any]]:
-    """Read data, model and training of one of the paper's models from its preset, for one of the paper's collections.
+    """Read data, model and training of one of the paper's models from its preset, for one of the
+    paper's collections.
 
     >>> paper_configuration("cliphash", "nuswide")["model"]["preprocess"]
     'paper'
     """
     sections = read_sections(preset_path(_PAPER_PRESETS[model]))
-    return {"data": {"kind": kind, "root": kind}, "model": sections["model"], "train": sections["train"]}
+    return {
+        "data": {"kind": kind, "root": kind},
+        "model": sections["model"],
+        "train": sections["train"],
+    }
 
 
 #: Name for ``--dataset`` -> base configuration.
 DATASETS: dict[str, dict[str, dict[str, Any]]] = {
     "synthetic": {
-        "data": {"kind": "synthetic", "root": "data", "n_images": 3000, "queries": 400, "train": 1800},
+        "data": {
+            "kind": "synthetic",
+            "root": "data",
+            "n_images": 3000,
+            "queries": 400,
+            "train": 1800,
+        },
         "model": {"name": "small"},
         "train": {"epochs": 30, "batch_size": 64, "learning_rate": 1e-3, "validate_every": 10},
     },
@@ -72,7 +89,11 @@ _QUICK: dict[str, dict[str, Any]] = {
 
 
 def base_configuration(
-    base: str | Path, folder: Path, data: Path | None = None, overrides: Sequence[str] = (), quick: bool = False
+    base: str | Path,
+    folder: Path,
+    data: Path | None = None,
+    overrides: Sequence[str] = (),
+    quick: bool = False,
 ) -> Sections:
     """Read the configuration that all runs of a grid start from.
 
@@ -94,13 +115,17 @@ def base_configuration(
     kind = sections.get("data", {}).get("kind")
     if quick:
         if kind != "synthetic":
-            raise InputError("--quick: goes with --dataset synthetic; elsewhere lower train.epochs with --set")
+            raise InputError(
+                "--quick: goes with --dataset synthetic; elsewhere lower train.epochs with --set"
+            )
         for section, keys in _QUICK.items():
             sections[section] = {**sections.get(section, {}), **keys}
     if base == "synthetic" and data is None:
         data = folder / "data"
     if data is not None:
-        sections["data"]["root" if kind in ("synthetic", "wikipedia", *_PAPER_KINDS) else "path"] = str(data)
+        sections["data"][
+            "root" if kind in ("synthetic", "wikipedia", *_PAPER_KINDS) else "path"
+        ] = str(data)
     apply_overrides(sections, *overrides)
     return sections
 
@@ -120,7 +145,8 @@ class Design:
         bits: code lengths.
         seeds: seeds of weights, order and dropout.
         losses: the losses to compare; empty where the experiment compares something else.
-        splits: each seed also draws a split of its own; else all share that of the base configuration.
+        splits: each seed also draws a split of its own; else all share that of the base
+            configuration.
     """
 
     base: Sections
@@ -150,7 +176,9 @@ class Design:
             sections.setdefault("train", {})["seed"] = seed
             if self.splits:
                 sections["data"]["seed"] = seed
-            runs.append(GridRun(f"{prefix}{slug}-k{n_bits}-seed{seed}", method, make_config(sections)))
+            runs.append(
+                GridRun(f"{prefix}{slug}-k{n_bits}-seed{seed}", method, make_config(sections))
+            )
         return runs
 
 
@@ -171,15 +199,19 @@ class Experiment:
         name: its name on the command line and in ``grid.json``.
         title: what is compared, in words.
         tables: makes the tables of all results; the command prints the first.
-        losses: the losses that are compared, others with ``--losses``; empty where it compares something else.
+        losses: the losses that are compared, others with ``--losses``; empty where it compares
+            something else.
         bits: code lengths by default; those of the paper's tables.
         grid: makes the runs of a design.
         run: carries a grid out in a folder.
-        trials: makes the tables of each folder of trials below the grid's; empty where nothing is tuned.
+        trials: makes the tables of each folder of trials below the grid's; empty where nothing is
+            tuned.
         all_trials: returns all trials of a grid, before any choice; for `--dry-run`.
-        across: makes the tables of several collections' results; None where an experiment takes one.
+        across: makes the tables of several collections' results; None where an experiment takes
+            one.
         splits: see `Design`.
-        preset: what its runs start from unless a base configuration is named; drawn images if empty.
+        preset: what its runs start from unless a base configuration is named; drawn images if
+            empty.
 
     >>> Experiment(name="sch", title="SCH alone", tables=lambda results: [], losses={"SCH": {"name": "sch"}}).bits
     (16, 32, 64, 128)
@@ -200,7 +232,8 @@ class Experiment:
 
 
 def load_experiment(name: str) -> Experiment:
-    """Return the experiment that is registered as ``name``, or the one that ``python:module:NAME`` refers to.
+    """Return the experiment that is registered as ``name``, or the one that ``python:module:NAME``
+    refers to.
 
     Raises:
         InputError: there is no such experiment; the message names the nearest.
@@ -238,7 +271,8 @@ def make_grid(
         collection: its name in the title; the kind of data if empty.
 
     Raises:
-        InputError: a key is unknown, or losses are named and the experiment compares something else.
+        InputError: a key is unknown, or losses are named and the experiment compares something
+            else.
 
     >>> make_grid(load_experiment("losses"), base_configuration("synthetic", Path("grid")), bits=[16], seeds=1).title
     'Losses by code length, synthetic'
@@ -247,7 +281,9 @@ def make_grid(
         raise InputError(f"--losses: experiment {experiment.name} does not take it; leave it out")
     compared = _choose_losses(losses, experiment.losses) if losses else experiment.losses
     design = Design(base, bits or experiment.bits, range(seeds), compared, experiment.splits)
-    trials = experiment.grid(replace(design, bits=[_TRIAL_BITS], seeds=[0])) if experiment.trials else []
+    trials = (
+        experiment.grid(replace(design, bits=[_TRIAL_BITS], seeds=[0])) if experiment.trials else []
+    )
     title = f"{experiment.title}, {collection or base.get('data', {}).get('kind')}"
     runs = check_kind(experiment.grid(design), list, f"grid of {experiment.name}")
     if not runs:
@@ -256,8 +292,9 @@ def make_grid(
 
 
 def _choose_losses(names: Sequence[str], losses: _Losses) -> _Losses:
-    """Return the losses of these names, with the settings and method names of ``losses`` and `METHODS` where they are
-    among those; ``NAME:published`` has its authors' settings (`losses.PUBLISHED`), ``NAME:recommended`` our weights.
+    """Return the losses of these names, with the settings and method names of ``losses`` and
+    `METHODS` where they are among those; ``NAME:published`` has its authors' settings
+    (`losses.PUBLISHED`), ``NAME:recommended`` our weights.
 
     >>> list(_choose_losses(["dsch", "dsch:recommended", "csq:published", "python:mymodule:MyLoss"], {}))
     ['DSCH', 'DSCH, recommended', 'csq, published', 'MyLoss']
@@ -283,31 +320,44 @@ def _choose_losses(names: Sequence[str], losses: _Losses) -> _Losses:
 def collection_bases(
     experiment: Experiment, base: Sections, places: Sequence[str], overrides: Sequence[str] = ()
 ) -> dict[str, Sections]:
-    """Return the base configuration of each collection: its section ``data`` is that of the preset of its name.
+    """Return the base configuration of each collection: its section ``data`` is that of the preset
+    of its name.
 
     Args:
         experiment: which has tables of several collections.
         base: configuration of everything else.
-        places: ``"PRESET=PLACE"`` each; the folder or file of the data stands in the place of the preset's own.
+        places: ``"PRESET=PLACE"`` each; the folder or file of the data stands in the place of the
+            preset's own.
         overrides: as in `base_configuration`.
 
     Raises:
-        InputError: the experiment takes one collection, a place has no preset, or one preset has two places.
+        InputError: the experiment takes one collection, a place has no preset, or one preset has
+            two places.
 
     >>> base, benchmark = {"model": {"name": "features"}}, load_experiment("benchmark")
     >>> collection_bases(benchmark, base, ["features=coco.npz"])["features"]["data"]["path"]
     'coco.npz'
     """
     if experiment.across is None:
-        raise InputError(f"--data: experiment {experiment.name} takes one collection; name its file or folder alone")
+        raise InputError(
+            f"--data: experiment {experiment.name} takes one collection; name its file or folder "
+            "alone"
+        )
     bases: dict[str, Sections] = {}
     for text in places:
         name, _, place = text.partition("=")
         if not place:
-            raise InputError(f"--data {text}: of several collections each is PRESET=PLACE, e.g. features=features.npz")
+            raise InputError(
+                f"--data {text}: of several collections each is PRESET=PLACE, e.g. "
+                "features=features.npz"
+            )
         if name in bases:
-            raise InputError(f"--data {text}: {name} is named twice; give each collection a preset of its own")
-        sections: dict[str, dict[str, Any]] = {section: dict(keys) for section, keys in base.items()}
+            raise InputError(
+                f"--data {text}: {name} is named twice; give each collection a preset of its own"
+            )
+        sections: dict[str, dict[str, Any]] = {
+            section: dict(keys) for section, keys in base.items()
+        }
         sections["data"] = dict(read_sections(preset_path(name))["data"])
         sections["data"]["root" if "root" in sections["data"] else "path"] = place
         apply_overrides(sections, *overrides)
@@ -318,8 +368,9 @@ def collection_bases(
 def run_grids(
     experiment: Experiment, grids: Mapping[str, Grid], folder: Path, execution: Execution
 ) -> tuple[list[Result], list[Path]]:
-    """Carry out the grid of each collection, in a folder of its own where there are several, and write all tables;
-    those over collections come first, and beside them ``runs.csv`` with every score of all.
+    """Carry out the grid of each collection, in a folder of its own where there are several, and
+    write all tables; those over collections come first, and beside them ``runs.csv`` with every
+    score of all.
     """
     results: dict[str, list[Result]] = {}
     paths: list[Path] = []
@@ -333,8 +384,9 @@ def run_grids(
 
 
 def _write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
-    """Write the tables of a grid's folder to ``tables/``, plots to ``plots/``, every score to ``runs.csv``,
-    every score of its trials to ``trials.csv``, and `query_means` to ``queries.npz``, arrays named like ``SCH|0|test``.
+    """Write the tables of a grid's folder to ``tables/``, plots to ``plots/``, every score to
+    ``runs.csv``, every score of its trials to ``trials.csv``, and `query_means` to ``queries.npz``,
+    arrays named like ``SCH|0|test``.
 
     Unfinished and failed runs are named in the tables.
     """
@@ -343,7 +395,9 @@ def _write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
     if means:
         with atomic_path(folder / "queries.npz") as path, open(path, "wb") as file:
             np.savez_compressed(file, allow_pickle=False, **means)
-    trials = {name: read_grid(folder / name)[1] for name in experiment.trials if (folder / name).exists()}
+    trials = {
+        name: read_grid(folder / name)[1] for name in experiment.trials if (folder / name).exists()
+    }
     tables = check_kind(experiment.tables(results), list, f"tables of {experiment.name}")
     for name, each in trials.items():
         tables += experiment.trials[name](each)

@@ -1,4 +1,6 @@
-"""The landscape of a channel loss: what one pair of samples adds to it, over similarity and distance."""
+"""The landscape of a channel loss: what one pair of samples adds to it, over similarity and
+distance.
+"""
 
 import json
 from importlib import resources
@@ -19,12 +21,14 @@ from channelhash.utils.seeds import generator
 _ChannelLoss = DSCHLoss | SCHLoss
 _Values = NDArray[np.float64]
 
-#: Smallest similarity that is drawn as "not zero": SCH jumps at 0, so the surface begins right beside it.
+#: Smallest similarity that is drawn as "not zero": SCH jumps at 0, so the surface begins right
+#: beside it.
 _JUST_ABOVE_ZERO = 1e-6
 
 
 def channel(loss: _ChannelLoss, similarity: ArrayLike) -> tuple[_Values, _Values]:
-    """Return the lower and upper end of a loss's channel in bits, each shaped like ``similarity``, in float64.
+    """Return the lower and upper end of a loss's channel in bits, each shaped like ``similarity``,
+    in float64.
 
     >>> [float(end) for end in channel(SCHLoss(32), 1.0)]
     [0.0, 0.0]
@@ -46,7 +50,9 @@ def pair_loss(loss: _ChannelLoss, similarity: ArrayLike, distance: ArrayLike) ->
     >>> pair_loss(SCHLoss(32), 0.0, [0.0, 16.0]).tolist()
     [16.0, 0.0]
     """
-    similarity, distance = np.broadcast_arrays(np.asarray(similarity, np.float64), np.asarray(distance, np.float64))
+    similarity, distance = np.broadcast_arrays(
+        np.asarray(similarity, np.float64), np.asarray(distance, np.float64)
+    )
     lower, upper = channel(loss, similarity)
     weights = set_weights(torch.from_numpy(similarity.copy()), loss.alpha, loss.beta).numpy()
     violation = np.maximum(0, np.maximum(lower - distance, distance - upper))
@@ -62,17 +68,23 @@ _DRAWN = 120
 
 
 def write_page(path: Path) -> None:
-    """Write the page: heat map, surface, cut and channels of both losses, with sliders for their settings.
+    """Write the page: heat map, surface, cut and channels of both losses, with sliders for their
+    settings.
 
-    It loads nothing from anywhere. The page holds `_check_values` and compares them with its own formulas when it is
-    opened.
+    It loads nothing from anywhere. The page holds `_check_values` and compares them with its own
+    formulas when it is opened.
     """
-    template = resources.files("channelhash.lab.experiments").joinpath("landscape.html").read_text(encoding="utf-8")
+    template = (
+        resources.files("channelhash.lab.experiments")
+        .joinpath("landscape.html")
+        .read_text(encoding="utf-8")
+    )
     write_text(path, template.replace("__FACTS__", json.dumps(_page_facts())))
 
 
 def _page_facts() -> dict[str, Any]:
-    """Return what the page takes from Python: defaults of the losses, colours 0 … 255, values to check itself with.
+    """Return what the page takes from Python: defaults of the losses, colours 0 … 255, values to
+    check itself with.
 
     >>> _page_facts()["defaults"]["sch"]
     {'k': 32, 'tau': 3.0}
@@ -92,7 +104,8 @@ def _page_facts() -> dict[str, Any]:
 
 
 def _check_values() -> list[list[Any]]:
-    """Draw rows of (loss, k, λ_neg, τ, γ_w, γ_ℓ, S, d, value of `pair_loss`), at the edges and at random.
+    """Draw rows of (loss, k, λ_neg, τ, γ_w, γ_ℓ, S, d, value of `pair_loss`), at the edges and at
+    random.
 
     >>> len(_check_values())
     272

@@ -50,7 +50,9 @@ def _training_plot(logs: Mapping[str, Sequence[_Log]]) -> Figure:
         epochs, validated = _epochs(seeds, "loss"), _epochs(seeds, "validation")
         values = np.array([[log[epoch]["loss"] for epoch in epochs] for log in seeds], dtype=float)
         _band(losses, number, epochs + 1, 100 * values / values[:, :1], method)
-        means = [[selection_score(log[epoch]["validation"]) for epoch in validated] for log in seeds]
+        means = [
+            [selection_score(log[epoch]["validation"]) for epoch in validated] for log in seeds
+        ]
         _band(scores, number, validated + 1, 100 * np.array(means, dtype=float), method)
     losses.set(ylabel="loss, % of the first epoch's", title="Training loss")
     title = "Validation, mean of the cross-modal tasks"
@@ -63,7 +65,8 @@ def _training_plot(logs: Mapping[str, Sequence[_Log]]) -> Figure:
 
 
 def _code_length_plot(finished: Sequence[Result]) -> Figure:
-    """Draw tie-aware mAP (test queries, R, last epoch) over the code length, one panel a task and one line a method.
+    """Draw tie-aware mAP (test queries, R, last epoch) over the code length, one panel a task and
+    one line a method.
 
     Bars are sample std over seeds.
     """
@@ -78,7 +81,10 @@ def _code_length_plot(finished: Sequence[Result]) -> Figure:
         axes.set_visible(False)
     for axes, task in zip(panels, tasks, strict=False):
         for number, method in enumerate(methods):
-            groups = [[r.score(task) for r in finished if (r.method, r.n_bits) == (method, k)] for k in lengths]
+            groups = [
+                [r.score(task) for r in finished if (r.method, r.n_bits) == (method, k)]
+                for k in lengths
+            ]
             # A little aside, so that error bars do not lie on one another.
             aside = 0.05 * (number - (len(methods) - 1) / 2)
             means, spreads = _means(groups)
@@ -88,7 +94,9 @@ def _code_length_plot(finished: Sequence[Result]) -> Figure:
         axes.set_xticks(range(len(lengths)), [str(k) for k in lengths])
         axes.set(xlabel="code length k, bits", ylabel=f"{_NAMES['map_tie_aware']}, %")
         axes.grid(alpha=0.3)
-    figure.suptitle(f"{_NAMES['map_tie_aware']} over code length, mean ± sample std over seeds", fontsize=11)
+    figure.suptitle(
+        f"{_NAMES['map_tie_aware']} over code length, mean ± sample std over seeds", fontsize=11
+    )
     legend_below(figure, panels[0])
     return figure
 
@@ -104,7 +112,11 @@ def _gamma_w_plot(finished: Sequence[Result]) -> Figure:
     for axes, (score, name) in zip(panels, _NAMES.items(), strict=True):
         for number, task in enumerate(finished[0].tasks("validation")):
             groups = [
-                [r.score(task, score, "validation") for r in finished if r.settings["loss"]["gamma_w"] == value]
+                [
+                    r.score(task, score, "validation")
+                    for r in finished
+                    if r.settings["loss"]["gamma_w"] == value
+                ]
                 for value in values
             ]
             means, spreads = _means(groups)
@@ -112,39 +124,57 @@ def _gamma_w_plot(finished: Sequence[Result]) -> Figure:
         axes.set_ylabel(f"{name}, %")
         axes.grid(alpha=0.3)
     panels[-1].set(xlabel="γ$_w$", xticks=values)
-    figure.suptitle(f"DSCH, k = {finished[0].n_bits}, validation set, mean ± sample std over seeds", fontsize=11)
+    figure.suptitle(
+        f"DSCH, k = {finished[0].n_bits}, validation set, mean ± sample std over seeds", fontsize=11
+    )
     legend_below(figure, panels[0])
     return figure
 
 
 def _sweeps(finished: Sequence[Result]) -> dict[str, list[Result]]:
-    """Group validated runs that differ in nothing but γ_w and seed, by the name of their plot; two γ_w or more."""
+    """Group validated runs that differ in nothing but γ_w and seed, by the name of their plot; two
+    γ_w or more.
+    """
     groups: dict[str, list[Result]] = {}
     for result in finished:
         loss = result.settings["loss"]
         if "gamma_w" in loss and "validation" in result.epochs["last"]:
             groups.setdefault(f"gamma-w-k{result.n_bits}-kq{loss['kappa_q']:g}", []).append(result)
-    return {name: group for name, group in groups.items() if len({r.settings["loss"]["gamma_w"] for r in group}) > 1}
+    return {
+        name: group
+        for name, group in groups.items()
+        if len({r.settings["loss"]["gamma_w"] for r in group}) > 1
+    }
 
 
 def _means(groups: Sequence[Sequence[float]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean and sample std of each group in percent; NaN for the mean of no values and the std of one."""
+    """Return mean and sample std of each group in percent; NaN for the mean of no values and the
+    std of one.
+    """
     means = [100 * float(np.mean(group)) if group else float("nan") for group in groups]
-    spreads = [100 * float(np.std(group, ddof=1)) if len(group) > 1 else float("nan") for group in groups]
+    spreads = [
+        100 * float(np.std(group, ddof=1)) if len(group) > 1 else float("nan") for group in groups
+    ]
     return np.array(means), np.array(spreads)
 
 
 def _epochs(seeds: Sequence[_Log], key: str) -> NDArray[np.int64]:
     """Return the epochs, from 0, in which every log has ``key``."""
-    shared = set.intersection(*({number for number, entry in enumerate(log) if key in entry} for log in seeds))
+    shared = set.intersection(
+        *({number for number, entry in enumerate(log) if key in entry} for log in seeds)
+    )
     return np.array(sorted(shared), dtype=np.int64)
 
 
-def _band(axes: Axes, number: int, x: NDArray[Any], values: NDArray[np.float64], label: str) -> None:
+def _band(
+    axes: Axes, number: int, x: NDArray[Any], values: NDArray[np.float64], label: str
+) -> None:
     """Draw the mean of ``(seeds, epochs)`` as a line, shaded from the lowest to the highest."""
     if not len(x):
         return
     line(axes, number, x, values.mean(axis=0), label)
     if len(values) > 1:
         color = COLORS[number % len(COLORS)]
-        axes.fill_between(x, values.min(axis=0), values.max(axis=0), color=color, alpha=0.15, linewidth=0)
+        axes.fill_between(
+            x, values.min(axis=0), values.max(axis=0), color=color, alpha=0.15, linewidth=0
+        )

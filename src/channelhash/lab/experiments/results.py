@@ -16,7 +16,8 @@ from channelhash.utils.files import read_yaml_sections, reading, write_text
 
 _Status = Literal["finished", "failed", "missing"]
 
-# What tables, plots and pages read of every run's configuration: section -> keys, and the type of their values.
+# What tables, plots and pages read of every run's configuration: section -> keys, and the type of
+# their values.
 _READ: dict[str, dict[str, type]] = {
     "data": {"kind": str},
     "loss": {"name": str},
@@ -32,13 +33,15 @@ class Result:
     Attributes:
         name: stable name within the grid, e.g. ``"dsch-kq0.01-k32-seed0"``; also the run's folder.
         folder: the run's folder.
-        method: what is compared, without code length and seed, e.g. ``"DSCH"`` or ``"SCH + quantisation"``.
+        method: what is compared, without code length and seed, e.g. ``"DSCH"`` or ``"SCH +
+            quantisation"``.
         settings: the run's resolved configuration: section -> key -> value.
         status: ``"missing"`` means not run yet.
         error: why it failed, one line.
-        epochs: checkpoint (``"last"``, ``"best"``) -> view (``"test"`` for R, ``"leak_free"`` for R∖T,
-            ``"validation"``) -> task -> scores, as `metrics.evaluate` returns them.
-        query_ap: (checkpoint, view, task) -> AP_T of each query ``(nq,)``, NaN without relevant items.
+        epochs: checkpoint (``"last"``, ``"best"``) -> view (``"test"`` for R, ``"leak_free"`` for
+            R∖T, ``"validation"``) -> task -> scores, as `metrics.evaluate` returns them.
+        query_ap: (checkpoint, view, task) -> AP_T of each query ``(nq,)``, NaN without relevant
+            items.
         seconds: wall time of the run.
         measured: what only some experiments measure, by name, as `measure` finds it.
 
@@ -69,7 +72,9 @@ class Result:
         """Seed of weights, order and dropout."""
         return int(self.settings["train"]["seed"])
 
-    def score(self, task: str, name: str = "map_tie_aware", view: str = "test", checkpoint: str = "last") -> float:
+    def score(
+        self, task: str, name: str = "map_tie_aware", view: str = "test", checkpoint: str = "last"
+    ) -> float:
         """Return one metric of a finished run; NaN where it is undefined."""
         value = self.epochs[checkpoint][view][task][name]
         return float("nan") if value is None else float(value)
@@ -107,8 +112,12 @@ class Result:
         }
 
 
-def _read_result(folder: Path, name: str, method: str, settings: Mapping[str, Mapping[str, Any]]) -> Result:
-    """Read the result of one run's folder below a grid; ``settings`` are those of a run that has not started."""
+def _read_result(
+    folder: Path, name: str, method: str, settings: Mapping[str, Mapping[str, Any]]
+) -> Result:
+    """Read the result of one run's folder below a grid; ``settings`` are those of a run that has
+    not started.
+    """
     run = folder / "runs" / name
     failed, results, config = run / "failed.txt", run / "result.json", run / "config.yaml"
     if config.exists():
@@ -118,11 +127,20 @@ def _read_result(folder: Path, name: str, method: str, settings: Mapping[str, Ma
             _check_settings(settings)
     if results.exists():
         if not (run / "query_ap.npz").exists():
-            raise InputError(f"{run / 'query_ap.npz'}: is missing; remove the folder {run} to run it again")
-        with reading(results, "not a result of this version", f"remove the folder {run} to run it again"):
+            raise InputError(
+                f"{run / 'query_ap.npz'}: is missing; remove the folder {run} to run it again"
+            )
+        with reading(
+            results, "not a result of this version", f"remove the folder {run} to run it again"
+        ):
             content = json.loads(results.read_text(encoding="utf-8"))
             epochs, seconds = content["epochs"], float(content["seconds"])
-            for scores in (task for views in epochs.values() for tasks in views.values() for task in tasks.values()):
+            for scores in (
+                task
+                for views in epochs.values()
+                for tasks in views.values()
+                for task in tasks.values()
+            ):
                 scores["map_tie_aware"] + 0.0  # a number, which tables need
             query_ap = {}
             with np.load(run / "query_ap.npz") as arrays:
@@ -146,7 +164,9 @@ def _check_settings(settings: Mapping[str, Mapping[str, Any]]) -> None:
 def read_grid(folder: Path) -> tuple[str, list[Result]]:
     """Read the title and the results of a grid's folder, in the grid's order."""
     if not (index := folder / "grid.json").exists():
-        raise InputError(f"{folder}: not a grid's folder (no grid.json); give what `experiment` wrote")
+        raise InputError(
+            f"{folder}: not a grid's folder (no grid.json); give what `experiment` wrote"
+        )
     with reading(index, "not a grid of this version", "run the experiment into a new folder"):
         grid = json.loads(index.read_text(encoding="utf-8"))
         title = str(grid["title"])
@@ -157,20 +177,33 @@ def read_grid(folder: Path) -> tuple[str, list[Result]]:
 
 
 # What a row of `write_runs` says of its run beside scores; `settings` and `measured` are JSON.
-_OF_RUN = ("trials", "run", "method", "n_bits", "seed", "status", "error", "data", "splits", "seconds")
+_OF_RUN = (
+    "trials",
+    "run",
+    "method",
+    "n_bits",
+    "seed",
+    "status",
+    "error",
+    "data",
+    "splits",
+    "seconds",
+)
 # Hashes of 64 bits tell splits apart.
 _DIGITS = 16
 
 
 def write_runs(results: Mapping[str, Sequence[Result]], path: Path) -> None:
-    """Write one line for each run: hashes of its collection and splits, every score but curves, what `Result.measure`
-    has found, and its configuration, of which paths are cut down to names.
+    """Write one line for each run: hashes of its collection and splits, every score but curves,
+    what `Result.measure` has found, and its configuration, of which paths are cut down to names.
 
     Columns of scores are named like ``last/test/image->text/map_tie_aware``.
     """
     rows = [_row(trials, result) for trials, each in results.items() for result in each]
     text = io.StringIO()
-    writer = csv.DictWriter(text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
+    writer = csv.DictWriter(
+        text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n"
+    )
     writer.writeheader()
     writer.writerows(rows)
     write_text(path, text.getvalue())
@@ -178,7 +211,15 @@ def write_runs(results: Mapping[str, Sequence[Result]], path: Path) -> None:
 
 def _row(trials: str, result: Result) -> dict[str, Any]:
     name, splits = (trials, result.name, result.method), _split_hashes(result.folder)
-    about = (*name, result.n_bits, result.seed, result.status, result.error, *splits, result.seconds)
+    about = (
+        *name,
+        result.n_bits,
+        result.seed,
+        result.status,
+        result.error,
+        *splits,
+        result.seconds,
+    )
     settings = {section: dict(values) for section, values in result.settings.items()}
     settings["train"].pop("device", None)
     texts = {"settings": _without_folders(settings), "measured": result.measured}
@@ -192,11 +233,15 @@ def _without_folders(value: Any) -> Any:
         return {key: _without_folders(each) for key, each in value.items()}
     if isinstance(value, list):
         return [_without_folders(each) for each in value]
-    return PurePath(value).name if isinstance(value, str) and PurePath(value).is_absolute() else value
+    return (
+        PurePath(value).name if isinstance(value, str) and PurePath(value).is_absolute() else value
+    )
 
 
 def _split_hashes(run: Path) -> tuple[str, str]:
-    """Return the hashes of a run's collection and of the rows of its splits; empty for what was not trained."""
+    """Return the hashes of a run's collection and of the rows of its splits; empty for what was not
+    trained.
+    """
     if not (path := run / "splits.json").exists():
         return "", ""
     with reading(path, "no splits of this version", f"remove the folder {run} to run it again"):
@@ -214,7 +259,8 @@ def _numbers(scores: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def query_means(results: Iterable[Result]) -> dict[tuple[str, int, str], NDArray[np.float16]]:
-    """Average the AP of each query over a method's tasks and code lengths; last epoch, in half precision.
+    """Average the AP of each query over a method's tasks and code lengths; last epoch, in half
+    precision.
 
     Keys are method, seed and the retrieval set that was searched.
 
@@ -230,4 +276,7 @@ def query_means(results: Iterable[Result]) -> dict[tuple[str, int, str], NDArray
                 values.setdefault((result.method, result.seed, view), []).append(ap)
     most = max(map(len, values.values()), default=0)
     complete = {place: each for place, each in values.items() if len(each) == most}
-    return {place: np.asarray(np.mean(each, axis=0), dtype=np.float16) for place, each in complete.items()}
+    return {
+        place: np.asarray(np.mean(each, axis=0), dtype=np.float16)
+        for place, each in complete.items()
+    }

@@ -29,7 +29,13 @@ from channelhash.utils.compiled import limit_threads
 from channelhash.utils.files import atomic_path, locked_folder, sweep, write_text
 from channelhash.utils.machine import hold_interrupts, process_pool, usable_cores
 from channelhash.utils.progress import StageProgress, no_stage_progress, note
-from channelhash.utils.typed_settings import check_trusted, failing_code, failing_line, python_names, trusting
+from channelhash.utils.typed_settings import (
+    check_trusted,
+    failing_code,
+    failing_line,
+    python_names,
+    trusting,
+)
 
 #: What the process of a job is in until it ends.
 _JOB = ExitStack()
@@ -52,7 +58,9 @@ class GridRun(NamedTuple):
 
     def with_training(self, **settings: Any) -> "GridRun":
         """Return the run with other settings of the section ``train``."""
-        return self._replace(config=replace(self.config, train=self.config.train.model_copy(update=settings)))
+        return self._replace(
+            config=replace(self.config, train=self.config.train.model_copy(update=settings))
+        )
 
 
 class Grid(NamedTuple):
@@ -63,7 +71,8 @@ class Grid(NamedTuple):
         title: what is compared, in words.
         command: the command that makes the grid again.
         runs: the trainings, in the order of the tables.
-        trials: a run of each method, which trials of its settings start from; empty where nothing is tuned.
+        trials: a run of each method, which trials of its settings start from; empty where nothing
+            is tuned.
         only_validation: the runs are trials, which see nothing of the test.
     """
 
@@ -76,12 +85,14 @@ class Grid(NamedTuple):
 
     @property
     def python_names(self) -> list[str]:
-        """Names of a person's own code in the configurations; the files of these runs may hold them."""
+        """Names of a person's own code in the configurations; the files of these runs may hold
+        them.
+        """
         return [name for run in (*self.runs, *self.trials) for name in run.config.python_names]
 
     def plan(self, trials: Sequence[GridRun] = ()) -> list[dict[str, Any]]:
-        """Return what the runs and all ``trials`` take, from `plan_run` of the first run of each model; only drawn data
-        is written.
+        """Return what the runs and all ``trials`` take, from `plan_run` of the first run of each
+        model; only drawn data is written.
         """
         _refuse_missing_files(self)
         models: dict[str, list[GridRun]] = {}
@@ -100,7 +111,8 @@ class Execution:
 
     Attributes:
         jobs: runs at once, each in a process of its own if there are several.
-        devices: handed out to the jobs in turn, e.g. ``("cuda:0", "cuda:1")``; ``train.device`` if empty.
+        devices: handed out to the jobs in turn, e.g. ``("cuda:0", "cuda:1")``; ``train.device`` if
+            empty.
         notify: called with a line about each run.
         progress: gets the stage of all runs.
     """
@@ -112,28 +124,44 @@ class Execution:
 
 
 def run_grid(grid: Grid, folder: Path, execution: Execution = Execution()) -> list[Result]:
-    """Train and evaluate the runs of a grid that are not finished in ``folder``; return the results of all.
+    """Train and evaluate the runs of a grid that are not finished in ``folder``; return the results
+    of all.
 
     Each run is a folder ``runs/<name>`` as `start_run` makes it, with ``result.json`` and
-    ``query_ap.npz``. An interrupted run goes on at its last checkpoint; a failed one is tried again by the next call.
+    ``query_ap.npz``. An interrupted run goes on at its last checkpoint; a failed one is tried again
+    by the next call.
     """
     _refuse_missing_files(grid)
     folder.mkdir(parents=True, exist_ok=True)
     with trusting(grid.python_names), locked_folder(folder, "running this grid"):
         sweep(folder)
         _refuse_other_runs(grid, folder)
-        listed = [{"name": run.name, "method": run.method, "settings": run.config.sections()} for run in grid.runs]
-        index = {"experiment": grid.name, "title": grid.title, "command": grid.command, "runs": listed}
+        listed = [
+            {"name": run.name, "method": run.method, "settings": run.config.sections()}
+            for run in grid.runs
+        ]
+        index = {
+            "experiment": grid.name,
+            "title": grid.title,
+            "command": grid.command,
+            "runs": listed,
+        }
         write_text(folder / "grid.json", json.dumps(index, indent=2))
-        unfinished = [run for run in grid.runs if not (folder / "runs" / run.name / "result.json").exists()]
+        unfinished = [
+            run for run in grid.runs if not (folder / "runs" / run.name / "result.json").exists()
+        ]
         before = len(grid.runs) - len(unfinished)
         execution.notify(f"{grid.title}: {len(grid.runs)} runs, {before} of them finished before")
         progress = execution.progress("runs")
         progress(0, len(unfinished))
-        inner = replace(execution, progress=lambda stage: lambda i, n: note(progress, f"{stage} {i:,}/{n:,}"))
+        inner = replace(
+            execution, progress=lambda stage: lambda i, n: note(progress, f"{stage} {i:,}/{n:,}")
+        )
         outcomes = _outcomes(unfinished, folder, inner, grid.only_validation)
         for done, (name, error) in enumerate(outcomes, start=1):
-            execution.notify(f"{done}/{len(unfinished)} {name} {f'failed: {error}' if error else 'finished'}")
+            execution.notify(
+                f"{done}/{len(unfinished)} {name} {f'failed: {error}' if error else 'finished'}"
+            )
             progress(done, len(unfinished))
         return read_grid(folder)[1]
 
@@ -147,8 +175,8 @@ def _run_and_evaluate(
 ) -> str:
     """Train one run and write its results; return an error in one line, or an empty string.
 
-    ``configuration`` is the text of `RunConfig.to_yaml`: settings classes are made at run time and cannot be sent to
-    another process.
+    ``configuration`` is the text of `RunConfig.to_yaml`: settings classes are made at run time and
+    cannot be sent to another process.
     """
     run = folder / "runs" / name
     (run / "failed.txt").unlink(missing_ok=True)
@@ -157,7 +185,11 @@ def _run_and_evaluate(
         resume = (run / "config.yaml").exists()
         # An interrupted run goes on where it was, also on the device that it had then.
         requested = yaml.safe_load(configuration)
-        sections = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8")) if resume else requested
+        sections = (
+            yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+            if resume
+            else requested
+        )
         with trusting(python_names(requested)):
             check_trusted(sections, run / "config.yaml")
             config = make_config(sections)
@@ -172,10 +204,11 @@ def _run_and_evaluate(
 
 
 def _evaluate(config: RunConfig, run: Path, start: float, only_validation: bool = False) -> None:
-    """Score the last and the best epoch, on the test split over R and R∖T and on validation, or there alone.
+    """Score the last and the best epoch, on the test split over R and R∖T and on validation, or
+    there alone.
 
-    Write ``result.json`` and ``query_ap.npz`` into the run's folder, as `results.read_grid` reads them; ``start`` is
-    the time when the run began.
+    Write ``result.json`` and ``query_ap.npz`` into the run's folder, as `results.read_grid` reads
+    them; ``start`` is the time when the run began.
     """
     query_ap: dict[str, NDArray[np.float64]] = {}
     epochs: dict[str, dict[str, Mapping[str, Any]]] = {}
@@ -196,11 +229,19 @@ def _evaluate(config: RunConfig, run: Path, start: float, only_validation: bool 
             sets["validation"] = validation.query, validation.retrieval
         epochs[checkpoint] = {}
         for view, (query, database) in sets.items():
-            tasks, histograms = evaluate_sets(query, database, f"{run}, {view}", config.evaluate.cutoffs)
+            tasks, histograms = evaluate_sets(
+                query, database, f"{run}, {view}", config.evaluate.cutoffs
+            )
             if not histograms:
-                raise InputError("an experiment compares mAP by labels, this collection has none; evaluate each run")
+                raise InputError(
+                    "an experiment compares mAP by labels, this collection has none; evaluate each "
+                    "run"
+                )
             epochs[checkpoint][view] = tasks
-            query_ap |= {f"{checkpoint}|{view}|{task}": histograms[task].average_precision() for task in tasks}
+            query_ap |= {
+                f"{checkpoint}|{view}|{task}": histograms[task].average_precision()
+                for task in tasks
+            }
     with atomic_path(run / "query_ap.npz") as path, open(path, "wb") as file:
         np.savez(file, **query_ap)  # type: ignore[arg-type]  # its stub takes any keyword for allow_pickle
     # Written last: a run with this file is finished.
@@ -211,10 +252,15 @@ def _evaluate(config: RunConfig, run: Path, start: float, only_validation: bool 
 def _outcomes(
     runs: Sequence[GridRun], folder: Path, execution: Execution, only_validation: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yield (name, error) of each run as it ends; progress is that of a run's stages, in this process only."""
+    """Yield (name, error) of each run as it ends; progress is that of a run's stages, in this
+    process only.
+    """
     jobs, devices = execution.jobs, execution.devices
     work = partial(_run_and_evaluate, only_validation=only_validation)
-    waiting = [run.with_training(device=devices[i % len(devices)]) if devices else run for i, run in enumerate(runs)]
+    waiting = [
+        run.with_training(device=devices[i % len(devices)]) if devices else run
+        for i, run in enumerate(runs)
+    ]
     if jobs == 1:
         with loaded_once():
             for run in waiting:
@@ -225,7 +271,10 @@ def _outcomes(
         threads = max(1, usable_cores() // jobs)
         with process_pool(jobs, _start_job, (threads,)) as pool:
             with hold_interrupts():
-                started = {pool.submit(work, run.name, run.config.to_yaml(), folder): run for run in waiting}
+                started = {
+                    pool.submit(work, run.name, run.config.to_yaml(), folder): run
+                    for run in waiting
+                }
             for future in as_completed(started):
                 run = started[future]
                 try:
@@ -253,11 +302,14 @@ def _refuse_missing_files(grid: Grid) -> None:
         for key in ("path", "root"):
             path = getattr(run.config.source, key, None)
             if isinstance(path, Path) and run.config.kind != "synthetic" and not path.exists():
-                raise InputError(f"data.{key}: {path}: no such file or folder; give the data's place with --data")
+                raise InputError(
+                    f"data.{key}: {path}: no such file or folder; give the data's place with --data"
+                )
         words = getattr(run.config.model, "word_vectors", None)
         if isinstance(words, Path) and not words.is_file():
             raise InputError(
-                f"model.word_vectors: {words}: no such file; give the word vectors of Google News, or others in "
+                f"model.word_vectors: {words}: no such file; give the word vectors of Google News, "
+                "or others in "
                 "word2vec's format, with --set model.word_vectors=FILE"
             )
         weights_source(getattr(run.config.model, "pretrained", None))
@@ -266,15 +318,22 @@ def _refuse_missing_files(grid: Grid) -> None:
 def _refuse_other_runs(grid: Grid, folder: Path) -> None:
     names = [run.name for run in grid.runs]
     if repeated := {name for name in names if names.count(name) > 1}:
-        raise InputError(f"two runs of the grid are called {min(repeated)!r}; give each method another name")
+        raise InputError(
+            f"two runs of the grid are called {min(repeated)!r}; give each method another name"
+        )
     for run in grid.runs:
         path = folder / "runs" / run.name / "config.yaml"
-        if path.exists() and _without_device(read_run_config(path.parent)) != _without_device(run.config):
+        if path.exists() and _without_device(read_run_config(path.parent)) != _without_device(
+            run.config
+        ):
             raise InputError(
-                f"{path}: this run was made with another configuration or version; choose another --out, or remove "
+                f"{path}: this run was made with another configuration or version; choose another "
+                "--out, or remove "
                 f"the folder {path.parent}"
             )
 
 
 def _without_device(config: RunConfig) -> list[str]:
-    return [line for line in config.to_yaml().splitlines() if not line.strip().startswith("device:")]
+    return [
+        line for line in config.to_yaml().splitlines() if not line.strip().startswith("device:")
+    ]

@@ -1,7 +1,8 @@
 """Tables: text cells as Markdown, LaTeX and CSV, and a grid's scores as the paper prints them.
 
-A score is a block a task, a row a method, a column a code length or model. Every cell is mean ± sample standard
-deviation (ddof 1) over the seeds, in percent. A missing run is named in its cell: nothing is averaged away.
+A score is a block a task, a row a method, a column a code length or model. Every cell is mean ±
+sample standard deviation (ddof 1) over the seeds, in percent. A missing run is named in its cell:
+nothing is averaged away.
 """
 
 import csv
@@ -60,7 +61,9 @@ class Table:
     def __post_init__(self) -> None:
         for number, row in enumerate(self.rows):
             if len(row) != len(self.header):
-                raise ValueError(f"row {number} has {len(row)} cells, the header {len(self.header)}")
+                raise ValueError(
+                    f"row {number} has {len(row)} cells, the header {len(self.header)}"
+                )
 
     def blocks(self) -> list[list[tuple[Cell, ...]]]:
         """Split the rows where the first cell changes.
@@ -78,7 +81,11 @@ def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
     if len(set(names)) < len(names):
         raise ValueError(f"two tables have one name among {', '.join(names)}")
     formats = {"md": _to_markdown, "tex": _to_latex, "csv": _to_csv}
-    texts = {folder / f"{table.name}.{ending}": render(table) for table in tables for ending, render in formats.items()}
+    texts = {
+        folder / f"{table.name}.{ending}": render(table)
+        for table in tables
+        for ending, render in formats.items()
+    }
     for path, text in texts.items():
         write_text(path, text)
     return list(texts)
@@ -102,7 +109,8 @@ def _to_markdown(table: Table) -> str:
 
 
 def _to_latex(table: Table) -> str:
-    r"""Render a ``table`` float in booktabs style; needs ``\usepackage{booktabs}``, and UTF-8 beyond ASCII.
+    r"""Render a ``table`` float in booktabs style; needs ``\usepackage{booktabs}``, and UTF-8
+    beyond ASCII.
 
     >>> _to_latex(Table("t", "mAP", ("Loss", "γ_w"), ((Cell("SCH"), Cell("50 %")),), "", 1)).splitlines()[6:9]
     ['Loss & $\\gamma_{w}$ \\\\', '\\midrule', 'SCH & 50 \\% \\\\']
@@ -131,21 +139,40 @@ def _markdown(text: str) -> str:
     return re.sub(r"([\\|*`<>\[\]#~]|(?<![^\W_])_|_(?![^\W_]))", r"\\\1", one_line)
 
 
-_GREEK = dict(zip("γκλτψαβ", (r"\gamma", r"\kappa", r"\lambda", r"\tau", r"\psi", r"\alpha", r"\beta"), strict=True))
-_SIGNS = dict(zip("±→−×≤∖√", (r"\pm", r"\to", "-", r"\times", r"\le", r"\setminus", r"\surd"), strict=True))
-_WORDS = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
+_GREEK = dict(
+    zip(
+        "γκλτψαβ",
+        (r"\gamma", r"\kappa", r"\lambda", r"\tau", r"\psi", r"\alpha", r"\beta"),
+        strict=True,
+    )
+)
+_SIGNS = dict(
+    zip("±→−×≤∖√", (r"\pm", r"\to", "-", r"\times", r"\le", r"\setminus", r"\surd"), strict=True)
+)
+_WORDS = {
+    "\\": "backslash",
+    "~": "asciitilde",
+    "^": "asciicircum",
+    "<": "less",
+    ">": "greater",
+    "|": "bar",
+}
 _LATEX_SIGNS = {
     **{sign: f"\\{sign}" for sign in "{}&%$#_"},
     **{sign: f"${command}$" for sign, command in (_GREEK | _SIGNS).items()},
     **{sign: rf"\text{name}{{}}" for sign, name in _WORDS.items()},
     # After a row's \\ brackets and stars would be read as its arguments.
-    **dict(zip('[*"–…²', ("{[}", "{*}", "''", "--", r"\ldots{}", r"\textsuperscript{2}"), strict=True)),
+    **dict(
+        zip('[*"–…²', ("{[}", "{*}", "''", "--", r"\ldots{}", r"\textsuperscript{2}"), strict=True)
+    ),
 }
 _SYMBOL = re.compile(r"(?P<base>mAP|[γκλτψαβ])_(?P<index>\w+)|.", re.ASCII)
 
 
 def _latex(text: str) -> str:
-    """On one line, LaTeX's signs escaped, symbols as mathematics; indices such as the w of γ_w are set as such."""
+    """On one line, LaTeX's signs escaped, symbols as mathematics; indices such as the w of γ_w are
+    set as such.
+    """
 
     def sign(match: re.Match[str]) -> str:
         if match["base"]:
@@ -157,7 +184,9 @@ def _latex(text: str) -> str:
     return _SYMBOL.sub(sign, " ".join(text.split()))
 
 
-_TEMPLATES = Environment(loader=PackageLoader(__package__, "."), trim_blocks=True, keep_trailing_newline=True)
+_TEMPLATES = Environment(
+    loader=PackageLoader(__package__, "."), trim_blocks=True, keep_trailing_newline=True
+)
 _TEMPLATES.filters |= {"md": _markdown, "tex": _latex}
 
 
@@ -210,7 +239,9 @@ def spread_cells(scores: Sequence[Sequence[float]]) -> list[Cell]:
     """
     spreads = [Spread.of(each) for each in scores]
     best = _best_means(spreads)
-    return [Cell(each.text() if each else "–", bold) for each, bold in zip(spreads, best, strict=True)]
+    return [
+        Cell(each.text() if each else "–", bold) for each, bold in zip(spreads, best, strict=True)
+    ]
 
 
 def signed(points: float) -> str:
@@ -223,7 +254,11 @@ def signed(points: float) -> str:
 
 
 def outcome(
-    results: Sequence[Result], task: str, score: str = "map_tie_aware", view: str = "test", checkpoint: str = "last"
+    results: Sequence[Result],
+    task: str,
+    score: str = "map_tie_aware",
+    view: str = "test",
+    checkpoint: str = "last",
 ) -> tuple[Spread | None, str]:
     """Summarise and print the scores of the runs of one cell, which differ in their seed alone."""
     seeds: dict[int, Result] = {}
@@ -231,11 +266,14 @@ def outcome(
         first = next(iter(seeds.values()), result)
         if _compared(result) != _compared(first):
             raise InputError(
-                f"{result.name} and {first.name} stand in one cell but differ in data set, model or loss; "
+                f"{result.name} and {first.name} stand in one cell but differ in data set, model "
+                "or loss; "
                 "name their methods differently"
             )
         if result.seed in seeds:
-            raise InputError(f"{result.name} and {seeds[result.seed].name} are the same method, length and seed")
+            raise InputError(
+                f"{result.name} and {seeds[result.seed].name} are the same method, length and seed"
+            )
         seeds[result.seed] = result
     scores, absent = [], []
     for result in results:
@@ -247,10 +285,15 @@ def outcome(
             absent.append("undefined")
         else:
             scores.append(value)
-    spread, counts = Spread.of(scores), ", ".join(f"{n} {reason}" for reason, n in Counter(absent).items())
+    spread, counts = (
+        Spread.of(scores),
+        ", ".join(f"{n} {reason}" for reason, n in Counter(absent).items()),
+    )
     if spread is None:
         return None, counts or "–"
-    return spread, spread.text() + (f" ({spread.runs} of {len(results)}; {counts})" if counts else "")
+    return spread, spread.text() + (
+        f" ({spread.runs} of {len(results)}; {counts})" if counts else ""
+    )
 
 
 def _compared(result: Result) -> tuple[object, ...]:
@@ -258,62 +301,96 @@ def _compared(result: Result) -> tuple[object, ...]:
 
 
 def losses_table(
-    results: Sequence[Result], view: str = "test", checkpoint: str = "last", score: str = "map_tie_aware"
+    results: Sequence[Result],
+    view: str = "test",
+    checkpoint: str = "last",
+    score: str = "map_tie_aware",
 ) -> Table:
     """Return tie-aware mAP or graded NDCG: a block a task, a row a method, a column a code length.
 
     Raises:
         InputError: see `outcome`.
     """
-    name, title = ("ndcg-graded", "graded NDCG") if score == "ndcg_graded" else ("losses", "tie-aware mAP")
+    name, title = (
+        ("ndcg-graded", "graded NDCG") if score == "ndcg_graded" else ("losses", "tie-aware mAP")
+    )
     place = (score, view, checkpoint)
     return _by_method(results, name, f"Methods by {title}", lambda run: f"k = {run.n_bits}", place)
 
 
-def architectures_table(results: Sequence[Result], view: str = "test", checkpoint: str = "last") -> Table:
+def architectures_table(
+    results: Sequence[Result], view: str = "test", checkpoint: str = "last"
+) -> Table:
     """Return tie-aware mAP: a block a task, a row a method, a column a model and code length."""
     title, place = "Architectures by tie-aware mAP", ("map_tie_aware", view, checkpoint)
     return _by_method(
-        results, "architectures", title, lambda run: f"{run.settings['model']['name']}, k = {run.n_bits}", place
+        results,
+        "architectures",
+        title,
+        lambda run: f"{run.settings['model']['name']}, k = {run.n_bits}",
+        place,
     )
 
 
-def gamma_w_table(results: Sequence[Result], view: str = "validation", checkpoint: str = "last") -> Table:
+def gamma_w_table(
+    results: Sequence[Result], view: str = "validation", checkpoint: str = "last"
+) -> Table:
     """Return tie-aware mAP and ROC-AUC (micro): a block a score, a row a γ_w, a column a task."""
     runs: dict[float, list[Result]] = {}
     for result in results:
         if "gamma_w" not in result.settings["loss"]:
-            raise InputError(f"{result.name}: its loss has no gamma_w; a table of γ_w takes runs of DSCH alone")
+            raise InputError(
+                f"{result.name}: its loss has no gamma_w; a table of γ_w takes runs of DSCH alone"
+            )
         runs.setdefault(float(result.settings["loss"]["gamma_w"]), []).append(result)
     tasks = _task_names(results, view, checkpoint)
     cells = {f"{value:g}": [runs[value]] * len(tasks) for value in sorted(runs)}
     scores = _SCORE_NAMES.items()
-    rows = [row for score, name in scores for row in _block(name, cells, tasks, (score, view, checkpoint))]
-    title = f"Exponent γ_w of the channel width: {VIEW_NAMES[view]}, {_CHECKPOINT_NAMES[checkpoint]}"
+    rows = [
+        row
+        for score, name in scores
+        for row in _block(name, cells, tasks, (score, view, checkpoint))
+    ]
+    title = (
+        f"Exponent γ_w of the channel width: {VIEW_NAMES[view]}, {_CHECKPOINT_NAMES[checkpoint]}"
+    )
     header = ("Figure", "γ_w", *map(arrow, tasks))
     return Table(f"gamma-w-{view}-{checkpoint}", title, header, tuple(rows), _caption(results))
 
 
 def all_views(
-    build: Callable[[Sequence[Result], str, str], Table], results: Sequence[Result], first: str = "test"
+    build: Callable[[Sequence[Result], str, str], Table],
+    results: Sequence[Result],
+    first: str = "test",
 ) -> list[Table]:
-    """Call ``build`` for every view and checkpoint that some run was evaluated on; ``first`` at the last epoch leads.
+    """Call ``build`` for every view and checkpoint that some run was evaluated on; ``first`` at the
+    last epoch leads.
 
     With no finished run, that table alone says what became of each.
     """
-    evaluated = {(name, view) for result in results for name, views in result.epochs.items() for view in views}
+    evaluated = {
+        (name, view)
+        for result in results
+        for name, views in result.epochs.items()
+        for view in views
+    }
     order = [first, *(view for view in VIEW_NAMES if view != first)]
-    places = [(view, name) for name in _CHECKPOINT_NAMES for view in order if (name, view) in evaluated]
+    places = [
+        (view, name) for name in _CHECKPOINT_NAMES for view in order if (name, view) in evaluated
+    ]
     return [build(results, view, checkpoint) for view, checkpoint in places or [(first, "last")]]
 
 
 def _task_names(results: Sequence[Result], view: str, checkpoint: str) -> list[str]:
-    """Return the tasks that some run was evaluated on, in their order; a stand-in while there is none.
+    """Return the tasks that some run was evaluated on, in their order; a stand-in while there is
+    none.
 
     >>> _task_names([], "test", "last")
     ['every task']
     """
-    return list(dict.fromkeys(task for result in results for task in result.tasks(view, checkpoint))) or ["every task"]
+    return list(
+        dict.fromkeys(task for result in results for task in result.tasks(view, checkpoint))
+    ) or ["every task"]
 
 
 #: Score, view and checkpoint, which a table or a block of it is about.
@@ -321,19 +398,31 @@ _Place = tuple[str, str, str]
 
 
 def _by_method(
-    results: Sequence[Result], name: str, title: str, column_of: Callable[[Result], str], place: _Place
+    results: Sequence[Result],
+    name: str,
+    title: str,
+    column_of: Callable[[Result], str],
+    place: _Place,
 ) -> Table:
     """Return a block a task, a row a method; ``column_of`` names the column in which a run stands."""
     _, view, checkpoint = place
     columns = list(dict.fromkeys(map(column_of, sorted(results, key=lambda result: result.n_bits))))
-    runs: dict[str, list[list[Result]]] = {result.method: [[] for _ in columns] for result in results}
+    runs: dict[str, list[list[Result]]] = {
+        result.method: [[] for _ in columns] for result in results
+    }
     for result in results:
         runs[result.method][columns.index(column_of(result))].append(result)
     rows: list[tuple[Cell, ...]] = []
     for task in _task_names(results, view, checkpoint):
         rows += _block(arrow(task), runs, [task] * len(columns), place)
     title = f"{title}: {VIEW_NAMES[view]}, {_CHECKPOINT_NAMES[checkpoint]}"
-    return Table(f"{name}-{view}-{checkpoint}", title, ("Task", "Method", *columns), tuple(rows), _caption(results))
+    return Table(
+        f"{name}-{view}-{checkpoint}",
+        title,
+        ("Task", "Method", *columns),
+        tuple(rows),
+        _caption(results),
+    )
 
 
 def _block(
@@ -341,24 +430,36 @@ def _block(
 ) -> list[tuple[Cell, ...]]:
     """Return the rows of a block, the best of each column bold, then the chance level.
 
-    ``runs`` are those of each cell: label of a row -> a list a column; ``tasks`` the task of each column.
+    ``runs`` are those of each cell: label of a row -> a list a column; ``tasks`` the task of each
+    column.
     """
     outcomes = {
         label: [outcome(cell, task, *place) for cell, task in zip(row, tasks, strict=True)]
         for label, row in runs.items()
     }
-    best = [_best_means([spread for spread, _ in column]) for column in zip(*outcomes.values(), strict=True)]
+    best = [
+        _best_means([spread for spread, _ in column])
+        for column in zip(*outcomes.values(), strict=True)
+    ]
     rows = [
-        (Cell(name), Cell(label), *(Cell(text, bold[number]) for (_, text), bold in zip(row, best, strict=True)))
+        (
+            Cell(name),
+            Cell(label),
+            *(Cell(text, bold[number]) for (_, text), bold in zip(row, best, strict=True)),
+        )
         for number, (label, row) in enumerate(outcomes.items())
     ]
     columns = zip(zip(*runs.values(), strict=True), tasks, strict=True)
-    chances = [Cell(_chance([run for cell in column for run in cell], task, *place)) for column, task in columns]
+    chances = [
+        Cell(_chance([run for cell in column for run in cell], task, *place))
+        for column, task in columns
+    ]
     return [*rows, (Cell(name), Cell("chance"), *chances)]
 
 
 def _best_means(spreads: Sequence[Spread | None]) -> list[bool]:
-    """Say which means are the highest as printed, to two decimals: several if they tie, none without a second to beat.
+    """Say which means are the highest as printed, to two decimals: several if they tie, none
+    without a second to beat.
 
     >>> _best_means([Spread.of([0.5]), Spread.of([0.25]), None])
     [True, False, False]
@@ -369,7 +470,8 @@ def _best_means(spreads: Sequence[Spread | None]) -> list[bool]:
 
 
 def _chance(results: Sequence[Result], task: str, score: str, view: str, checkpoint: str) -> str:
-    """Return the score of no information: the share of relevant items, or 50 for ROC-AUC; a range if the data differ.
+    """Return the score of no information: the share of relevant items, or 50 for ROC-AUC; a range
+    if the data differ.
 
     The chance level of NDCG depends on every query's gains and is not known here.
     """
@@ -390,11 +492,16 @@ def _caption(results: Sequence[Result]) -> str:
     """Say how to read the numbers, over how many seeds, and what became of runs without a result."""
     seeds = len({result.seed for result in results})
     parts = [
-        f"In percent, mean ± sample standard deviation (ddof 1) over {seeds} {'seed' if seeds == 1 else 'seeds'}; "
+        f"In percent, mean ± sample standard deviation (ddof 1) over {seeds} "
+        f"{'seed' if seeds == 1 else 'seeds'}; "
         "no ± where there is a single run. Best mean of each column and block in bold. "
         "Chance is what codes without information give."
     ]
-    parts += [f"Failed: {result.name} ({result.error})." for result in results if result.status == "failed"]
+    parts += [
+        f"Failed: {result.name} ({result.error})."
+        for result in results
+        if result.status == "failed"
+    ]
     if missing := [result.name for result in results if result.status == "missing"]:
         parts.append(f"Not run to the end: {', '.join(missing)}.")
     return " ".join(parts)

@@ -1,4 +1,6 @@
-"""What a set of codes is like, whatever is searched with it: bits, buckets, and pairs against their channels."""
+"""What a set of codes is like, whatever is searched with it: bits, buckets, and pairs against their
+channels.
+"""
 
 from collections.abc import Callable, Iterator
 from itertools import combinations_with_replacement
@@ -31,7 +33,8 @@ class _BitHealth(TypedDict):
         ones: share of ones of each bit, ``k`` numbers; 0.5 is balanced.
         entropy: entropy of each bit in bits, ``k`` numbers; 1 is balanced, 0 constant.
         constant: number of bits that are the same in every code.
-        correlation_mean: mean of |Pearson correlation| over the pairs of bits that are not constant; None without one.
+        correlation_mean: mean of |Pearson correlation| over the pairs of bits that are not
+            constant; None without one.
         correlation_max: the largest.
         distinct: share of distinct codes, number of buckets / number of items.
         alone: share of items that no other item shares its code with.
@@ -57,7 +60,8 @@ class _ChannelHealth(TypedDict):
     Attributes:
         pairs: number of pairs.
         distances: number of pairs at distance 0 … k.
-        inside: share of the pairs within their channel, ends included; None without pairs, likewise the next two.
+        inside: share of the pairs within their channel, ends included; None without pairs, likewise
+            the next two.
         below: share of the pairs that are nearer than their channel.
         above: share of the pairs that are farther.
 
@@ -75,7 +79,8 @@ class _ChannelHealth(TypedDict):
 
 
 class CodeHealth(TypedDict):
-    """``bits`` by modality, and ``channels`` by pair of modalities, e.g. ``"image-text"``, and kind.
+    """``bits`` by modality, and ``channels`` by pair of modalities, e.g. ``"image-text"``, and
+    kind.
 
     >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
     >>> list(code_report(codes)["bits"])
@@ -91,8 +96,8 @@ def code_report(codes: CodeSet, bounds: Bounds | None = None) -> CodeHealth:
 
     Args:
         codes: items with labels; at least one.
-        bounds: similarity -> lower and upper end of the channel in bits, as in the losses; `channels.dsch_bounds` with
-            its defaults if None.
+        bounds: similarity -> lower and upper end of the channel in bits, as in the losses;
+            `channels.dsch_bounds` with its defaults if None.
 
     Raises:
         ValueError: the labels are missing, or there are no items.
@@ -109,15 +114,20 @@ def code_report(codes: CodeSet, bounds: Bounds | None = None) -> CodeHealth:
 
     own_bounds = bounds or (lambda similarity: dsch_bounds(similarity, codes.n_bits))
     return {
-        "bits": {modality: bit_health(packed, codes.n_bits) for modality, packed in codes.codes.items()},
+        "bits": {
+            modality: bit_health(packed, codes.n_bits) for modality, packed in codes.codes.items()
+        },
         "channels": {
             f"{first}-{second}": channel_health(
-                codes.codes[first], None if first == second else codes.codes[second], codes.labels, codes.n_bits,
+                codes.codes[first],
+                None if first == second else codes.codes[second],
+                codes.labels,
+                codes.n_bits,
                 own_bounds,
             )
             for first, second in combinations_with_replacement(codes.codes, 2)
         },
-    }  # fmt: skip
+    }
 
 
 def bit_health(packed: PackedCodes, n_bits: int) -> _BitHealth:
@@ -132,7 +142,9 @@ def bit_health(packed: PackedCodes, n_bits: int) -> _BitHealth:
     _check_some(packed, n_bits)
     together = np.zeros((n_bits, n_bits))
     for start in range(0, len(packed), _ROWS):
-        block = unpack(packed[start : start + _ROWS], n_bits).astype(np.float32)  # counts of a block are exact in it
+        block = unpack(packed[start : start + _ROWS], n_bits).astype(
+            np.float32
+        )  # counts of a block are exact in it
         together += block.T @ block
     ones = np.diag(together) / len(packed)
     varied = np.flatnonzero((ones > 0) & (ones < 1))
@@ -154,20 +166,26 @@ def bit_health(packed: PackedCodes, n_bits: int) -> _BitHealth:
 
 
 def channel_health(
-    first: PackedCodes, second: PackedCodes | None, labels: NDArray[np.bool_], n_bits: int, bounds: Bounds
+    first: PackedCodes,
+    second: PackedCodes | None,
+    labels: NDArray[np.bool_],
+    n_bits: int,
+    bounds: Bounds,
 ) -> dict[_Kind, _ChannelHealth]:
-    """Compare the distances of all pairs of items with the channel that the similarity of their labels gives them.
+    """Compare the distances of all pairs of items with the channel that the similarity of their
+    labels gives them.
 
     Args:
         first: ``(n, b)`` packed codes.
-        second: those of another modality of the same items: all n² pairs count, an item with itself having S = 1. None
-            for pairs within ``first``: each of the n (n − 1) / 2 pairs of different items counts once.
+        second: those of another modality of the same items: all n² pairs count, an item with itself
+            having S = 1. None for pairs within ``first``: each of the n (n − 1) / 2 pairs of
+            different items counts once.
         labels: ``(n, c)`` bool.
         n_bits: code length k.
         bounds: as in `code_report`.
 
-    O(n²) time on all cores. Pairs are counted by distance and by how many labels each item has and both share, which
-    decides their similarity: no array of pairs is built.
+    O(n²) time on all cores. Pairs are counted by distance and by how many labels each item has and
+    both share, which decides their similarity: no array of pairs is built.
 
     >>> from channelhash.channels import dsch_bounds
     >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
@@ -178,7 +196,9 @@ def channel_health(
     import torch
 
     nothing = np.zeros(n_bits + 1, dtype=np.int64)
-    by_similarity: dict[float, Counts] = {0.0: nothing}  # there is one row even for a single item, which has no pairs
+    by_similarity: dict[float, Counts] = {
+        0.0: nothing
+    }  # there is one row even for a single item, which has no pairs
     for similarity, pairs in _pairs_by_sizes(first, second, labels, n_bits):
         by_similarity[similarity] = by_similarity.get(similarity, nothing) + pairs
     similarities, counts = np.array(list(by_similarity)), np.stack(list(by_similarity.values()))
@@ -190,13 +210,18 @@ def channel_health(
         "partly_similar": (similarities > 0) & (similarities < 1),
         "identical_labels": similarities == 1,
     }
-    return {kind: _channel_report(counts[rows], below[rows], above[rows]) for kind, rows in kinds.items()}
+    return {
+        kind: _channel_report(counts[rows], below[rows], above[rows])
+        for kind, rows in kinds.items()
+    }
 
 
 def _pairs_by_sizes(
     first: PackedCodes, second: PackedCodes | None, labels: NDArray[np.bool_], n_bits: int
 ) -> Iterator[tuple[float, Counts]]:
-    """Similarity and number of pairs at each distance, for each (labels of one, labels of the other, shared)."""
+    """Similarity and number of pairs at each distance, for each (labels of one, labels of the
+    other, shared).
+    """
     n_labels = labels.sum(axis=1)
     groups = [(size, np.flatnonzero(n_labels == size)) for size in np.unique(n_labels).tolist()]
     other = first if second is None else second
@@ -204,9 +229,12 @@ def _pairs_by_sizes(
         for size, rows in groups:
             if second is None and size < own_size:
                 continue  # counted the other way round
-            counts = count_jointly((first[own_rows], other[rows], labels[own_rows], labels[rows]), n_bits)
+            counts = count_jointly(
+                (first[own_rows], other[rows], labels[own_rows], labels[rows]), n_bits
+            )
             if own_size == size:
-                # An item and itself: not a pair within a modality, and S = 1 across modalities even without labels.
+                # An item and itself: not a pair within a modality, and S = 1 across modalities even
+                # without labels.
                 selves = np.bitwise_count(first[rows] ^ other[rows]).sum(axis=1, dtype=np.int64)
                 counts[:, size] -= np.bincount(selves, minlength=n_bits + 1)
                 if second is not None:
@@ -217,8 +245,12 @@ def _pairs_by_sizes(
                 yield shared / float(np.sqrt(max(1, own_size * size))), counts[:, shared]
 
 
-def _channel_report(counts: Counts, below: NDArray[np.bool_], above: NDArray[np.bool_]) -> _ChannelHealth:
-    """Return the pairs of one kind: their numbers by similarity and distance, and which of those cells lie outside."""
+def _channel_report(
+    counts: Counts, below: NDArray[np.bool_], above: NDArray[np.bool_]
+) -> _ChannelHealth:
+    """Return the pairs of one kind: their numbers by similarity and distance, and which of those
+    cells lie outside.
+    """
     pairs = int(counts.sum())
 
     def share(cells: NDArray[np.bool_]) -> float | None:

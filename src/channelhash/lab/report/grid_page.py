@@ -14,7 +14,12 @@ from markupsafe import Markup
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result, read_grid
 from channelhash.lab.report import page
-from channelhash.lab.report.run_page import environment_blocks, example_blocks, read_test_codes, run_page
+from channelhash.lab.report.run_page import (
+    environment_blocks,
+    example_blocks,
+    read_test_codes,
+    run_page,
+)
 from channelhash.metrics.plots import arrow
 from channelhash.runs.folder import read_environments
 from channelhash.utils.files import write_text
@@ -23,7 +28,8 @@ from channelhash.utils.files import write_text
 def write_report(folder: Path) -> Path:
     """Write ``report.html`` into a run's or a grid's folder; return its path.
 
-    The top of the page says what is missing or unreadable (an unfinished run, a file of another version).
+    The top of the page says what is missing or unreadable (an unfinished run, a file of another
+    version).
     """
     if (folder / "grid.json").is_file():
         content = _grid_page(folder)
@@ -45,14 +51,19 @@ def _grid_page(folder: Path) -> page.Page:
     counts = Counter(str(result.status) for result in results)
     notes = [
         f"{counts[status]} of {len(results)} runs {fate}."
-        for status, fate in (("failed", "failed; their errors are below"), ("missing", "have not ended yet"))
+        for status, fate in (
+            ("failed", "failed; their errors are below"),
+            ("missing", "have not ended yet"),
+        )
         if counts[status]
     ]
     common, differing = _compare_settings([result.settings for result in results])
     runs: list[page.Block] = [_run_table(results, differing)]
     if failed := [(result.name, result.error) for result in results if result.status == "failed"]:
         runs.append(page.Table(["run", "error"], failed, "Runs that failed"))
-    records = (each for result in results for each in read_environments(result.folder / "environment.json"))
+    records = (
+        each for result in results for each in read_environments(result.folder / "environment.json")
+    )
     environments = {json.dumps(environment): environment for environment in records}
     levels = _chance(results)
     trained = [result for result in results if _last(result)]
@@ -75,7 +86,9 @@ def _grid_page(folder: Path) -> page.Page:
             page.Section("Plots", page.Plot.read_all(folder / "plots")),
             page.Section("Tables", _tables(folder / "tables")),
             page.Section("Runs", runs),
-            page.Section("Configuration", [page.Text("What all runs have in common:"), page.Listing(common)]),
+            page.Section(
+                "Configuration", [page.Text("What all runs have in common:"), page.Listing(common)]
+            ),
             page.Section("Environment", environment_blocks(list(environments.values()))),
             page.Section("Repeat it", _repeat(folder)),
         ],
@@ -90,26 +103,44 @@ def _subtitle(results: Sequence[Result]) -> str:
 
 
 def _chance(results: Sequence[Result]) -> dict[str, tuple[float, float]]:
-    """Return task -> interval of chance, by the first codes that are there: all runs answer the same queries."""
+    """Return task -> interval of chance, by the first codes that are there: all runs answer the
+    same queries.
+    """
     codes = (read_test_codes(result.folder) for result in results if result.status == "finished")
     first = next((code_set for code_set in codes if code_set), None)
-    return {standing.task: standing.chance for standing in page.Standing.by_labels(*first)} if first else {}
+    return (
+        {standing.task: standing.chance for standing in page.Standing.by_labels(*first)}
+        if first
+        else {}
+    )
 
 
 def _at_chance(result: Result, levels: Mapping[str, tuple[float, float]]) -> bool:
     figures = _last(result)
-    return all(figures[task]["map_tie_aware"] <= levels[task][1] for task in levels if task in figures)
+    return all(
+        figures[task]["map_tie_aware"] <= levels[task][1] for task in levels if task in figures
+    )
 
 
-def _how_good(results: Sequence[Result], levels: Mapping[str, tuple[float, float]]) -> list[page.Block]:
+def _how_good(
+    results: Sequence[Result], levels: Mapping[str, tuple[float, float]]
+) -> list[page.Block]:
     charts = []
-    for task in page.cross_tasks(dict.fromkeys(task for result in results for task in _last(result))):
+    for task in page.cross_tasks(
+        dict.fromkeys(task for result in results for task in _last(result))
+    ):
         rows: dict[str, list[page.Mark]] = {}
         for result in results:
             if task in _last(result):
                 percent = 100 * result.score(task)
-                rows.setdefault(result.method, []).append(page.Mark(percent, f"{result.name}: {percent:.2f}"))
-        band = {method: (100 * levels[task][0], 100 * levels[task][1]) for method in rows if task in levels}
+                rows.setdefault(result.method, []).append(
+                    page.Mark(percent, f"{result.name}: {percent:.2f}")
+                )
+        band = {
+            method: (100 * levels[task][0], 100 * levels[task][1])
+            for method in rows
+            if task in levels
+        }
         charts.append(page.level_chart(f"Tie-aware mAP {arrow(task)}, %", rows, band))
     note = page.Text("A mark a run. Chance is the 95 % interval of codes that know nothing.")
     return [page.Charts(charts), note] if charts else []
@@ -124,17 +155,26 @@ def _examples(results: Sequence[Result], notes: list[str]) -> list[page.Block]:
     ]
     for _, best in sorted(scored, key=lambda pair: -pair[0]):
         if codes := read_test_codes(best.folder):
-            return [page.Text(f"Answers of {best.name}, the best by mean mAP."), *example_blocks(*codes, notes)]
+            return [
+                page.Text(f"Answers of {best.name}, the best by mean mAP."),
+                *example_blocks(*codes, notes),
+            ]
     return []
 
 
 def _compare_settings(runs: Sequence[Mapping[str, Mapping[str, Any]]]) -> tuple[str, list[str]]:
-    r"""Return the keys with one value in all configurations as YAML, and the others as ``section.key``.
+    r"""Return the keys with one value in all configurations as YAML, and the others as
+    ``section.key``.
 
     >>> _compare_settings([{"loss": {"name": "dsch", "tau": 1}}, {"loss": {"name": "sch", "tau": 1}}])
     ('loss:\n  tau: 1\n', ['loss.name'])
     """
-    names = dict.fromkeys((section, key) for sections in runs for section, values in sections.items() for key in values)
+    names = dict.fromkeys(
+        (section, key)
+        for sections in runs
+        for section, values in sections.items()
+        for key in values
+    )
     common: dict[str, dict[str, Any]] = {}
     differing = []
     for section, key in names:
@@ -150,17 +190,29 @@ _ABSENT = object()
 
 
 def _run_table(results: Sequence[Result], differing: Sequence[str]) -> page.Table:
-    tasks = [task for task in ("image->text", "text->image") if any(task in _last(result) for result in results)]
+    tasks = [
+        task
+        for task in ("image->text", "text->image")
+        if any(task in _last(result) for result in results)
+    ]
     header = ["run", "method", "status", "seconds", *[f"mAP {arrow(task)}, %" for task in tasks]]
-    header += [name.replace(".", " ", 1) for name in differing]  # a space, where a narrow column may break
+    header += [
+        name.replace(".", " ", 1) for name in differing
+    ]  # a space, where a narrow column may break
     rows = []
     for result in results:
         settings = [_setting(result.settings, name) for name in differing]
         status = "not run yet" if result.status == "missing" else result.status
         seconds = f"{result.seconds:,.1f}" if result.status == "finished" else "–"
-        levels = [page.print_score(_last(result).get(task, {}).get("map_tie_aware")) for task in tasks]
+        levels = [
+            page.print_score(_last(result).get(task, {}).get("map_tie_aware")) for task in tasks
+        ]
         rows.append((result.name, result.method, status, seconds, *levels, *settings))
-    return page.Table(header, rows, "Runs, tie-aware mAP after the last epoch, and the settings in which they differ")
+    return page.Table(
+        header,
+        rows,
+        "Runs, tie-aware mAP after the last epoch, and the settings in which they differ",
+    )
 
 
 def _last(result: Result) -> Mapping[str, Mapping[str, Any]]:
@@ -178,7 +230,11 @@ def _tables(folder: Path) -> list[page.Block]:
     blocks: list[page.Block] = []
     for path in sorted(folder.glob("*.md")):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        rows = [[_cell(cell) for cell in _BETWEEN_CELLS.split(line)[1:-1]] for line in lines if line.startswith("|")]
+        rows = [
+            [_cell(cell) for cell in _BETWEEN_CELLS.split(line)[1:-1]]
+            for line in lines
+            if line.startswith("|")
+        ]
         if len(rows) > 1 and all(len(row) == len(rows[0]) for row in rows):
             blocks += [page.Table(rows[0], rows[2:], _cell(lines[0])), page.Text(_cell(lines[-1]))]
     return blocks

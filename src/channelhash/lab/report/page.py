@@ -1,4 +1,6 @@
-"""The parts of a page, its template, and scores as such parts: beside chance, and as tables. All text is escaped."""
+"""The parts of a page, its template, and scores as such parts: beside chance, and as tables. All
+text is escaped.
+"""
 
 import base64
 import io
@@ -48,13 +50,18 @@ class Mark(NamedTuple):
     interval: tuple[float, float] | None = None
 
 
-def line_chart(title: str, x_label: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> _Chart | None:
-    """Draw ``series``: name -> (count x, y) by rising x, without points that are not finite; None where no point is.
+def line_chart(
+    title: str, x_label: str, series: Mapping[str, Sequence[tuple[float, float]]]
+) -> _Chart | None:
+    """Draw ``series``: name -> (count x, y) by rising x, without points that are not finite; None
+    where no point is.
 
     >>> line_chart("Mean loss", "epoch", {"loss": [(1, 2.5), (2, 0.5)]}).description
     'Mean loss over epoch. loss: 2.5 to 0.5.'
     """
-    finite = {name: [(x, y) for x, y in points if math.isfinite(x + y)] for name, points in series.items()}
+    finite = {
+        name: [(x, y) for x, y in points if math.isfinite(x + y)] for name, points in series.items()
+    }
     if not (finite := {name: points for name, points in finite.items() if points}):
         return None
     figure, axes = _paper(3.0)
@@ -63,11 +70,15 @@ def line_chart(title: str, x_label: str, series: Mapping[str, Sequence[tuple[flo
         line(axes, number, x, y, name)
     axes.set_xlabel(x_label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ends = "; ".join(f"{name}: {points[0][1]:.4g} to {points[-1][1]:.4g}" for name, points in finite.items())
+    ends = "; ".join(
+        f"{name}: {points[0][1]:.4g} to {points[-1][1]:.4g}" for name, points in finite.items()
+    )
     return _finish(figure, axes, title, f"{title} over {x_label}. {ends}.")
 
 
-def level_chart(title: str, rows: Mapping[str, Sequence[Mark]], chance: Mapping[str, tuple[float, float]]) -> _Chart:
+def level_chart(
+    title: str, rows: Mapping[str, Sequence[Mark]], chance: Mapping[str, tuple[float, float]]
+) -> _Chart:
     """Draw values side by side, a row a name, with the interval of chance as a band.
 
     >>> level_chart("mAP, %", {"DSCH": [Mark(40.0, "seed 0: 40.0")]}, {"DSCH": (30.0, 31.0)}).description
@@ -79,12 +90,29 @@ def level_chart(title: str, rows: Mapping[str, Sequence[Mark]], chance: Mapping[
     bands = {place: chance[name] for place, name in enumerate(rows) if name in chance}
     for place, (low, high) in bands.items():
         label = "chance" if place == min(bands) else None
-        axes.barh(place, high - low, 0.8, low, color=_GREY, alpha=0.5, edgecolor=_GREY, linewidth=2, label=label)
+        axes.barh(
+            place,
+            high - low,
+            0.8,
+            low,
+            color=_GREY,
+            alpha=0.5,
+            edgecolor=_GREY,
+            linewidth=2,
+            label=label,
+        )
         lines[place] += f"; chance {low:.1f} to {high:.1f}"
     for place, mark in marks:
         if mark.interval:
             axes.plot(mark.interval, (place, place), color=COLORS[0], linewidth=2)
-    axes.scatter([mark.x for _, mark in marks], [place for place, _ in marks], 36, COLORS[0], label="run", zorder=3)
+    axes.scatter(
+        [mark.x for _, mark in marks],
+        [place for place, _ in marks],
+        36,
+        COLORS[0],
+        label="run",
+        zorder=3,
+    )
     axes.set_yticks(range(len(rows)), list(rows))
     axes.set_ylim(len(rows) - 0.4, -0.6)
     return _finish(figure, axes, title, f"{title}. {'. '.join(lines)}.")
@@ -111,7 +139,9 @@ def _finish(figure: Figure, axes: Axes, title: str, description: str) -> _Chart:
         metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
     svg = buffer.getvalue()
-    svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(
+        r"<defs>\s*<style.*?</style>\s*</defs>", "", svg[svg.index("<svg") :], flags=re.DOTALL
+    )
     # Names of groups such as axes_1, which nothing refers to, would be the same in two drawings.
     svg = re.sub(r' id="[\w.]+_\d+"', "", svg)
     return _Chart(title, Markup(svg), description)  # drawn by matplotlib, which escapes the texts
@@ -147,7 +177,10 @@ class Table(NamedTuple):
         [False, True]
         """
         columns = [[row[i] for row in self.rows] for i in range(len(self.header))]
-        return [all(_NUMBER.fullmatch(cell) for cell in column) and set(column) != {"–"} for column in columns]
+        return [
+            all(_NUMBER.fullmatch(cell) for cell in column) and set(column) != {"–"}
+            for column in columns
+        ]
 
 
 class Plot(NamedTuple):
@@ -160,7 +193,10 @@ class Plot(NamedTuple):
     def read_all(cls, folder: Path) -> list[Self]:
         """Read the PNG files of a folder, by name; none if the folder is missing."""
         paths = sorted(folder.glob("*.png"))
-        return [cls(data_uri(path.read_bytes(), "image/png"), re.sub("[-_]", " ", path.stem)) for path in paths]
+        return [
+            cls(data_uri(path.read_bytes(), "image/png"), re.sub("[-_]", " ", path.stem))
+            for path in paths
+        ]
 
 
 class Charts(NamedTuple):
@@ -227,7 +263,8 @@ class Page(NamedTuple):
     at_chance: bool = False
 
     def render(self) -> str:
-        r"""Return one HTML document; half a character (a lone surrogate), which JSON can hold, becomes "?".
+        r"""Return one HTML document; half a character (a lone surrogate), which JSON can hold,
+        becomes "?".
 
         >>> "<h1>a?</h1>" in Page("a\ud800", "", [], [], []).render()
         True
@@ -255,7 +292,8 @@ def data_uri(content: bytes, media_type: str) -> str:
     return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
 
 
-# The range of 39 shuffles: a score without information is above it once in 40 times, as above a 95 % interval.
+# The range of 39 shuffles: a score without information is above it once in 40 times, as above a 95
+# % interval.
 _SHUFFLES = 39
 
 
@@ -286,8 +324,8 @@ class Standing(NamedTuple):
 
     @classmethod
     def by_labels(cls, query: CodeSet, database: CodeSet) -> list[Self]:
-        """Score the cross-modal tasks by mAP; chance is the range of the same codes with the database's labels
-        shuffled.
+        """Score the cross-modal tasks by mAP; chance is the range of the same codes with the
+        database's labels shuffled.
 
         Costs 40 histograms a task, 2 s for 2,000 queries of 18,000 items. Empty without labels.
 
@@ -306,7 +344,10 @@ class Standing(NamedTuple):
                 continue
             random = generator(0, "chance", task)
             draws = (random.permutation(database.labels) for _ in range(_SHUFFLES))
-            shuffled = [hamming_histogram(*codes, labels, query.n_bits).mean_average_precision() for labels in draws]
+            shuffled = [
+                hamming_histogram(*codes, labels, query.n_bits).mean_average_precision()
+                for labels in draws
+            ]
             mean, lower, upper = bootstrap_interval(histogram.average_precision(), resamples=1000)
             standings.append(cls(task, mean, (lower, upper), (min(shuffled), max(shuffled))))
         return standings
@@ -324,7 +365,10 @@ class Standing(NamedTuple):
             if "recall_items" in report:
                 score, chance = report["recall_at"]["10"], min(1.0, 10 / report["recall_items"])
                 random = generator(0, "chance", task)
-                spread = [random.binomial(report["queries"], p, 10_000) / report["queries"] for p in (score, chance)]
+                spread = [
+                    random.binomial(report["queries"], p, 10_000) / report["queries"]
+                    for p in (score, chance)
+                ]
                 interval, level = (np.quantile(draws, (0.025, 0.975)).tolist() for draws in spread)
                 standings.append(cls(task, score, tuple(interval), tuple(level), "Recall@10"))
         return standings
@@ -350,8 +394,14 @@ def verdict(standings: Sequence[Standing]) -> str:
         return ""
     if not (low := [standing for standing in standings if standing.at_chance]):
         return "This run is better than chance."
-    scores = [(arrow(standing.task), 100 * standing.score, 100 * np.array(standing.chance)) for standing in low]
-    lines = [f"{task} gets {score:.1f} %, chance {least:.1f} to {most:.1f} %" for task, score, (least, most) in scores]
+    scores = [
+        (arrow(standing.task), 100 * standing.score, 100 * np.array(standing.chance))
+        for standing in low
+    ]
+    lines = [
+        f"{task} gets {score:.1f} %, chance {least:.1f} to {most:.1f} %"
+        for task, score, (least, most) in scores
+    ]
     return f"This run is {'at' if low == standings else 'partly at'} chance: {'; '.join(lines)}."
 
 

@@ -34,26 +34,36 @@ _PAIR_KINDS = {
 
 
 def _health_blocks(query: CodeSet, database: CodeSet, bounds: Bounds | None) -> list[page.Block]:
-    """Describe bits and buckets of the retrieval set, and pairs of queries, which are held out, against their
-    channels.
+    """Describe bits and buckets of the retrieval set, and pairs of queries, which are held out,
+    against their channels.
     """
-    of_bits = {modality: bit_health(packed, database.n_bits) for modality, packed in database.codes.items()}
-    ones = {name: [100 * share for share in sorted(health["ones"])] for name, health in of_bits.items()}
+    of_bits = {
+        modality: bit_health(packed, database.n_bits) for modality, packed in database.codes.items()
+    }
+    ones = {
+        name: [100 * share for share in sorted(health["ones"])] for name, health in of_bits.items()
+    }
     points = {name: list(enumerate(shares, start=1)) for name, shares in ones.items()}
     chart = page.line_chart("Share of ones of each bit, %", "bits, sorted", points)
     blocks: list[page.Block] = [
-        page.Text(f"Bits and buckets of the {len(database):,} items of the retrieval set; a good bit is 1 for half."),
+        page.Text(
+            f"Bits and buckets of the {len(database):,} items of the retrieval set; a good bit is "
+            "1 for half."
+        ),
         _bit_table(of_bits),
         page.Charts([chart] if chart else []),
     ]
     if bounds is None:
-        blocks.append(page.Text("The run's loss has no channels, so pairs are not held against any."))
+        blocks.append(
+            page.Text("The run's loss has no channels, so pairs are not held against any.")
+        )
     elif query.labels is None:
         blocks.append(page.Text("These codes have no labels, which channels go by."))
     else:
         blocks += [
             page.Text(
-                f"Pairs of the {len(query):,} queries, none of which was trained on, against the channel of the run's "
+                f"Pairs of the {len(query):,} queries, none of which was trained on, against the "
+                "channel of the run's "
                 "loss: the distances that it allows pairs of such label similarity S."
             ),
             _channel_table(query, bounds),
@@ -75,7 +85,10 @@ _BITS: dict[str, Callable[[Mapping[str, Any]], float | None]] = {
 
 
 def _bit_table(of_bits: Mapping[str, Mapping[str, Any]]) -> page.Table:
-    rows = [(name, *(page.print_score(read(health)) for health in of_bits.values())) for name, read in _BITS.items()]
+    rows = [
+        (name, *(page.print_score(read(health)) for health in of_bits.values()))
+        for name, read in _BITS.items()
+    ]
     return page.Table(["codes", *of_bits], rows, "Bits and buckets; shares in %")
 
 
@@ -86,7 +99,9 @@ def _channel_table(query: CodeSet, bounds: Bounds) -> page.Table:
         assert query.labels is not None
         kinds = channel_health(query.codes[first], partner, query.labels, query.n_bits, bounds)
         for kind, health in kinds.items():
-            figures = [page.print_score(health[name]) for name in ("pairs", "inside", "below", "above")]
+            figures = [
+                page.print_score(health[name]) for name in ("pairs", "inside", "below", "above")
+            ]
             rows.append((f"{first}–{second}, {_PAIR_KINDS[kind]}", *figures))
     header = ["pairs of codes", "pairs", "inside, %", "nearer, %", "farther, %"]
     return page.Table(header, rows, "Pairs and their channels")
@@ -112,25 +127,43 @@ def example_blocks(query: CodeSet, database: CodeSet, notes: list[str]) -> list[
     tasks = page.cross_tasks(f"{a}->{b}" for a in query.codes for b in database.codes)
     answers = [_answers(query, database, task, thumbnails) for task in tasks]
     if lost := sum(not uri for uri in thumbnails.values()):
-        notes.append(f"{lost} pictures of the examples cannot be read any more; their words are shown.")
+        notes.append(
+            f"{lost} pictures of the examples cannot be read any more; their words are shown."
+        )
     right = "" if query.labels is None else " An answer is right if it shares a label."
     return [page.Text(f"Queries spaced evenly over the query set, not chosen.{right}"), *answers]
 
 
-def _answers(query: CodeSet, database: CodeSet, task: str, thumbnails: dict[str, str]) -> page.Answers:
+def _answers(
+    query: CodeSet, database: CodeSet, task: str, thumbnails: dict[str, str]
+) -> page.Answers:
     modality, searched = task.split("->")
     picked = np.unique(np.linspace(0, len(query) - 1, _QUERIES).astype(int))
-    matches = nearest(query.codes[modality][picked], database.codes[searched], database.ids, _ANSWERS)
+    matches = nearest(
+        query.codes[modality][picked], database.codes[searched], database.ids, _ANSWERS
+    )
     rows = []
     for row, match in zip(picked.tolist(), matches, strict=True):
         cards = [_card(query, row, f"query ({modality})", thumbnails)]
         for item, distance in zip(match.rows.tolist(), match.distances.tolist(), strict=True):
-            cards.append(_card(database, item, bits(distance), thumbnails, _relevant(query, row, database, item)))
+            cards.append(
+                _card(
+                    database,
+                    item,
+                    bits(distance),
+                    thumbnails,
+                    _relevant(query, row, database, item),
+                )
+            )
         rows.append(cards)
-    return page.Answers(f"{arrow(task)}: the codes of each {modality}, and the nearest {searched} codes", rows)
+    return page.Answers(
+        f"{arrow(task)}: the codes of each {modality}, and the nearest {searched} codes", rows
+    )
 
 
-def _card(codes: CodeSet, row: int, heading: str, thumbnails: dict[str, str], right: bool | None = None) -> page.Card:
+def _card(
+    codes: CodeSet, row: int, heading: str, thumbnails: dict[str, str], right: bool | None = None
+) -> page.Card:
     """Show an item with all that is known of it, whichever modality was searched."""
     image = codes.images[row] if codes.images else ""
     if image and image not in thumbnails:
@@ -148,7 +181,8 @@ def _relevant(query: CodeSet, row: int, database: CodeSet, item: int) -> bool | 
 
 _Tasks = Mapping[str, Mapping[str, Any]]
 
-#: Names that people know; any other score is printed under its key. A group's name stands before the inner key.
+#: Names that people know; any other score is printed under its key. A group's name stands before
+#: the inner key.
 _NAMES = {
     "map_tie_aware": "mAP tie-aware",
     "map_interval": "mAP tie-aware, 95 % interval over queries:",
@@ -179,8 +213,8 @@ _NAMES = {
 
 
 def _read_evaluations(folder: Path) -> list[tuple[str, _Tasks]]:
-    """Read (title, scores) of everything that a run was evaluated on: ``metrics.json``, and a grid's
-    ``result.json``.
+    """Read (title, scores) of everything that a run was evaluated on: ``metrics.json``, and a
+    grid's ``result.json``.
     """
     evaluations: list[tuple[str, _Tasks]] = []
     problem, remedy = "holds no scores of this version", "evaluate the run again"
@@ -193,7 +227,10 @@ def _read_evaluations(folder: Path) -> list[tuple[str, _Tasks]]:
         with reading(path, problem, remedy):
             for checkpoint, views in content["epochs"].items():
                 for view, tasks in views.items():
-                    title = f"{view.replace('_', ' ')}{'' if view == 'leak_free' else ' split'}, {checkpoint} epoch"
+                    title = (
+                        f"{view.replace('_', ' ')}{'' if view == 'leak_free' else ' split'}, "
+                        f"{checkpoint} epoch"
+                    )
                     if title not in dict(evaluations):
                         evaluations.append((title, _check_tasks(tasks, path)))
     return evaluations
@@ -216,13 +253,23 @@ def _score_table(title: str, tasks: _Tasks) -> page.Table:
 
 
 def _flat_scores(report: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
-    """Return scores by key and, of groups, inner key: of conventions what is followed, the figure and order of ties."""
+    """Return scores by key and, of groups, inner key: of conventions what is followed, the figure
+    and order of ties.
+    """
     scores: dict[tuple[str, str], Any] = {}
     for key, value in report.items():
         parts = value if isinstance(value, dict) else {"": value}
         if key == "conventions":
-            figures = [(f"{name} {figure}", value[name][figure]) for name in value for figure in value[name]]
-            parts = {f"{figure}, {order}": share for figure, shares in figures for order, share in shares.items()}
+            figures = [
+                (f"{name} {figure}", value[name][figure])
+                for name in value
+                for figure in value[name]
+            ]
+            parts = {
+                f"{figure}, {order}": share
+                for figure, shares in figures
+                for order, share in shares.items()
+            }
         scores |= {(key, inner): part for inner, part in parts.items()}
     return scores
 
@@ -233,12 +280,22 @@ def _print_rank(rank: Any) -> str:
 
 def _score_name(key: str, inner: str) -> str:
     name = _NAMES.get(key, key.replace("_", " ") + (":" if inner else ""))
-    return f"{name}{inner}" if name.endswith("@") else f"{name} {_NAMES.get(inner, inner.replace('_', ' '))}".strip()
+    return (
+        f"{name}{inner}"
+        if name.endswith("@")
+        else f"{name} {_NAMES.get(inner, inner.replace('_', ' '))}".strip()
+    )
 
 
 def _check_tasks(tasks: Any, path: Path) -> _Tasks:
-    if not isinstance(tasks, dict) or not tasks or not all(isinstance(report, dict) for report in tasks.values()):
-        raise InputError(f"{path.name}: holds no scores by task, as this version writes; evaluate the run again")
+    if (
+        not isinstance(tasks, dict)
+        or not tasks
+        or not all(isinstance(report, dict) for report in tasks.values())
+    ):
+        raise InputError(
+            f"{path.name}: holds no scores by task, as this version writes; evaluate the run again"
+        )
     return tasks
 
 
@@ -258,9 +315,13 @@ _PARTITIONS = {
 def run_page(folder: Path) -> page.Page:
     """Return the report of a run."""
     notes: list[str] = []
-    settings = read_yaml_sections(folder / "config.yaml", "is no run's configuration, which has sections with keys")
+    settings = read_yaml_sections(
+        folder / "config.yaml", "is no run's configuration, which has sections with keys"
+    )
     log = _or_note(notes, folder, lambda: read_log(folder / "log.jsonl")) or []
-    environments = _or_note(notes, folder, lambda: read_environments(folder / "environment.json")) or []
+    environments = (
+        _or_note(notes, folder, lambda: read_environments(folder / "environment.json")) or []
+    )
     evaluations = _or_note(notes, folder, lambda: _read_evaluations(folder)) or []
     codes = _or_note(notes, folder, lambda: read_test_codes(folder))
     bounds = _or_note(notes, folder, lambda: _bounds(folder, codes))
@@ -278,7 +339,10 @@ def run_page(folder: Path) -> page.Page:
         verdict=page.verdict(standings),
         at_chance=any(standing.at_chance for standing in standings),
         notes=notes,
-        facts=[(f"{each.measure} {arrow(each.task)}", f"{100 * each.score:.2f} %") for each in standings],
+        facts=[
+            (f"{each.measure} {arrow(each.task)}", f"{100 * each.score:.2f} %")
+            for each in standings
+        ],
         sections=[
             page.Section("How good", _how_good(standings)),
             page.Section("Retrieval examples", examples),
@@ -287,7 +351,9 @@ def run_page(folder: Path) -> page.Page:
             page.Section("Scores", [_score_table(title, tasks) for title, tasks in evaluations]),
             page.Section("Data", _data(folder, counts, codes)),
             page.Section("Code health", _health_blocks(*codes, bounds) if codes else []),
-            page.Section("Configuration", [page.Listing(yaml.safe_dump(settings, sort_keys=False))]),
+            page.Section(
+                "Configuration", [page.Listing(yaml.safe_dump(settings, sort_keys=False))]
+            ),
             page.Section("Environment", environment_blocks(environments)),
             page.Section("Repeat it", _repeat(name)),
         ],
@@ -304,16 +370,28 @@ def environment_blocks(environments: Sequence[Mapping[str, Any]]) -> list[page.B
         return []
     flat = [_flat(environment) for environment in environments]
     keys = dict.fromkeys(key for environment in flat for key in environment)
-    header = ["", "recorded"] if len(flat) == 1 else ["", *[f"part {i}" for i in range(1, len(flat) + 1)]]
-    return [page.Table(header, [(key, *[environment.get(key, "–") for environment in flat]) for key in keys])]
+    header = (
+        ["", "recorded"]
+        if len(flat) == 1
+        else ["", *[f"part {i}" for i in range(1, len(flat) + 1)]]
+    )
+    return [
+        page.Table(
+            header, [(key, *[environment.get(key, "–") for environment in flat]) for key in keys]
+        )
+    ]
 
 
 def _or_note(notes: list[str], folder: Path, read: Callable[[], _T]) -> _T | None:
-    """Call ``read``; where the file is not of this version, return None and add a note that says so."""
+    """Call ``read``; where the file is not of this version, return None and add a note that says
+    so.
+    """
     try:
         return read()
     except InputError as error:
-        notes.append(str(error).replace(f"{folder}/", ""))  # pages are passed on; the folder does not matter
+        notes.append(
+            str(error).replace(f"{folder}/", "")
+        )  # pages are passed on; the folder does not matter
         return None
 
 
@@ -328,7 +406,9 @@ def _flat(environment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_test_codes(folder: Path) -> tuple[CodeSet, CodeSet] | None:
-    """Read the codes of queries and database that `evaluate` wrote; None if they are missing or empty."""
+    """Read the codes of queries and database that `evaluate` wrote; None if they are missing or
+    empty.
+    """
     query, database = (folder / "codes" / f"test-{role}.parquet" for role in ("query", "retrieval"))
     if not query.exists() or not database.exists():
         return None
@@ -337,12 +417,18 @@ def read_test_codes(folder: Path) -> tuple[CodeSet, CodeSet] | None:
 
 
 def _bounds(folder: Path, codes: tuple[CodeSet, CodeSet] | None) -> Bounds | None:
-    """Return the channels of the run's loss, None without channels; raise `InputError` for another version's config."""
+    """Return the channels of the run's loss, None without channels; raise `InputError` for another
+    version's config.
+    """
     config = read_run_config(folder)
-    if codes is None or codes[1].labels is None or not issubclass(resolve_loss(config.loss_name), ChannelLoss):
+    if (
+        codes is None
+        or codes[1].labels is None
+        or not issubclass(resolve_loss(config.loss_name), ChannelLoss)
+    ):
         return None
-    # A channel depends on code length and settings, not on the number of labels. Where it depends on the labels of a
-    # batch, those of the retrieval set stand for them.
+    # A channel depends on code length and settings, not on the number of labels. Where it depends
+    # on the labels of a batch, those of the retrieval set stand for them.
     channels = create_loss(config, n_labels=0).channels
     return None if channels is None else channels.bounds_for(torch.from_numpy(codes[1].labels))
 
@@ -355,7 +441,9 @@ def _partitions(folder: Path) -> dict[str, int]:
         return {str(name): len(part) for name, part in rows.items()}
 
 
-def _unfinished(folder: Path, settings: _Sections, log: Sequence[Any], evaluated: bool, encoded: bool) -> list[str]:
+def _unfinished(
+    folder: Path, settings: _Sections, log: Sequence[Any], evaluated: bool, encoded: bool
+) -> list[str]:
     name = shlex.quote(folder.resolve().name)
     if not (folder / "model" / "config.json").exists():
         epochs = settings.get("train", {}).get("epochs", "?")
@@ -364,9 +452,20 @@ def _unfinished(folder: Path, settings: _Sections, log: Sequence[Any], evaluated
             f"`channelhash train {name}/config.yaml --out {name} --resume` goes on."
         ]
     if not evaluated:
-        return [f"The run was not evaluated: `channelhash evaluate {name}` writes its scores, plots and codes."]
+        return [
+            (
+                f"The run was not evaluated: `channelhash evaluate {name}` writes its scores, "
+                "plots "
+                "and codes."
+            )
+        ]
     if not encoded:
-        return [f"The codes are missing, so there are no examples and no code health: `channelhash evaluate {name}`."]
+        return [
+            (
+                "The codes are missing, so there are no examples and no code health: `channelhash "
+                f"evaluate {name}`."
+            )
+        ]
     return []
 
 
@@ -376,8 +475,10 @@ def _subtitle(settings: _Sections, counts: Mapping[str, int]) -> str:
 
     rows = f" on {counts['train']:,} rows" if "train" in counts else ""
     return (
-        f"{value('loss', 'name')} loss, {value('model', 'n_bits')} bits, model {value('model', 'name')}, "
-        f"data {value('data', 'kind')}, {value('train', 'epochs')} epochs{rows}, seed {value('train', 'seed')}"
+        f"{value('loss', 'name')} loss, {value('model', 'n_bits')} bits, model "
+        f"{value('model', 'name')}, "
+        f"data {value('data', 'kind')}, {value('train', 'epochs')} epochs{rows}, seed "
+        f"{value('train', 'seed')}"
     )
 
 
@@ -391,9 +492,15 @@ def _how_good(standings: Sequence[page.Standing]) -> list[page.Block]:
         task = arrow(standing.task)
         rows[task] = [page.Mark(100 * standing.score, tip, ends)]
         chance[task] = (100 * standing.chance[0], 100 * standing.chance[1])
-    how = "The line is the 95 % interval over queries; chance the 95 % interval of codes that know nothing"
+    how = (
+        "The line is the 95 % interval over queries; chance the 95 % interval of codes that know "
+        "nothing"
+    )
     chart = page.level_chart(f"{standings[0].measure}, %, beside chance", rows, chance)
-    return [page.Charts([chart]), page.Text(f"{how}; 100 % is every relevant item before all others.")]
+    return [
+        page.Charts([chart]),
+        page.Text(f"{how}; 100 % is every relevant item before all others."),
+    ]
 
 
 def _training(log: Sequence[Mapping[str, Any]]) -> list[page.Block]:
@@ -406,7 +513,8 @@ def _training(log: Sequence[Mapping[str, Any]]) -> list[page.Block]:
     if validated:
         lines[f"Validation, {MEASURES[measure_of(validated)]}, %"] = {
             arrow(task): [
-                (entry["epoch"] + 1, 100 * entry["validation"].get(task, float("nan"))) for entry in validated
+                (entry["epoch"] + 1, 100 * entry["validation"].get(task, float("nan")))
+                for entry in validated
             ]
             for task in validated[-1]["validation"]
         }
@@ -416,18 +524,35 @@ def _training(log: Sequence[Mapping[str, Any]]) -> list[page.Block]:
     return [page.Text(summary), page.Charts([chart for chart in charts if chart])]
 
 
-def _data(folder: Path, counts: Mapping[str, int], codes: tuple[CodeSet, CodeSet] | None) -> list[page.Block]:
+def _data(
+    folder: Path, counts: Mapping[str, int], codes: tuple[CodeSet, CodeSet] | None
+) -> list[page.Block]:
     blocks: list[page.Block] = []
     if counts:
-        rows = [(_PARTITIONS.get(name, name.replace("_", " ")), f"{count:,}") for name, count in counts.items()]
+        rows = [
+            (_PARTITIONS.get(name, name.replace("_", " ")), f"{count:,}")
+            for name, count in counts.items()
+        ]
         blocks.append(page.Table(["partition", "rows"], rows, "Partitions"))
-    if codes and codes[0].labels is not None and codes[1].labels is not None and codes[0].label_names:
+    if (
+        codes
+        and codes[0].labels is not None
+        and codes[1].labels is not None
+        and codes[0].label_names
+    ):
         blocks.append(_labels(*codes))
     problems = folder / "problems.txt"
-    lines = problems.read_text(encoding="utf-8", errors="replace").splitlines() if problems.exists() else []
+    lines = (
+        problems.read_text(encoding="utf-8", errors="replace").splitlines()
+        if problems.exists()
+        else []
+    )
     if lines:
         blocks += [
-            page.Text(f"Problems: {len(lines):,} rows were left out or repaired; the first of problems.txt:"),
+            page.Text(
+                f"Problems: {len(lines):,} rows were left out or repaired; the first of "
+                "problems.txt:"
+            ),
             page.Listing("\n".join(lines[:_PROBLEMS])),
         ]
     elif counts:
@@ -436,7 +561,9 @@ def _data(folder: Path, counts: Mapping[str, int], codes: tuple[CodeSet, CodeSet
 
 
 def _labels(query: CodeSet, database: CodeSet) -> page.Block:
-    in_q, in_r = (codes.labels.sum(axis=0).tolist() for codes in (query, database) if codes.labels is not None)
+    in_q, in_r = (
+        codes.labels.sum(axis=0).tolist() for codes in (query, database) if codes.labels is not None
+    )
     rows = [
         (name, f"{q:,}", f"{r:,}", page.print_score(float(q + r) / (len(query) + len(database))))
         for name, q, r in zip(query.label_names, in_q, in_r, strict=True)
@@ -447,7 +574,8 @@ def _labels(query: CodeSet, database: CodeSet) -> page.Block:
 def _repeat(name: str) -> list[page.Block]:
     quoted, again = shlex.quote(name), shlex.quote(f"{name}-again")
     how = (
-        "With the versions above, from the folder that holds this run's (or with the configuration above, which is "
+        "With the versions above, from the folder that holds this run's (or with the configuration "
+        "above, which is "
         "complete, saved as a file):"
     )
     commands = f"channelhash train {quoted}/config.yaml --out {again}\nchannelhash evaluate {again}"

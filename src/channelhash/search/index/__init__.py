@@ -1,7 +1,7 @@
 """Exact search over many codes, in memory.
 
-An index keeps each distinct code once, with the rows that have it, and clusters of codes. The first searches of a
-process compare codes with NumPy alone: nothing is compiled.
+An index keeps each distinct code once, with the rows that have it, and clusters of codes. The first
+searches of a process compare codes with NumPy alone: nothing is compiled.
 """
 
 from collections.abc import Mapping
@@ -23,19 +23,19 @@ _MOST_ROWS = 2**32
 
 # From so many distinct codes on, clusters may be quicker than a scan.
 _FEWEST_CLUSTERED = 1 << 16
-# A search for more answers than one of so many codes is left to the scan; so is one that would look at more than so
-# many times as many, which lie side by side.
+# A search for more answers than one of so many codes is left to the scan; so is one that would look
+# at more than so many times as many, which lie side by side.
 _FRACTION, _SIDE_BY_SIDE = 16, 4
-# Codes that are searched for to see whether clusters are worth it, answers of each, and the share of such searches that
-# they must not leave to the scan.
+# Codes that are searched for to see whether clusters are worth it, answers of each, and the share
+# of such searches that they must not leave to the scan.
 _TRIALS, _TRIED_FIRST, _WORTH = 256, 10, 0.75
 _ALL = np.empty(0, dtype=np.bool_)
 # What the names of the clusters' arrays begin with.
 _CLUSTER = "cluster_"
 
-# Words of codes that NumPy may still compare with queries in this process before the compiled loops are loaded: that
-# takes about as long. And words of an index that a process which has said so leaves to NumPy for good: a search of so
-# many takes a millisecond.
+# Words of codes that NumPy may still compare with queries in this process before the compiled loops
+# are loaded: that takes about as long. And words of an index that a process which has said so
+# leaves to NumPy for good: a search of so many takes a millisecond.
 _left_to_numpy = 1 << 27
 _FEW_WORDS = 1 << 19
 _uncounted = 0
@@ -46,7 +46,8 @@ class DistinctCodes(NamedTuple):
 
     Attributes:
         codes: ``(words, m)``, a word of neighbouring codes side by side; see `_code_words`.
-        starts: ``(m + 1,)``: the rows of code ``c`` are ``rows[starts[c] : starts[c + 1]]``, in ascending order.
+        starts: ``(m + 1,)``: the rows of code ``c`` are ``rows[starts[c] : starts[c + 1]]``, in
+            ascending order.
         rows: ``(n,)``.
 
     >>> find_distinct(np.array([[7], [1], [7]], np.uint8), n_bits=8).rows.tolist()
@@ -65,7 +66,9 @@ def find_distinct(packed: PackedCodes, n_bits: int) -> DistinctCodes:
     (1, 2)
     """
     if len(packed) >= _MOST_ROWS:
-        raise ValueError(f"{len(packed)} codes are too many for one index: it numbers rows with 32 bits")
+        raise ValueError(
+            f"{len(packed)} codes are too many for one index: it numbers rows with 32 bits"
+        )
     _check_length(n_bits)
     codes = _code_words(packed, n_bits)
     order = _in_order(codes)
@@ -77,13 +80,16 @@ def find_distinct(packed: PackedCodes, n_bits: int) -> DistinctCodes:
 
 
 def _in_order(codes: Words) -> NDArray[np.int64]:
-    """Return the rows of ``(n, words)`` in the order of their codes, those of one code in ascending order.
+    """Return the rows of ``(n, words)`` in the order of their codes, those of one code in ascending
+    order.
 
     >>> _in_order(np.array([[7, 1], [1, 5], [7, 0], [1, 5]], np.uint64)).tolist()
     [1, 3, 2, 0]
     """
     order = np.argsort(codes[:, 0], kind="stable")
-    if codes.shape[1] > 1:  # the first words of most codes differ: only the others are compared further
+    if (
+        codes.shape[1] > 1
+    ):  # the first words of most codes differ: only the others are compared further
         first = codes[order, 0]
         tied = np.zeros(len(order), dtype=np.bool_)
         tied[1:] = first[1:] == first[:-1]
@@ -94,7 +100,8 @@ def _in_order(codes: Words) -> NDArray[np.int64]:
 
 
 def _check_distinct(distinct: DistinctCodes, n_bits: int) -> None:
-    """Raise ``ValueError`` unless arrays, whoever made them, are such that no loop over them can leave one.
+    """Raise ``ValueError`` unless arrays, whoever made them, are such that no loop over them can
+    leave one.
 
     >>> _check_distinct(find_distinct(np.array([[7], [1], [7]], np.uint8), n_bits=8), n_bits=8)
     """
@@ -109,7 +116,9 @@ def _check_distinct(distinct: DistinctCodes, n_bits: int) -> None:
         raise ValueError(f"bits past the {n_bits}th are set")
     if starts[0] != 0 or starts[-1] != len(rows) or (starts[1:] <= starts[:-1]).any():
         raise ValueError(f"starts do not ascend from 0 to the {len(rows)} rows")
-    if len(rows) and (int(rows.max()) >= len(rows) or not np.bincount(rows, minlength=len(rows)).all()):
+    if len(rows) and (
+        int(rows.max()) >= len(rows) or not np.bincount(rows, minlength=len(rows)).all()
+    ):
         raise ValueError("rows are not each there once")
 
 
@@ -124,7 +133,9 @@ def check_array(values: NDArray[Any], name: str, kind: Any, shape: tuple[int, ..
 
 def _check_length(n_bits: int) -> None:
     if not 1 <= n_bits <= MOST_BITS:
-        raise ValueError(f"codes of {n_bits} bits cannot be searched, only those of 1 to {MOST_BITS}")
+        raise ValueError(
+            f"codes of {n_bits} bits cannot be searched, only those of 1 to {MOST_BITS}"
+        )
 
 
 def _code_words(packed: PackedCodes, n_bits: int) -> Words:
@@ -136,7 +147,11 @@ def _code_words(packed: PackedCodes, n_bits: int) -> Words:
     [[2147483648]]
     """
     big_endian = words(packed).view(">u8")
-    return (big_endian >> np.uint64(32)).astype(np.uint32) if n_bits <= 32 else big_endian.astype(np.uint64)
+    return (
+        (big_endian >> np.uint64(32)).astype(np.uint32)
+        if n_bits <= 32
+        else big_endian.astype(np.uint64)
+    )
 
 
 def rows_by_number(numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -191,13 +206,14 @@ class Matches(NamedTuple):
 
 
 class Clusters(NamedTuple):
-    """Each code belongs to one pivot, and codes stand in the order of pivots, those of a pivot by their distance to it.
+    """Each code belongs to one pivot, and codes stand in the order of pivots, those of a pivot by
+    their distance to it.
 
     Attributes:
         pivots: ``(words, p)``.
         reach: ``(p,)``: the largest distance of a pivot's codes to it.
-        offsets: ``(p, columns + 1)``: codes of pivot ``c`` at distances from ``column << shift`` on begin at
-            ``offsets[c, column]``; the last column is where the pivot's codes end.
+        offsets: ``(p, columns + 1)``: codes of pivot ``c`` at distances from ``column << shift`` on
+            begin at ``offsets[c, column]``; the last column is where the pivot's codes end.
         shift: ``(1,)``.
     """
 
@@ -208,7 +224,8 @@ class Clusters(NamedTuple):
 
 
 def _check_clusters(clusters: Clusters, codes: Words) -> None:
-    """Raise ``ValueError`` unless clusters, whoever made them, are such that no search in them can leave an array.
+    """Raise ``ValueError`` unless clusters, whoever made them, are such that no search in them can
+    leave an array.
 
     >>> codes = np.array([[1, 6, 9]], np.uint32)
     >>> one = Clusters(codes[:, :1], np.array([3], np.uint16), np.array([[0, 1, 3]], np.uint32), np.array([1]))
@@ -227,7 +244,8 @@ def _check_clusters(clusters: Clusters, codes: Words) -> None:
 
 
 def _scan_nearest(search: Search) -> list[Matches]:
-    """Find the first ``k`` rows of each query within the radius, for the first searches of a process.
+    """Find the first ``k`` rows of each query within the radius, for the first searches of a
+    process.
 
     >>> codes, no_mask = find_distinct(np.array([[0], [7]], np.uint8), n_bits=8), np.empty(0, np.bool_)
     >>> search = Search(np.zeros((1, 1), np.uint32), *codes, no_mask, k=1, radius=8, n_bits=8)
@@ -258,7 +276,10 @@ def _rows(search: Search, distances: NDArray[np.uint16], limit: int) -> Matches:
     sizes = search.starts[near + 1] - starts
     # The places of a code's rows: its start, and so on as often as it has rows.
     places = np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
-    rows, far = search.rows[places].astype(np.int64), np.repeat(distances[near].astype(np.int64), sizes)
+    rows, far = (
+        search.rows[places].astype(np.int64),
+        np.repeat(distances[near].astype(np.int64), sizes),
+    )
     if len(search.allowed):
         counts = search.allowed[rows]
         rows, far = rows[counts], far[counts]
@@ -267,10 +288,12 @@ def _rows(search: Search, distances: NDArray[np.uint16], limit: int) -> Matches:
 
 
 def compile_loops(n_words: int = _FEW_WORDS + 1, on_one_core: int = 0) -> None:
-    """Load the compiled loops now, for a process that will search much; otherwise the first searches do without.
+    """Load the compiled loops now, for a process that will search much; otherwise the first
+    searches do without.
 
-    If the codes have only a few words, never load them unless they become more. Scans of fewer than ``on_one_core``
-    words leave the other cores to threads that have other work: waking those for a scan takes its own thread's time.
+    If the codes have only a few words, never load them unless they become more. Scans of fewer than
+    ``on_one_core`` words leave the other cores to threads that have other work: waking those for a
+    scan takes its own thread's time.
     """
     global _left_to_numpy, _uncounted
     if n_words <= _FEW_WORDS:
@@ -281,17 +304,21 @@ def compile_loops(n_words: int = _FEW_WORDS + 1, on_one_core: int = 0) -> None:
         from channelhash.search.index import scans
 
         scans.few_words = on_one_core
-    codes = np.arange(64, dtype=np.uint64).view(np.uint8).reshape(64, 8)  # enough for clusters to be searched
+    codes = (
+        np.arange(64, dtype=np.uint64).view(np.uint8).reshape(64, 8)
+    )  # enough for clusters to be searched
     for clusters in (False, True):
         CodeIndex.build(codes, n_bits=64, clusters=clusters).nearest(codes[:1], k=1)
 
 
 class CodeIndex:
-    """Codes by row, each distinct one kept once. Answers come nearest first, equal distances by row.
+    """Codes by row, each distinct one kept once. Answers come nearest first, equal distances by
+    row.
 
-    Where there are clusters, a search goes through them and is left to a scan of all distinct codes where that is
-    cheaper. Both are compiled (`scans`), and the first searches of a process use NumPy instead (`_scan_nearest`); the
-    answers are the same. Several threads may search at the same time.
+    Where there are clusters, a search goes through them and is left to a scan of all distinct codes
+    where that is cheaper. Both are compiled (`scans`), and the first searches of a process use
+    NumPy instead (`_scan_nearest`); the answers are the same. Several threads may search at the
+    same time.
 
     >>> index = CodeIndex.build(np.array([[0], [7], [7]], np.uint8), n_bits=8)
     >>> [match.rows.tolist() for match in index.nearest(np.array([[6]], np.uint8), k=2)]
@@ -304,7 +331,8 @@ class CodeIndex:
         self.n_bits = n_bits
         self._distinct = distinct
         self._clusters = clusters
-        # Kernels are compiled at first use, for arrays that cannot be written to, as those of files.
+        # Kernels are compiled at first use, for arrays that cannot be written to, as those of
+        # files.
         for values in self.arrays().values():
             values.flags.writeable = False
 
@@ -313,7 +341,11 @@ class CodeIndex:
         """Return the index of ``(n, ceil(n_bits / 8))`` packed codes, fewer than 2³² of them."""
         check_packed(packed, n_bits)
         plain = cls(find_distinct(packed, n_bits), None, n_bits)
-        if not plain.n_distinct or clusters is False or (clusters is None and plain.n_distinct < _FEWEST_CLUSTERED):
+        if (
+            not plain.n_distinct
+            or clusters is False
+            or (clusters is None and plain.n_distinct < _FEWEST_CLUSTERED)
+        ):
             return plain
         from channelhash.search.index.clusters import cluster  # compiled
 
@@ -327,12 +359,15 @@ class CodeIndex:
         assert self._clusters is not None
         sample = generator(0, "trials", self.n_distinct).choice(self.n_distinct, _TRIALS)
         words = np.ascontiguousarray(self._distinct.codes[:, sample].T)
-        search = Search(words, *self._distinct, _ALL, min(len(self), _TRIED_FIRST), self.n_bits, self.n_bits)
+        search = Search(
+            words, *self._distinct, _ALL, min(len(self), _TRIED_FIRST), self.n_bits, self.n_bits
+        )
         return len(scans.search_clusters(search, self._clusters, self._budget)) >= _WORTH * _TRIALS
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "CodeIndex":
-        """Return the index of `arrays`, whoever has written those: they are checked, so that no search leaves them.
+        """Return the index of `arrays`, whoever has written those: they are checked, so that no
+        search leaves them.
 
         O(n) for ``n`` rows.
 
@@ -341,7 +376,10 @@ class CodeIndex:
         3
         """
         try:
-            n_bits, distinct = arrays["n_bits"], DistinctCodes(*(arrays[name] for name in DistinctCodes._fields))
+            n_bits, distinct = (
+                arrays["n_bits"],
+                DistinctCodes(*(arrays[name] for name in DistinctCodes._fields)),
+            )
             clusters = None
             if f"{_CLUSTER}pivots" in arrays:
                 clusters = Clusters(*(arrays[f"{_CLUSTER}{name}"] for name in Clusters._fields))
@@ -387,19 +425,28 @@ class CodeIndex:
         """Where among the distinct codes that of each row is."""
         codes, starts, rows = self._distinct
         places = np.empty(len(rows), np.uint32)
-        places[rows] = np.repeat(np.arange(codes.shape[1], dtype=np.uint32), starts[1:] - starts[:-1])
+        places[rows] = np.repeat(
+            np.arange(codes.shape[1], dtype=np.uint32), starts[1:] - starts[:-1]
+        )
         return places
 
-    def nearest(self, queries: PackedCodes, k: int, allowed: NDArray[np.bool_] | None = None) -> list[Matches]:
+    def nearest(
+        self, queries: PackedCodes, k: int, allowed: NDArray[np.bool_] | None = None
+    ) -> list[Matches]:
         """Return the ``k`` nearest rows of every query, or all where there are fewer."""
         if k < 1:
             raise ValueError(f"k is {k}; at least 1 item can be asked for")
         return self._search(queries, k, self.n_bits, allowed)
 
     def within(
-        self, queries: PackedCodes, radius: int, allowed: NDArray[np.bool_] | None = None, limit: int | None = None
+        self,
+        queries: PackedCodes,
+        radius: int,
+        allowed: NDArray[np.bool_] | None = None,
+        limit: int | None = None,
     ) -> list[Matches]:
-        """Return all rows at distance <= ``radius`` of every query, at most the first ``limit`` of them.
+        """Return all rows at distance <= ``radius`` of every query, at most the first ``limit`` of
+        them.
 
         Args and errors otherwise as in `nearest`.
         """
@@ -412,7 +459,9 @@ class CodeIndex:
     def _search(
         self, queries: PackedCodes, k: int | None, radius: int, allowed: NDArray[np.bool_] | None
     ) -> list[Matches]:
-        """Return the first ``k`` rows within ``radius``, or all: from clusters, and what they leave from a scan."""
+        """Return the first ``k`` rows within ``radius``, or all: from clusters, and what they leave
+        from a scan.
+        """
         check_packed(queries, self.n_bits)
         if allowed is not None and (allowed.dtype != np.bool_ or allowed.shape != (len(self),)):
             raise ValueError(f"a mask is ({len(self)},) bool, not {allowed.shape} {allowed.dtype}")
@@ -429,7 +478,8 @@ class CodeIndex:
             return _scan_nearest(search)
         if k is not None:
             return self._search_compiled(search)
-        # One by one. Memory that nothing is written to is not taken: room for all rows costs nothing.
+        # One by one. Memory that nothing is written to is not taken: room for all rows costs
+        # nothing.
         searches = (search._replace(queries=query[None]) for query in query_words)
         return [Matches(*map(np.copy, self._search_compiled(one)[0])) for one in searches]
 
@@ -442,7 +492,9 @@ class CodeIndex:
             matches = scans.search_clusters(search, self._clusters, self._budget)
         rest = [q for q in range(len(search.queries)) if q not in matches]
         if rest:
-            matches |= zip(rest, scans.search_all(search._replace(queries=search.queries[rest])), strict=True)
+            matches |= zip(
+                rest, scans.search_all(search._replace(queries=search.queries[rest])), strict=True
+            )
         return [matches[q] for q in range(len(matches))]
 
     @property

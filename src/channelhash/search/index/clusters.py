@@ -1,9 +1,10 @@
 """Clusters of codes, in which `scans.search_clusters` looks at few of them.
 
-Pivots are drawn like centres of k-means‖ (Bahmani, Moseley, Vattani, Kumar and Vassilvitskii, "Scalable k-means++",
-VLDB 2012): in a few rounds, those codes of a sample that are far from all pivots so far with a probability that grows
-with the square of the distance. Then each pivot moves to the majority of its codes' bits, which makes the sum of their
-distances least. Searches are exact for any pivots; good ones make them quick.
+Pivots are drawn like centres of k-means‖ (Bahmani, Moseley, Vattani, Kumar and Vassilvitskii,
+"Scalable k-means++", VLDB 2012): in a few rounds, those codes of a sample that are far from all
+pivots so far with a probability that grows with the square of the distance. Then each pivot moves
+to the majority of its codes' bits, which makes the sum of their distances least. Searches are exact
+for any pivots; good ones make them quick.
 """
 
 import numpy as np
@@ -53,20 +54,25 @@ def cluster(distinct: DistinctCodes) -> tuple[DistinctCodes, Clusters]:
     clusters = Clusters(pivots, reach, offsets, np.array([shift], dtype=np.int64))
     new_starts = np.append(0, np.cumsum(sizes, dtype=np.int64))
     places = np.repeat(starts[:-1][order] - new_starts[:-1], sizes) + np.arange(len(rows))
-    return DistinctCodes(np.take(codes, order, axis=1), new_starts.astype(np.uint32), rows[places]), clusters
+    return DistinctCodes(
+        np.take(codes, order, axis=1), new_starts.astype(np.uint32), rows[places]
+    ), clusters
 
 
 def _choose(codes: Words) -> Words:
     """Return pivots ``(words, p)`` for ``(words, m)`` codes, all different."""
     m = codes.shape[1]
     random = generator(0, "clusters", m)
-    sample = np.take(codes, np.sort(random.choice(m, min(m, _SAMPLE * _PIVOTS), replace=False)), axis=1)
+    sample = np.take(
+        codes, np.sort(random.choice(m, min(m, _SAMPLE * _PIVOTS), replace=False)), axis=1
+    )
     n = sample.shape[1]
     pivots = np.take(sample, random.choice(n, min(n, _PIVOTS // _ROUNDS), replace=False), axis=1)
     nearest = _assign(sample, pivots)[1]
     while pivots.shape[1] < _PIVOTS and nearest.any():
         count = min(_PIVOTS // _ROUNDS, _PIVOTS - pivots.shape[1], int(np.count_nonzero(nearest)))
-        # The largest of u^(1/w) are a draw without replacement by weights w (Efraimidis and Spirakis 2006).
+        # The largest of u^(1/w) are a draw without replacement by weights w (Efraimidis and
+        # Spirakis 2006).
         with np.errstate(divide="ignore"):
             draws = np.log(random.random(n)) / nearest.astype(np.float64) ** 2
         drawn = np.take(sample, np.argpartition(-draws, count - 1)[:count], axis=1)
@@ -78,11 +84,15 @@ def _choose(codes: Words) -> Words:
 
 
 def _moved(codes: Words, pivots: Words, numbers: NDArray[np.uint32]) -> Words:
-    """Return pivots whose bits are those of most of their codes; where there are none, or as many, the pivot's own."""
+    """Return pivots whose bits are those of most of their codes; where there are none, or as many,
+    the pivot's own.
+    """
     word_bits = 8 * codes.itemsize
     votes = np.zeros((pivots.shape[1], len(codes), word_bits), dtype=np.int32)
     _vote(codes, numbers, votes)
-    pivot_bits = (pivots.T[:, :, None] >> np.arange(word_bits - 1, -1, -1, dtype=codes.dtype)) & codes.dtype.type(1)
+    pivot_bits = (
+        pivots.T[:, :, None] >> np.arange(word_bits - 1, -1, -1, dtype=codes.dtype)
+    ) & codes.dtype.type(1)
     bits = np.where(votes == 0, pivot_bits != 0, votes > 0)
     packed = np.packbits(bits, axis=2).view(codes.dtype.newbyteorder(">"))[:, :, 0]
     return np.ascontiguousarray(packed.T.astype(codes.dtype))
@@ -90,7 +100,9 @@ def _moved(codes: Words, pivots: Words, numbers: NDArray[np.uint32]) -> Words:
 
 @njit(cache=True, nogil=True)
 def _vote(codes, numbers, votes):  # type: ignore[no-untyped-def]
-    """Count of each pivot, word and bit, the highest first, how many more of its codes have it than do not."""
+    """Count of each pivot, word and bit, the highest first, how many more of its codes have it than
+    do not.
+    """
     bits = votes.shape[2]
     for i in range(codes.shape[1]):
         for w in range(len(codes)):
@@ -125,8 +137,11 @@ def _assign(codes: Words, pivots: Words) -> tuple[NDArray[np.uint32], NDArray[np
     """Return of each code the number of its nearest pivot and the distance to it."""
     numbers, distances = np.zeros(codes.shape[1], np.uint32), np.empty(codes.shape[1], np.uint16)
     groups = -(-codes.shape[1] // _GROUP)
-    # The codes of an index cannot be written to: with those of samples alike, the loop is compiled once.
+    # The codes of an index cannot be written to: with those of samples alike, the loop is compiled
+    # once.
     codes, pivots = codes.view(), pivots.view()
     codes.flags.writeable = pivots.flags.writeable = False
-    run_tasks(_assign_groups, groups, codes, pivots, numbers, distances, alone=codes.shape[1] < _FEW)
+    run_tasks(
+        _assign_groups, groups, codes, pivots, numbers, distances, alone=codes.shape[1] < _FEW
+    )
     return numbers, distances

@@ -1,23 +1,26 @@
 """Compiled searches for the nearest codes within a radius: over all distinct ones, or in clusters.
 
-An entry is one word: the distance above, the number of the code below, 32 bits each. Entries farther than a limit are
-not taken; the limit is the distance of the ``k``-th nearest code, as soon as so many are met. The ``k`` nearest codes
-by (distance, first row) hold the ``k`` nearest rows: a row of any other code comes after the first rows of those ``k``.
+An entry is one word: the distance above, the number of the code below, 32 bits each. Entries
+farther than a limit are not taken; the limit is the distance of the ``k``-th nearest code, as soon
+as so many are met. The ``k`` nearest codes by (distance, first row) hold the ``k`` nearest rows: a
+row of any other code comes after the first rows of those ``k``.
 
-Beside the entries a pass keeps how many codes it has met by distance (``counts``, exact up to the limit) and its
-``state``: the number of entries, the limit, and the number of codes within it.
+Beside the entries a pass keeps how many codes it has met by distance (``counts``, exact up to the
+limit) and its ``state``: the number of entries, the limit, and the number of codes within it.
 
-Where codes lie in clusters, around pivots, few of them are looked at, with bounds from the triangle inequality.
+Where codes lie in clusters, around pivots, few of them are looked at, with bounds from the triangle
+inequality.
 
-Why nothing is missed. The Hamming distance d is a metric. For a query q, a code x and its pivot c it gives
-d(q, c) ≤ d(q, x) + d(x, c) and d(x, c) ≤ d(x, q) + d(q, c), hence |d(q, c) − d(x, c)| ≤ d(q, x). A code within t bits
-of q is thus at a distance of d(q, c) − t to d(q, c) + t from its pivot. Codes stand by that distance, so those that may
-be within t are neighbours: a cut of the pivot's codes. All of the cut are compared; all others are farther than t.
+Why nothing is missed. The Hamming distance d is a metric. For a query q, a code x and its pivot c
+it gives d(q, c) ≤ d(q, x) + d(x, c) and d(x, c) ≤ d(x, q) + d(q, c), hence |d(q, c) − d(x, c)| ≤
+d(q, x). A code within t bits of q is thus at a distance of d(q, c) − t to d(q, c) + t from its
+pivot. Codes stand by that distance, so those that may be within t are neighbours: a cut of the
+pivot's codes. All of the cut are compared; all others are farther than t.
 
-The search starts with the codes of the nearest pivots, until k codes are met. From then on t is the distance of the
-k-th nearest code met, and only falls. A cut made for a larger t holds that for a smaller one. Where the cuts together
-would cost more than a scan of all codes, the search is given up, and the scan does it. Each step is proved in
-docs/explanation/exact-search.md.
+The search starts with the codes of the nearest pivots, until k codes are met. From then on t is the
+distance of the k-th nearest code met, and only falls. A cut made for a larger t holds that for a
+smaller one. Where the cuts together would cost more than a scan of all codes, the search is given
+up, and the scan does it. Each step is proved in docs/explanation/exact-search.md.
 """
 
 from typing import NamedTuple
@@ -28,20 +31,25 @@ from numpy.typing import NDArray
 from channelhash.search.index import Clusters, Matches, Search
 from channelhash.utils.compiled import inner, loop_threads, njit, popcount, run_tasks
 
-# Codes whose distances are held at once, and those among them that are looked at one by one if any of them is near.
+# Codes whose distances are held at once, and those among them that are looked at one by one if any
+# of them is near.
 BLOCK = 1024
 _CHUNK = 64
-# Codes around a query's place in the ascending order that give the first limit: so many, or so many times k.
+# Codes around a query's place in the ascending order that give the first limit: so many, or so many
+# times k.
 _AROUND, _TIMES = 2048, 8
 # Queries that go over such a block before it leaves the first cache.
 _GROUP = 8
-# Words to compare below which one core is quicker; more where others have work, see `compile_loops`.
+# Words to compare below which one core is quicker; more where others have work, see
+# `compile_loops`.
 few_words = 1 << 18
 
 
 @inner
 def measure(out, code, codes, start, size):  # type: ignore[no-untyped-def]
-    """``out[i]`` = distance of a query's words to code ``start + i``; farther than any up to the end of the chunk."""
+    """``out[i]`` = distance of a query's words to code ``start + i``; farther than any up to the
+    end of the chunk.
+    """
     word, column = code[0], codes[0, start : start + size]
     if len(code) == 2:
         second, second_column = code[1], codes[1, start : start + size]
@@ -69,13 +77,17 @@ def _any_near(distances, limit):  # type: ignore[no-untyped-def]
 
 @inner
 def _take(distances, start, size, k, entries, counts, state, starts, rows, allowed):  # type: ignore[no-untyped-def]
-    """Add those of ``size`` measured codes, the first of which is ``start``, that are within the limit and count."""
+    """Add those of ``size`` measured codes, the first of which is ``start``, that are within the
+    limit and count.
+    """
     for chunk in range(0, size, _CHUNK):
         if not _any_near(distances[chunk : chunk + _CHUNK], np.uint16(state[_LIMIT])):
             continue
         for i in range(chunk, chunk + _CHUNK):
             c = start + i
-            if distances[i] <= state[_LIMIT] and (len(allowed) == 0 or _first_row(c, starts, rows, allowed) >= 0):
+            if distances[i] <= state[_LIMIT] and (
+                len(allowed) == 0 or _first_row(c, starts, rows, allowed) >= 0
+            ):
                 if state[_SIZE] == len(entries):
                     _make_room(k, entries, counts, state, starts, rows, allowed)
                 _add(distances[i], c, k, entries, counts, state)
@@ -85,8 +97,9 @@ def _take(distances, start, size, k, entries, counts, state, starts, rows, allow
 def _first_limit(code, search, begin, end, distances, counts, limit):  # type: ignore[no-untyped-def]
     """Return a limit within which there are ``k`` codes, or the given one.
 
-    Of codes in ascending order those around a query's place share its first bits, and are mostly nearer than others.
-    With a limit from them, few entries are taken in vain. ``counts`` comes and goes as zeros.
+    Of codes in ascending order those around a query's place share its first bits, and are mostly
+    nearer than others. With a limit from them, few entries are taken in vain. ``counts`` comes and
+    goes as zeros.
     """
     codes, k = search.codes, search.k
     starts, rows, allowed = search.starts, search.rows, search.allowed
@@ -105,7 +118,9 @@ def _first_limit(code, search, begin, end, distances, counts, limit):  # type: i
         size = min(BLOCK, low + around - start)
         measure(distances, code, codes, start, size)
         for i in range(size):
-            counts[distances[i]] += len(allowed) == 0 or _first_row(start + i, starts, rows, allowed) >= 0
+            counts[distances[i]] += (
+                len(allowed) == 0 or _first_row(start + i, starts, rows, allowed) >= 0
+            )
     met = counts[0]
     for d in range(limit):
         if met >= k:
@@ -118,7 +133,9 @@ def _first_limit(code, search, begin, end, distances, counts, limit):  # type: i
 
 @njit(cache=True, nogil=True)
 def _nearest_tasks(first_task, last_task, group, segments, search, candidates):  # type: ignore[no-untyped-def]
-    """Add the candidates of groups of queries, each in a segment of the codes, to ``candidates[segment, query]``."""
+    """Add the candidates of groups of queries, each in a segment of the codes, to
+    ``candidates[segment, query]``.
+    """
     queries, codes, k = search.queries, search.codes, search.k
     starts, rows, allowed = search.starts, search.rows, search.allowed
     length, distances = -(-codes.shape[1] // segments), np.empty(BLOCK, dtype=np.uint16)
@@ -128,7 +145,9 @@ def _nearest_tasks(first_task, last_task, group, segments, search, candidates): 
         end = min(begin + length, codes.shape[1])
         for q in range(first, last):
             state, counts = candidates.states[segment, q], candidates.counts[segment, q]
-            state[_LIMIT] = _first_limit(queries[q], search, begin, end, distances, counts, state[_LIMIT])
+            state[_LIMIT] = _first_limit(
+                queries[q], search, begin, end, distances, counts, state[_LIMIT]
+            )
         for start in range(begin, end, BLOCK):
             size = min(BLOCK, end - start)
             for q in range(first, last):
@@ -149,7 +168,9 @@ def search_all(search: Search) -> list[Matches]:
     [0]
     """
     (group, segments), nq, m = _division(search), len(search.queries), search.codes.shape[1]
-    candidates = _no_candidates(search, segments, nq, min(2 * (search.k + _SPARE), -(-m // segments)))
+    candidates = _no_candidates(
+        search, segments, nq, min(2 * (search.k + _SPARE), -(-m // segments))
+    )
     tasks, alone = -(-nq // group) * segments, search.queries.size * m < few_words
     run_tasks(_nearest_tasks, tasks, group, segments, search, candidates, alone=alone)
     rows, distances = np.empty((2, nq, search.k), dtype=np.int64)
@@ -159,7 +180,9 @@ def search_all(search: Search) -> list[Matches]:
 
 
 def _division(search: Search) -> tuple[int, int]:
-    """Return how many queries and segments of the codes make a task, so that all cores end at about one time."""
+    """Return how many queries and segments of the codes make a task, so that all cores end at about
+    one time.
+    """
     nq = len(search.queries)
     if search.queries.size * search.codes.shape[1] < few_words:
         return _GROUP, 1
@@ -192,18 +215,23 @@ class _Candidates(NamedTuple):
 
 
 def _no_candidates(search: Search, passes: int, n_queries: int, room: int) -> _Candidates:
-    """Return what passes with room for so many entries start from; codes beyond the radius are not taken."""
+    """Return what passes with room for so many entries start from; codes beyond the radius are not
+    taken.
+    """
     states = np.zeros((passes, n_queries, 3), dtype=np.int64)
     states[:, :, _LIMIT] = search.radius
     entries = np.empty((passes, n_queries, room), dtype=np.uint64)
-    return _Candidates(entries, np.zeros((passes, n_queries, search.n_bits + 1), dtype=np.int64), states)
+    return _Candidates(
+        entries, np.zeros((passes, n_queries, search.n_bits + 1), dtype=np.int64), states
+    )
 
 
 # The same, for compiled loops.
 _fresh = inner(_no_candidates)
 
 
-# Loops work on arrays that were taken out of the tuples before: doing so in a loop costs more than the rest of it.
+# Loops work on arrays that were taken out of the tuples before: doing so in a loop costs more than
+# the rest of it.
 
 
 @inner
@@ -219,7 +247,9 @@ def _first_row(c, starts, rows, allowed):  # type: ignore[no-untyped-def]
 
 @inner
 def _sort_keys(entries, n, starts, rows, allowed):  # type: ignore[no-untyped-def]
-    """Return of each entry its distance above and the first row of its code below: the order of answers."""
+    """Return of each entry its distance above and the first row of its code below: the order of
+    answers.
+    """
     keys = np.empty(n, dtype=np.uint64)
     for i in range(n):
         row = np.uint64(_first_row(entries[i] & _LOWER, starts, rows, allowed))
@@ -231,7 +261,8 @@ def _sort_keys(entries, n, starts, rows, allowed):  # type: ignore[no-untyped-de
 def _in_order(keys, values):  # type: ignore[no-untyped-def]
     """Return words in the order of their keys, by merging ever longer runs; both are overwritten.
 
-    NumPy's sorts, which Numba would compile here, take longer to compile than all else that a search needs.
+    NumPy's sorts, which Numba would compile here, take longer to compile than all else that a
+    search needs.
     """
     n, run = len(keys), 1
     other_keys, other_values = np.empty(n, dtype=np.uint64), np.empty(n, dtype=np.uint64)
@@ -254,7 +285,9 @@ def _in_order(keys, values):  # type: ignore[no-untyped-def]
 
 @inner
 def _make_room(k, entries, counts, state, starts, rows, allowed):  # type: ignore[no-untyped-def]
-    """Drop what is beyond the limit and, if the limit itself is crowded, all but the ``k`` first codes."""
+    """Drop what is beyond the limit and, if the limit itself is crowded, all but the ``k`` first
+    codes.
+    """
     n, limit = 0, np.uint64(state[_LIMIT])
     for i in range(state[_SIZE]):
         if entries[i] >> _HALF <= limit:
@@ -270,7 +303,9 @@ def _make_room(k, entries, counts, state, starts, rows, allowed):  # type: ignor
 
 @inner
 def _add(distance, c, k, entries, counts, state):  # type: ignore[no-untyped-def]
-    """Add code ``c``, which is within the limit, to the candidates of a query, for which there is room."""
+    """Add code ``c``, which is within the limit, to the candidates of a query, for which there is
+    room.
+    """
     entries[state[_SIZE]] = (np.uint64(distance) << _HALF) | np.uint64(c)
     state[_SIZE] += 1
     state[_WITHIN] += 1
@@ -284,7 +319,8 @@ def _add(distance, c, k, entries, counts, state):  # type: ignore[no-untyped-def
 def _best_entries(q, candidates, search):  # type: ignore[no-untyped-def]
     """Return the entries of one query that may be among the answers, in their order."""
     entries, counts, states = candidates.entries, candidates.counts, candidates.states
-    # A pass's counts are exact up to its own limit, within which it has met k codes: this ends there at the latest.
+    # A pass's counts are exact up to its own limit, within which it has met k codes: this ends
+    # there at the latest.
     limit, met, size = -1, 0, 0
     while limit < search.radius and met < search.k:
         limit += 1
@@ -306,7 +342,10 @@ def _write(q, candidates, search, out_rows, out_distances):  # type: ignore[no-u
     """Write the answers of one query, the first rows by (distance, row), and return their number."""
     best, k = _best_entries(q, candidates, search), len(out_rows)
     starts, rows, allowed = search.starts, search.rows, search.allowed
-    found, n = np.empty(min(len(rows), k * len(best)), dtype=np.uint64), 0  # of memory only what is written to is taken
+    found, n = (
+        np.empty(min(len(rows), k * len(best)), dtype=np.uint64),
+        0,
+    )  # of memory only what is written to is taken
     for i in range(len(best)):
         if n >= k and best[i] >> _HALF != best[i - 1] >> _HALF:
             break
@@ -333,8 +372,8 @@ def _write_answers(candidates, search, out_rows, out_distances, sizes):  # type:
 
 # What a cut costs beside its codes: as much as so many words of them.
 _CUT = 768
-# A search for more answers than so many budgets divided by the number of pivots is given up at once: the pivots near
-# the query have too few codes.
+# A search for more answers than so many budgets divided by the number of pivots is given up at
+# once: the pivots near the query have too few codes.
 _CROWDED = 8
 # Pivots whose codes are met first, at most.
 _FIRST = 64
@@ -346,7 +385,9 @@ _FEW_QUERIES = 8
 
 @inner
 def _cut(c, far, limit, offsets, shift):  # type: ignore[no-untyped-def]
-    """Return begin and end of the codes of pivot ``c``, ``far`` from the query, that may be within the limit."""
+    """Return begin and end of the codes of pivot ``c``, ``far`` from the query, that may be within
+    the limit.
+    """
     last = offsets.shape[1] - 2
     low, high = max(0, far - limit) >> shift, min(last, (far + limit) >> shift)
     if low > last:
@@ -368,9 +409,11 @@ def _visit(code, begin, end, distances, search, met):  # type: ignore[no-untyped
 
 @inner
 def _list_cuts(far, limit, clusters, costs, listed):  # type: ignore[no-untyped-def]
-    """List the pivots that still may have codes within the limit, distance above and number below; return how many.
+    """List the pivots that still may have codes within the limit, distance above and number below;
+    return how many.
 
-    ``costs`` are that of a cut beside its codes, and what all may cost. Beyond it, the number returned is below 0.
+    ``costs`` are that of a cut beside its codes, and what all may cost. Beyond it, the number
+    returned is below 0.
     """
     reach, offsets, shift = clusters.reach, clusters.offsets, clusters.shift[0]
     (of_cut, budget), n = costs, 0
@@ -412,7 +455,9 @@ def _search_one(q, search, clusters, budget, rows, distances):  # type: ignore[n
     listed = _in_order(listed[:n], listed[:n])
     for i in range(n):
         pivot = listed[i]
-        begin, end = _cut(np.int64(pivot & _LOWER), np.int64(pivot >> _HALF), state[_LIMIT], offsets, shift)
+        begin, end = _cut(
+            np.int64(pivot & _LOWER), np.int64(pivot >> _HALF), state[_LIMIT], offsets, shift
+        )
         _visit(code, begin, end, measured, search, met)
     return _write(0, candidates, search, rows[q], distances[q])
 
@@ -424,7 +469,8 @@ def _search_queries(first, last, search, clusters, budget, rows, distances, size
 
 
 def search_clusters(search: Search, clusters: Clusters, budget: int) -> dict[int, Matches]:
-    """Find the first ``k`` rows within the radius, by query; queries that are given up are left out.
+    """Find the first ``k`` rows within the radius, by query; queries that are given up are left
+    out.
 
     ``budget`` codes may be looked at beside those of the nearest pivots; a cut counts as several.
     """
@@ -436,5 +482,9 @@ def search_clusters(search: Search, clusters: Clusters, budget: int) -> dict[int
     if n_queries == 1:
         budget //= loop_threads()  # a scan would use all cores
     few = n_queries < _FEW_QUERIES
-    run_tasks(_search_queries, n_queries, search, clusters, budget, rows, distances, sizes, alone=few)
-    return {q: Matches(rows[q, :n], distances[q, :n]) for q, n in enumerate(sizes.tolist()) if n >= 0}
+    run_tasks(
+        _search_queries, n_queries, search, clusters, budget, rows, distances, sizes, alone=few
+    )
+    return {
+        q: Matches(rows[q, :n], distances[q, :n]) for q, n in enumerate(sizes.tolist()) if n >= 0
+    }

@@ -1,4 +1,6 @@
-"""Care for a store in a folder: check all of it, repair it from what is whole, and copy it while others use it."""
+"""Care for a store in a folder: check all of it, repair it from what is whole, and copy it while
+others use it.
+"""
 
 import json
 import os
@@ -16,8 +18,20 @@ from channelhash.errors import InputError, JobError
 from channelhash.models.description import damaged_files
 from channelhash.search.items import Facts, NewItems
 from channelhash.search.sqlite.database import ItemsDatabase
-from channelhash.search.sqlite.folder import Manifest, StoreFolder, connect, item_checksum, one_line_errors
-from channelhash.search.sqlite.guard import Finding, check_database, compare_with_manifest, is_whole_code, readable_text
+from channelhash.search.sqlite.folder import (
+    Manifest,
+    StoreFolder,
+    connect,
+    item_checksum,
+    one_line_errors,
+)
+from channelhash.search.sqlite.guard import (
+    Finding,
+    check_database,
+    compare_with_manifest,
+    is_whole_code,
+    readable_text,
+)
 from channelhash.search.sqlite.snapshots import check_snapshot
 from channelhash.search.sqlite.store import open_folder
 from channelhash.utils.files import atomic_path, locked, sync, temporary_folder, write_text
@@ -45,7 +59,8 @@ class _Repaired(NamedTuple):
 
 
 def check_store(path: Path) -> list[Finding]:
-    """Return what is damaged in a store and its model, nothing if they are whole. Others may use it meanwhile.
+    """Return what is damaged in a store and its model, nothing if they are whole. Others may use it
+    meanwhile.
 
     Reads everything, about 10 s for a million items.
 
@@ -71,9 +86,9 @@ def check_store(path: Path) -> list[Finding]:
 def repair_store(path: Path) -> _Repaired:
     """Repair a store. A whole one is left as it is.
 
-    Items and codes whose rows are whole are written to a new database, which takes the place of the damaged one; that
-    is kept as ``items.sqlite.damaged``. What SQLite cannot read is lost, which is a page at a time, and so are writes
-    whose log was cut or removed. Snapshots are made anew.
+    Items and codes whose rows are whole are written to a new database, which takes the place of the
+    damaged one; that is kept as ``items.sqlite.damaged``. What SQLite cannot read is lost, which is
+    a page at a time, and so are writes whose log was cut or removed. Snapshots are made anew.
     """
     folder, lost = StoreFolder.find(path), list[Finding]()
     with locked(folder.gate), one_line_errors(str(folder.database)):
@@ -83,7 +98,10 @@ def repair_store(path: Path) -> _Repaired:
         if in_database:
             lost = _salvage(folder, manifest)
         elif unlike:  # a whole database is taken as it is
-            with closing(_connect_to_damaged(folder)) as old, closing(ItemsDatabase(folder.database)) as items:
+            with (
+                closing(_connect_to_damaged(folder)) as old,
+                closing(ItemsDatabase(folder.database)) as items,
+            ):
                 _number_on(folder, old, items)
     if damaged or (unlike and not in_database):
         folder.description.unlink(missing_ok=True)
@@ -95,9 +113,11 @@ def repair_store(path: Path) -> _Repaired:
 
 
 def backup_store(path: Path, target: Path) -> tuple[int, int]:
-    """Copy a store as it is at one moment, whatever others write meanwhile, and check all of the copy.
+    """Copy a store as it is at one moment, whatever others write meanwhile, and check all of the
+    copy.
 
-    The copy is a store, with its model and a snapshot of its own. It gets its name when it is whole.
+    The copy is a store, with its model and a snapshot of its own. It gets its name when it is
+    whole.
 
     >>> import tempfile
     >>> from channelhash import open_store
@@ -113,7 +133,10 @@ def backup_store(path: Path, target: Path) -> tuple[int, int]:
     if target.resolve().is_relative_to(path.resolve()):
         raise InputError(f"{target}: lies in the store; name a folder elsewhere")
     with temporary_folder(target) as temporary:
-        with closing(open_folder(path)), closing(ItemsDatabase(source.database)) as items:  # refuses a damaged one
+        with (
+            closing(open_folder(path)),
+            closing(ItemsDatabase(source.database)) as items,
+        ):  # refuses a damaged one
             items.copy_to(StoreFolder(temporary).database)
         if source.model.is_dir():
             shutil.copytree(source.model, temporary / source.model.name)
@@ -123,7 +146,9 @@ def backup_store(path: Path, target: Path) -> tuple[int, int]:
             store.make_snapshot()
             n_items = len(store)
         if findings := check_store(temporary):
-            raise JobError(f"{target}: the copy is not whole ({findings[0]}); is the disk in order? Try again")
+            raise JobError(
+                f"{target}: the copy is not whole ({findings[0]}); is the disk in order? Try again"
+            )
         for copied in [*temporary.rglob("*"), temporary]:
             sync(copied)
         os.rename(temporary, target)
@@ -132,10 +157,15 @@ def backup_store(path: Path, target: Path) -> tuple[int, int]:
 
 
 def _described(folder: StoreFolder) -> tuple[Manifest | None, list[Finding]]:
-    """Return what a store says of itself, in its description or else in its database, and what is wrong with that."""
+    """Return what a store says of itself, in its description or else in its database, and what is
+    wrong with that.
+    """
     if manifest := folder.manifest():
         return manifest, []
-    with suppress(sqlite3.DatabaseError), closing(connect(folder.database, read_only=not folder.writable)) as opened:
+    with (
+        suppress(sqlite3.DatabaseError),
+        closing(connect(folder.database, read_only=not folder.writable)) as opened,
+    ):
         manifest = Manifest.read(opened, folder.database)
     return manifest, [Finding(folder.description.name, "is missing or damaged")]
 
@@ -165,7 +195,9 @@ def _check_alone(folder: StoreFolder) -> None:
         connect(folder.database, alone=True).close()
     except sqlite3.DatabaseError as error:
         if "locked" in str(error):
-            raise InputError(f"{folder.path}: is open in another process; stop that before a repair") from None
+            raise InputError(
+                f"{folder.path}: is open in another process; stop that before a repair"
+            ) from None
 
 
 def _connect_to_damaged(folder: StoreFolder) -> sqlite3.Connection:
@@ -183,7 +215,9 @@ def _salvage(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
             with closing(_connect_to_damaged(folder)) as old:
                 old.execute("SELECT * FROM sqlite_master").fetchall()
                 if manifest is None:
-                    raise sqlite3.DatabaseError("neither store.json nor the database says of what length codes are")
+                    raise sqlite3.DatabaseError(
+                        "neither store.json nor the database says of what length codes are"
+                    )
                 manifest = manifest._replace(writes=0, digest="")
                 with closing(ItemsDatabase(new, manifest=manifest)) as items:
                     names, lost = _copy_items(old, items)
@@ -191,7 +225,9 @@ def _salvage(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
                         raise sqlite3.DatabaseError("no item is whole")
                     lost += _copy_codes(old, items, names, manifest.facts)
                     _number_on(folder, old, items)
-                with suppress(sqlite3.DatabaseError):  # what is in the log goes into the damaged file
+                with suppress(
+                    sqlite3.DatabaseError
+                ):  # what is in the log goes into the damaged file
                     old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             if log.exists():  # or it would be taken for the new file's
                 os.replace(log, f"{copy}-wal")
@@ -199,7 +235,8 @@ def _salvage(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
         sync(folder.path)
     except sqlite3.DatabaseError as error:
         raise InputError(
-            f"{folder.database}: nothing of it can be kept ({error}); restore it from a backup, or remove the folder"
+            f"{folder.database}: nothing of it can be kept ({error}); restore it from a backup, or "
+            "remove the folder"
             " and add the items again"
         ) from None
     write_text(folder.description, manifest.to_json())
@@ -216,29 +253,50 @@ def _number_on(folder: StoreFolder, old: sqlite3.Connection, items: ItemsDatabas
         items.raise_version(max(numbers + _highest(old, "SELECT version, writes FROM state")) + 1)
 
 
-def _copy_items(old: sqlite3.Connection, new: ItemsDatabase) -> tuple[dict[int, str], list[Finding]]:
+def _copy_items(
+    old: sqlite3.Connection, new: ItemsDatabase
+) -> tuple[dict[int, str], list[Finding]]:
     """Copy the whole items; returns old number -> id of them, and what is lost."""
-    listed = dict(_rows_before_damage(old, "SELECT number, id FROM items INDEXED BY sqlite_autoindex_items_1"))
-    sql = "SELECT number, id, metadata, checksum FROM items NOT INDEXED WHERE number BETWEEN ? AND ? ORDER BY number"
+    listed = dict(
+        _rows_before_damage(old, "SELECT number, id FROM items INDEXED BY sqlite_autoindex_items_1")
+    )
+    sql = (
+        "SELECT number, id, metadata, checksum FROM items NOT INDEXED WHERE number BETWEEN ? AND "
+        "? ORDER BY number"
+    )
     names: dict[int, str] = {}
-    for rows in _batches(_readable(old, sql, max([0, *listed, *_highest(old, "SELECT max(number) FROM items")]))):
+    for rows in _batches(
+        _readable(old, sql, max([0, *listed, *_highest(old, "SELECT max(number) FROM items")]))
+    ):
         intact = [row for row in rows if item_checksum(*row[:3]) == row[3]]
         listed.update({row[0]: row[1] for row in rows})
         ids = [row[1] for row in intact]
         with new.writing():
             new.write(NewItems(ids, {}, 0, [json.loads(row[2]) for row in intact], replace=True))
         names.update(zip((row[0] for row in intact), ids, strict=True))
-    lost = {str(name) for number, name in listed.items() if number not in names} - set(names.values())
+    lost = {str(name) for number, name in listed.items() if number not in names} - set(
+        names.values()
+    )
     return names, [Finding(name, "the item is lost") for name in sorted(lost)]
 
 
-def _copy_codes(old: sqlite3.Connection, new: ItemsDatabase, names: dict[int, str], facts: Facts) -> list[Finding]:
+def _copy_codes(
+    old: sqlite3.Connection, new: ItemsDatabase, names: dict[int, str], facts: Facts
+) -> list[Finding]:
     """Copy the whole codes of the items that were copied; returns what is lost of those items."""
     columns = "serial, item, modality, code, projection, checksum"
     sql = f"SELECT {columns} FROM codes NOT INDEXED WHERE serial BETWEEN ? AND ? ORDER BY serial"
-    listed = _rows_before_damage(old, "SELECT modality, item FROM codes INDEXED BY sqlite_autoindex_codes_1")
+    listed = _rows_before_damage(
+        old, "SELECT modality, item FROM codes INDEXED BY sqlite_autoindex_codes_1"
+    )
     lost = {(str(modality), number) for modality, number in listed if number in names}
-    last = max([0, *_highest(old, "SELECT max(serial) FROM codes"), *_highest(old, "SELECT last_serial FROM state")])
+    last = max(
+        [
+            0,
+            *_highest(old, "SELECT max(serial) FROM codes"),
+            *_highest(old, "SELECT last_serial FROM state"),
+        ]
+    )
     for rows in _batches(_readable(old, sql, last)):
         intact: dict[str, dict[int, tuple[Any, ...]]] = {}
         for row in rows:
@@ -254,7 +312,9 @@ def _copy_codes(old: sqlite3.Connection, new: ItemsDatabase, names: dict[int, st
                 ids = [names[number] for number in of_item]
                 new.write(NewItems(ids, {modality: packed}, facts.n_bits, None, True, beside))
             lost -= {(modality, number) for number in of_item}
-    return [Finding(names[number], f"its {modality} code is lost") for modality, number in sorted(lost)]
+    return [
+        Finding(names[number], f"its {modality} code is lost") for modality, number in sorted(lost)
+    ]
 
 
 def _rows_before_damage(old: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
@@ -265,11 +325,15 @@ def _rows_before_damage(old: sqlite3.Connection, sql: str) -> Iterator[tuple[Any
 
 def _highest(old: sqlite3.Connection, sql: str) -> list[int]:
     """Return the numbers of a query; none if it cannot be answered."""
-    return [value for row in _rows_before_damage(old, sql) for value in row if isinstance(value, int)]
+    return [
+        value for row in _rows_before_damage(old, sql) for value in row if isinstance(value, int)
+    ]
 
 
 def _readable(old: sqlite3.Connection, sql: str, last: int) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows with keys from 1 to ``last`` in their order, passing over those that SQLite cannot read."""
+    """Yield the rows with keys from 1 to ``last`` in their order, passing over those that SQLite
+    cannot read.
+    """
     ranges = [(1, last)]
     failures = 0
     while ranges and failures < _FAILURES:

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from channelhash.codes import CodeSet
 from channelhash.errors import InputError
-from channelhash.search.filters import Condition, Filter, SqlCondition, compared, kind_of, to_glob, to_sql
+from channelhash.search.filters import (
+    Condition,
+    Filter,
+    SqlCondition,
+    compared,
+    kind_of,
+    to_glob,
+    to_sql,
+)
 from channelhash.search.items import Facts, Metadata, NewItems, Value
 from channelhash.search.rank import Ranking
 from channelhash.search.sqlite import folder as disk
@@ -22,7 +30,10 @@ from channelhash.search.sqlite.guard import Guard
 from channelhash.search.sqlite.words import WordIndex
 from channelhash.search.store import Item, Listed
 
-_INSERT = "INSERT INTO codes (item, serial, modality, code, projection, checksum) VALUES (?, ?, ?, ?, ?, ?)"
+_INSERT = (
+    "INSERT INTO codes (item, serial, modality, code, projection, checksum) VALUES (?, ?, ?, ?, "
+    "?, ?)"
+)
 
 # Gives the modalities of which there are codes. One seek a modality; DISTINCT would read all codes.
 _MODALITIES = """
@@ -44,7 +55,8 @@ _JSON_TYPES = {"strings": "'text'", "Booleans": "'true', 'false'", "numbers": "'
 
 
 def _to_sqlite(where: Filter | None) -> SqlCondition:
-    """Translate a filter for a row of ``items(number, id, metadata as JSON)`` and the table ``labels(label, item)``.
+    """Translate a filter for a row of ``items(number, id, metadata as JSON)`` and the table
+    ``labels(label, item)``.
 
     >>> _to_sqlite(Condition("id", "=", ("a",)))
     SqlCondition(sql='(id = ?)', parameters=('a',))
@@ -55,7 +67,9 @@ def _to_sqlite(where: Filter | None) -> SqlCondition:
 def _translate(condition: Condition) -> SqlCondition:
     key, literals = condition.key, condition.literals
     no = "NOT " if condition.negated else ""
-    sql = compared(key if key in ("label", "id") else "json_extract(metadata, ?)", condition, "GLOB ?", "?")
+    sql = compared(
+        key if key in ("label", "id") else "json_extract(metadata, ?)", condition, "GLOB ?", "?"
+    )
     if condition.test == "LIKE":  # SQLite's own takes no notice of upper and lower case
         literals = (to_glob(literals[0]),)
     if key == "label":
@@ -64,9 +78,13 @@ def _translate(condition: Condition) -> SqlCondition:
         return SqlCondition(f"{no}{sql}", literals)
     path = f'$."{key}"'
     if not literals:
-        return SqlCondition(f"json_type(metadata, ?) IS {'' if condition.negated else 'NOT '}NULL", (path,))
+        return SqlCondition(
+            f"json_type(metadata, ?) IS {'' if condition.negated else 'NOT '}NULL", (path,)
+        )
     types = _JSON_TYPES[kind_of(literals[0])]
-    return SqlCondition(f"(json_type(metadata, ?) IN ({types}) AND {no}{sql})", (path, path, *literals))
+    return SqlCondition(
+        f"(json_type(metadata, ?) IN ({types}) AND {no}{sql})", (path, path, *literals)
+    )
 
 
 class ItemsDatabase:
@@ -82,7 +100,9 @@ class ItemsDatabase:
     (['a'], ['year'])
     """
 
-    def __init__(self, path: Path | None, guard: Guard | None = None, manifest: Manifest | None = None) -> None:
+    def __init__(
+        self, path: Path | None, guard: Guard | None = None, manifest: Manifest | None = None
+    ) -> None:
         self._name = str(path) if path else "items"
         self._guard = guard
         read_only = guard is not None and guard.read_only
@@ -123,7 +143,9 @@ class ItemsDatabase:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Open a block whose writes happen together when it ends, or not at all if it raises or the process dies."""
+        """Open a block whose writes happen together when it ends, or not at all if it raises or the
+        process dies.
+        """
         with self._transaction("BEGIN IMMEDIATE"):
             self._state = State.read(self._connection)
             yield
@@ -144,16 +166,31 @@ class ItemsDatabase:
 
     def code_counts(self) -> dict[str, int]:
         """Return modality -> number of codes."""
-        return dict(self._rows("SELECT modality, count(*) FROM codes GROUP BY modality ORDER BY modality"))
+        return dict(
+            self._rows("SELECT modality, count(*) FROM codes GROUP BY modality ORDER BY modality")
+        )
 
     def label_counts(self) -> dict[str, int]:
         """Return label -> number of items, most frequent first, then by name."""
-        return dict(self._rows("SELECT label, count(*) FROM labels GROUP BY label ORDER BY count(*) DESC, label"))
+        return dict(
+            self._rows(
+                "SELECT label, count(*) FROM labels GROUP BY label ORDER BY count(*) DESC, label"
+            )
+        )
 
     def value_counts(self, key: str) -> dict[str, int]:
-        """Return string -> number of items of which it is the value of a metadata key, as `label_counts` does."""
-        sql = "SELECT json_extract(metadata, ?1), count(*) FROM items WHERE json_type(metadata, ?1) = 'text' GROUP BY 1"
-        return dict(self._rows(f"{sql} ORDER BY 2 DESC, 1", f'$."{key}"')) if key in self.keys() else {}
+        """Return string -> number of items of which it is the value of a metadata key, as
+        `label_counts` does.
+        """
+        sql = (
+            "SELECT json_extract(metadata, ?1), count(*) FROM items WHERE json_type(metadata, "
+            "?1) = 'text' GROUP BY 1"
+        )
+        return (
+            dict(self._rows(f"{sql} ORDER BY 2 DESC, 1", f'$."{key}"'))
+            if key in self.keys()
+            else {}
+        )
 
     def keys(self) -> list[str]:
         """Return every metadata key that an item has had."""
@@ -162,19 +199,28 @@ class ItemsDatabase:
     def ids(self, where: Filter | None) -> list[str]:
         """Return the ids of the items that pass a filter, sorted."""
         condition = _to_sqlite(where)
-        return [name for (name,) in self._rows(f"SELECT id FROM items WHERE {condition[0]} ORDER BY id", *condition[1])]
+        return [
+            name
+            for (name,) in self._rows(
+                f"SELECT id FROM items WHERE {condition[0]} ORDER BY id", *condition[1]
+            )
+        ]
 
     def numbers(self, where: Filter) -> NDArray[np.int64]:
         """Return the numbers of the items that pass a filter, in no order."""
         condition = _to_sqlite(where)
-        rows = self._connection.execute(f"SELECT number FROM items WHERE {condition[0]}", condition[1])
+        rows = self._connection.execute(
+            f"SELECT number FROM items WHERE {condition[0]}", condition[1]
+        )
         return np.fromiter((number for (number,) in rows), dtype=np.int64)
 
     def word_counts(self) -> dict[str, int]:
         """Return word -> the number of items that have it."""
         return self._words.counts() if self.has_words else {}
 
-    def search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
+    def search_words(
+        self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float
+    ) -> Ranking:
         """Return the ``k`` items that have most of a text's words, see `WordIndex`."""
         return self._words.search(text, without, k, _to_sqlite(where), least)
 
@@ -182,8 +228,12 @@ class ItemsDatabase:
         """Return id -> item, with its codes, for those ids that are there, in their order."""
         known = self._known(ids)
         names = {number: name for name, (number, _) in known.items()}
-        items = {name: Item(name, {}, json.loads(metadata)) for name, (_, metadata) in known.items()}
-        for modality, number, serial, code, projection, checksum in self._rows(_CODES_OF, json.dumps([*names])):
+        items = {
+            name: Item(name, {}, json.loads(metadata)) for name, (_, metadata) in known.items()
+        }
+        for modality, number, serial, code, projection, checksum in self._rows(
+            _CODES_OF, json.dumps([*names])
+        ):
             name = names[number]
             if disk.code_checksum(name, number, serial, modality, code, projection) != checksum:
                 raise self._damaged(name)
@@ -193,26 +243,35 @@ class ItemsDatabase:
         return items
 
     def listed(self, after: int, count: int) -> list[tuple[int, Listed]]:
-        """Return the first ``count`` items of a higher number than ``after``, with numbers; errors as in `get`."""
+        """Return the first ``count`` items of a higher number than ``after``, with numbers; errors
+        as in `get`.
+        """
         rows = list(self._items("number > ? ORDER BY number LIMIT ?", after, count))
         last = rows[-1][0] if rows else after
         find = "SELECT item FROM codes WHERE modality = ? AND item > ? AND item <= ?"
-        coded = {name: {number for (number,) in self._rows(find, name, after, last)} for name in self.modalities()}
+        coded = {
+            name: {number for (number,) in self._rows(find, name, after, last)}
+            for name in self.modalities()
+        }
         items = []
         for number, name, metadata in rows:
             modalities = tuple(modality for modality, numbers in coded.items() if number in numbers)
             items.append((number, Listed(name, modalities, json.loads(metadata))))
         return items
 
-    def codes(self, modality: str, after: int) -> Iterator[tuple[str, int, int, bytes, bytes | None]]:
-        """Return a modality's codes of serials above ``after``, in the order of the items' ids; errors as in `get`.
+    def codes(
+        self, modality: str, after: int
+    ) -> Iterator[tuple[str, int, int, bytes, bytes | None]]:
+        """Return a modality's codes of serials above ``after``, in the order of the items' ids;
+        errors as in `get`.
 
         Each is (id, item number, serial, packed code, projection or None).
         """
-        # Codes are read in the order of their serials and then sorted: in the order of ids, each would be a seek.
-        # The + keeps SQLite from taking the index on modalities instead.
+        # Codes are read in the order of their serials and then sorted: in the order of ids, each
+        # would be a seek. The + keeps SQLite from taking the index on modalities instead.
         rows = self._connection.execute(
-            "SELECT id, item, serial, code, projection, codes.checksum FROM codes CROSS JOIN items ON number = item"
+            "SELECT id, item, serial, code, projection, codes.checksum FROM codes CROSS JOIN items "
+            "ON number = item"
             " WHERE serial > ? AND +modality = ? ORDER BY id",
             (after, modality),
         )
@@ -228,7 +287,9 @@ class ItemsDatabase:
 
     def removed(self) -> NDArray[np.int64]:
         """Return the serials of codes that are gone and may be in the current snapshot."""
-        return np.array([serial for (serial,) in self._rows("SELECT serial FROM removed")], dtype=np.int64)
+        return np.array(
+            [serial for (serial,) in self._rows("SELECT serial FROM removed")], dtype=np.int64
+        )
 
     # Within `writing`, at whose end the state is written:
 
@@ -242,7 +303,9 @@ class ItemsDatabase:
                 self._remove_codes(modality, numbers)
             beside = map(bytes, projections[modality]) if projections else repeat(None, len(ids))
             rows = []
-            for name, number, code, row in zip(ids, numbers, map(bytes, packed), beside, strict=True):
+            for name, number, code, row in zip(
+                ids, numbers, map(bytes, packed), beside, strict=True
+            ):
                 serial += 1
                 checksum = disk.code_checksum(name, number, serial, modality, code, row)
                 rows.append((number, serial, modality, code, row, checksum))
@@ -264,18 +327,25 @@ class ItemsDatabase:
         for modality in self.modalities():
             self._remove_codes(modality, numbers)
         self._words.remove(numbers)
-        for statement in ("DELETE FROM labels WHERE item = ?", "DELETE FROM items WHERE number = ?"):
+        for statement in (
+            "DELETE FROM labels WHERE item = ?",
+            "DELETE FROM items WHERE number = ?",
+        ):
             self._connection.executemany(statement, zip(numbers))
         self._state = self._state._replace(version=self._state.version + 1)
         return len(numbers)
 
     def raise_version(self, version: int) -> None:
-        """Set the version and the number of writes, which are higher than any that a reader has seen."""
+        """Set the version and the number of writes, which are higher than any that a reader has
+        seen.
+        """
         self._state = self._state._replace(version=version, writes=version)
 
     def set_snapshot(self, name: str, serial: int, size: int, removed: NDArray[np.int64]) -> None:
         """Make a snapshot the current one, and drop the removals that it knows of."""
-        self._state = self._state._replace(snapshot=name, snapshot_serial=serial, snapshot_size=size)
+        self._state = self._state._replace(
+            snapshot=name, snapshot_serial=serial, snapshot_size=size
+        )
         self._connection.executemany("DELETE FROM removed WHERE serial = ?", zip(removed.tolist()))
 
     def _write_items(self, ids: Sequence[str], metadata: Sequence[Metadata] | None) -> list[int]:
@@ -301,12 +371,28 @@ class ItemsDatabase:
         execute("UPDATE items SET metadata = ?, checksum = ? WHERE number = ?", changed)
         self._words.add([row[0] for row in new] + [row[-1] for row in changed])
         if metadata is not None:
-            keys = {key for values in metadata for key, value in values.items() if value is not None}
+            keys = {
+                key for values in metadata for key, value in values.items() if value is not None
+            }
             execute("INSERT OR IGNORE INTO keys VALUES (?)", zip(keys))
-            labels = {number: of["labels"] for number, of in zip(numbers, metadata, strict=True) if "labels" in of}
-            execute("DELETE FROM labels WHERE item = ?", ((row[-1],) for row in changed if row[-1] in labels))
-            rows = ((label, number) for number, names in labels.items() if isinstance(names, list) for label in names)
-            execute("INSERT OR IGNORE INTO labels VALUES (?, ?)", sorted(rows))  # in the order of the table
+            labels = {
+                number: of["labels"]
+                for number, of in zip(numbers, metadata, strict=True)
+                if "labels" in of
+            }
+            execute(
+                "DELETE FROM labels WHERE item = ?",
+                ((row[-1],) for row in changed if row[-1] in labels),
+            )
+            rows = (
+                (label, number)
+                for number, names in labels.items()
+                if isinstance(names, list)
+                for label in names
+            )
+            execute(
+                "INSERT OR IGNORE INTO labels VALUES (?, ?)", sorted(rows)
+            )  # in the order of the table
         return numbers
 
     def _known(self, ids: Sequence[str]) -> dict[str, tuple[int, str]]:
@@ -320,7 +406,9 @@ class ItemsDatabase:
 
     def _items(self, where: str, *parameters: Value) -> Iterator[tuple[int, str, str]]:
         """Yield number, id and metadata of items, if they are as they were written."""
-        rows = self._rows(f"SELECT number, id, metadata, checksum FROM items WHERE {where}", *parameters)
+        rows = self._rows(
+            f"SELECT number, id, metadata, checksum FROM items WHERE {where}", *parameters
+        )
         for number, name, metadata, checksum in rows:
             if disk.item_checksum(number, name, metadata) != checksum:
                 raise self._damaged(name)

@@ -1,7 +1,7 @@
 """What people decide of near-duplicates, and moves that can be taken back.
 
-It lies in ``duplicates.sqlite`` in the store's folder, beside what `channelhash.search.copies` keeps there. Without the
-file, pictures are read and asked about again.
+It lies in ``duplicates.sqlite`` in the store's folder, beside what `channelhash.search.copies`
+keeps there. Without the file, pictures are read and asked about again.
 """
 
 import json
@@ -26,8 +26,8 @@ from channelhash.utils.files import atomic_path
 #: What people decide: that items are different, that all of them stay, that all but one are moved.
 _Kind = Literal["different", "keep", "move"]
 
-# Pairs of `joined` connect what is alike of what has been compared. Rows of `decisions` of one number are one decision;
-# `log` says how to take the move of an item back.
+# Pairs of `joined` connect what is alike of what has been compared. Rows of `decisions` of one
+# number are one decision; `log` says how to take the move of an item back.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS copies (
     path TEXT PRIMARY KEY, state TEXT NOT NULL, copy BLOB NOT NULL, compared INTEGER NOT NULL
@@ -39,7 +39,8 @@ CREATE TABLE IF NOT EXISTS decisions (number INTEGER NOT NULL, kind TEXT NOT NUL
 
 @contextmanager
 def open_decisions(store: Store, write: bool = False) -> Iterator[sqlite3.Connection]:
-    """Open the file of a store; of one that is no folder, or can only be read, a copy in memory unless ``write``.
+    """Open the file of a store; of one that is no folder, or can only be read, a copy in memory
+    unless ``write``.
 
     >>> import tempfile
     >>> from channelhash.search import open_store
@@ -54,7 +55,9 @@ def open_decisions(store: Store, write: bool = False) -> Iterator[sqlite3.Connec
     place = folder.path / "duplicates.sqlite"
     stays = folder.database.exists() and store.writable
     if write and not stays:
-        raise InputError(f"{store.address}: keeps no decisions; use a store in a folder that can be written to")
+        raise InputError(
+            f"{store.address}: keeps no decisions; use a store in a folder that can be written to"
+        )
     try:
         with closing(connect(place if stays else None, create=True)) as opened:
             if not stays and place.exists():
@@ -63,12 +66,17 @@ def open_decisions(store: Store, write: bool = False) -> Iterator[sqlite3.Connec
             opened.executescript(_SCHEMA)
             yield opened
     except sqlite3.DatabaseError as error:
-        remedy = "try again" if isinstance(error, sqlite3.OperationalError) else "remove it, and begin anew"
+        remedy = (
+            "try again"
+            if isinstance(error, sqlite3.OperationalError)
+            else "remove it, and begin anew"
+        )
         raise InputError(f"{place}: cannot be used ({error}); {remedy}") from None
 
 
 def decisions(opened: sqlite3.Connection, *kinds: _Kind) -> dict[str, set[int]]:
-    """Return the numbers of the decisions about each item: of some kinds, or that items are different or stay.
+    """Return the numbers of the decisions about each item: of some kinds, or that items are
+    different or stay.
 
     >>> with closing(connect(None)) as opened:
     ...     _ = opened.executescript(_SCHEMA)
@@ -94,7 +102,9 @@ def decide(store: Store, kind: _Kind, ids: Sequence[str]) -> None:
 def _insert(opened: sqlite3.Connection, kind: _Kind, logs: dict[str, str]) -> int:
     with opened:
         opened.execute("BEGIN IMMEDIATE")
-        number: int = opened.execute("SELECT ifnull(max(number), 0) + 1 FROM decisions").fetchone()[0]
+        number: int = opened.execute("SELECT ifnull(max(number), 0) + 1 FROM decisions").fetchone()[
+            0
+        ]
         rows = [(number, kind, name, log) for name, log in logs.items()]
         opened.executemany("INSERT INTO decisions VALUES (?, ?, ?, ?)", rows)
     return number
@@ -125,21 +135,29 @@ def folder_of(item: Item) -> Path:
     """
     path = Path(str(item.metadata.get("image") or ""))
     depth = len(Path(item.id).parts)
-    return path.parents[depth - 1] if path.parts[-depth:] == Path(item.id).parts else Path(path.anchor)
+    return (
+        path.parents[depth - 1] if path.parts[-depth:] == Path(item.id).parts else Path(path.anchor)
+    )
 
 
-def move_rest(store: Store, groups: Mapping[str, Sequence[str]], folder: Path, dry_run: bool = True) -> Moved:
-    """Move the files of items that are copies of another to a folder, and take the items out of the store.
+def move_rest(
+    store: Store, groups: Mapping[str, Sequence[str]], folder: Path, dry_run: bool = True
+) -> Moved:
+    """Move the files of items that are copies of another to a folder, and take the items out of the
+    store.
 
-    A file keeps its path below its folder, see `folder_of`. What is no copy of the keeper now, such as a file that was
-    edited, stays, and so does everything where the keeper cannot be read; nothing is written over.
+    A file keeps its path below its folder, see `folder_of`. What is no copy of the keeper now, such
+    as a file that was edited, stays, and so does everything where the keeper cannot be read;
+    nothing is written over.
 
-    All moves are written down before the first, so that `undo` also takes back those of a killed process.
+    All moves are written down before the first, so that `undo` also takes back those of a killed
+    process.
 
     Args:
         store: in a folder.
         groups: id of each keeper -> ids of the others.
-        folder: outside of the pictures' folders, or hidden in there: what is there is not indexed again.
+        folder: outside of the pictures' folders, or hidden in there: what is there is not indexed
+            again.
         dry_run: only say what would be moved.
 
     Example::
@@ -154,11 +172,19 @@ def move_rest(store: Store, groups: Mapping[str, Sequence[str]], folder: Path, d
         copies = dict(zip(paths, read_copies(opened, list(paths.values())), strict=True))
         for keeper, name in ((keeper, name) for keeper, rest in groups.items() for name in rest):
             first, copy, home = copies[keeper], copies[name], folder_of(items[name])
-            if folder.is_relative_to(home) and len(home.parts) > 1 and not _is_hidden(folder.relative_to(home)):
-                raise InputError(f"{folder}: lies in {home}, whose pictures are indexed; name a folder outside")
+            if (
+                folder.is_relative_to(home)
+                and len(home.parts) > 1
+                and not _is_hidden(folder.relative_to(home))
+            ):
+                raise InputError(
+                    f"{folder}: lies in {home}, whose pictures are indexed; name a folder outside"
+                )
             target = folder / Path(paths[name]).relative_to(home)
             if first is None or copy is None or not alike([first], [copy])[0, 0]:
-                problems.append(f"{name}: stays, is no copy of {keeper} now, or one of them cannot be read")
+                problems.append(
+                    f"{name}: stays, is no copy of {keeper} now, or one of them cannot be read"
+                )
             elif os.path.samefile(paths[name], paths[keeper]):
                 problems.append(f"{name}: stays, is the same file as {keeper}")
             elif os.path.lexists(target):
@@ -166,14 +192,20 @@ def move_rest(store: Store, groups: Mapping[str, Sequence[str]], folder: Path, d
             else:
                 planned[name] = items[name], target
         if not dry_run and planned:
-            number = _insert(opened, "move", {name: _log(item, target) for name, (item, target) in planned.items()})
+            number = _insert(
+                opened,
+                "move",
+                {name: _log(item, target) for name, (item, target) in planned.items()},
+            )
             for name, (item, target) in list(planned.items()):
                 try:
                     _move(Path(str(item.metadata["image"])), target)
                 except OSError as error:
                     del planned[name]
                     problems.append(f"{name}: stays, cannot be moved ({error.strerror or error})")
-                    opened.execute("DELETE FROM decisions WHERE number = ? AND id = ?", (number, name))
+                    opened.execute(
+                        "DELETE FROM decisions WHERE number = ? AND id = ?", (number, name)
+                    )
             store.delete(list(planned))
     return Moved("move", {name: str(target) for name, (_, target) in planned.items()}, problems)
 
@@ -186,7 +218,12 @@ def _log(item: Item, target: Path) -> str:
     """Return all that `undo` needs."""
     codes = {key: row.tobytes().hex() for key, row in item.codes.items()}
     projections = {key: row.tobytes().hex() for key, row in item.projections.items()}
-    log = {"target": str(target), "metadata": item.metadata, "codes": codes, "projections": projections}
+    log = {
+        "target": str(target),
+        "metadata": item.metadata,
+        "codes": codes,
+        "projections": projections,
+    }
     return json.dumps(log)
 
 
@@ -208,7 +245,8 @@ def _move(path: Path, target: Path) -> None:
 
 
 def undo(store: Store) -> Moved | None:
-    """Take the last decision back, and return it; files move back, and their items are again in the store.
+    """Take the last decision back, and return it; files move back, and their items are again in the
+    store.
 
     What cannot be moved back now is left for another `undo`. Returns None if nothing is decided.
 
@@ -218,15 +256,21 @@ def undo(store: Store) -> Moved | None:
     """
     with open_decisions(store, write=True) as opened:
         last = "WHERE number = (SELECT max(number) FROM decisions)"
-        rows: list[tuple[int, _Kind, str, str]] = opened.execute(f"SELECT * FROM decisions {last}").fetchall()
+        rows: list[tuple[int, _Kind, str, str]] = opened.execute(
+            f"SELECT * FROM decisions {last}"
+        ).fetchall()
         if not rows:
             return None
         moved = Moved(rows[0][1], {}, [])
         for number, kind, name, log in rows:
             try:
-                problem = _take_back(store, name, json.loads(log), moved.paths) if kind == "move" else ""
+                problem = (
+                    _take_back(store, name, json.loads(log), moved.paths) if kind == "move" else ""
+                )
             except OSError as error:
-                moved.problems.append(f"{name}: cannot be moved back ({error.strerror or error}); undo again")
+                moved.problems.append(
+                    f"{name}: cannot be moved back ({error.strerror or error}); undo again"
+                )
                 continue
             moved.problems.extend(filter(None, [problem]))
             opened.execute("DELETE FROM decisions WHERE number = ? AND id = ?", (number, name))
@@ -234,7 +278,9 @@ def undo(store: Store) -> Moved | None:
 
 
 def _take_back(store: Store, name: str, log: dict[str, Any], paths: dict[str, str]) -> str:
-    """Move the file of an item back, unless that was never moved, and put the item into the store; or say why not."""
+    """Move the file of an item back, unless that was never moved, and put the item into the store;
+    or say why not.
+    """
     target, path = Path(log["target"]), Path(log["metadata"]["image"])
     if path.exists():
         if target.exists() and target.stat().st_size:
@@ -245,7 +291,9 @@ def _take_back(store: Store, name: str, log: dict[str, Any], paths: dict[str, st
     else:
         _move(target, path)
     codes = {key: np.frombuffer(bytes.fromhex(row), np.uint8) for key, row in log["codes"].items()}
-    projections = {key: np.frombuffer(bytes.fromhex(row), np.int8) for key, row in log["projections"].items()}
+    projections = {
+        key: np.frombuffer(bytes.fromhex(row), np.int8) for key, row in log["projections"].items()
+    }
     upsert_items(store, [Item(name, codes, log["metadata"], projections)])
     paths[name] = str(path)
     return ""

@@ -1,7 +1,9 @@
-"""An embedded store's folder: its files, their description in ``store.json``, and connections to its database.
+"""An embedded store's folder: its files, their description in ``store.json``, and connections to
+its database.
 
-SQLite checks none of what it reads. Each row of truth carries a CRC-32 of what it says, against damage, not against
-people. A row that is gone is missing in an index or leaves a hole in its page, which SQLite's own check finds.
+SQLite checks none of what it reads. Each row of truth carries a CRC-32 of what it says, against
+damage, not against people. A row that is gone is missing in an index or leaves a hole in its page,
+which SQLite's own check finds.
 """
 
 import os
@@ -45,7 +47,9 @@ def connect(
     if path is not None:
         name = f"{path.absolute().as_uri()}?mode={_read_only(path) if read_only else 'rwc' if create else 'rw'}"
     seconds = 0.0 if alone else _BUSY_SECONDS
-    connection = sqlite3.connect(name, timeout=seconds, isolation_level=None, check_same_thread=False, uri=True)
+    connection = sqlite3.connect(
+        name, timeout=seconds, isolation_level=None, check_same_thread=False, uri=True
+    )
     try:
         if alone:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -61,7 +65,9 @@ def connect(
 
 
 def _read_only(path: Path) -> str:
-    """Return how SQLite opens a file that it cannot write to: with its log if there is one, else without any lock."""
+    """Return how SQLite opens a file that it cannot write to: with its log if there is one, else
+    without any lock.
+    """
     has_log = any(Path(f"{path}-{log}").exists() for log in ("wal", "shm"))
     return f"ro&{'readonly_shm' if has_log else 'immutable'}=1"
 
@@ -77,13 +83,21 @@ def one_line_errors(name: str) -> Iterator[None]:
             raise InputError(f"{name}: another process is writing to it; try again later") from None
         if "unable to open" in reason:
             _check_files_left(name)
-            raise JobError(f"{name}: cannot be opened: too many open files, or no right to its folder") from None
+            raise JobError(
+                f"{name}: cannot be opened: too many open files, or no right to its folder"
+            ) from None
         if "readonly" in reason:
-            raise InputError(f"{name}: can only be read; copy the store to where it can be written to") from None
+            raise InputError(
+                f"{name}: can only be read; copy the store to where it can be written to"
+            ) from None
         if "full" in reason or "disk I/O" in reason:
-            raise NoSpaceError(f"{name}: cannot be written ({reason}); make room on the disk") from None
+            raise NoSpaceError(
+                f"{name}: cannot be written ({reason}); make room on the disk"
+            ) from None
         if "no such module: fts5" in reason:
-            raise InputError(f"{name}: needs FTS5, which this Python's SQLite lacks; use another Python") from None
+            raise InputError(
+                f"{name}: needs FTS5, which this Python's SQLite lacks; use another Python"
+            ) from None
         if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
             raise
         raise damaged(name, reason) from None
@@ -92,7 +106,9 @@ def one_line_errors(name: str) -> Iterator[None]:
 def _check_files_left(name: str) -> None:
     """Raise an error if too many files are open, which SQLite does not say."""
     try:
-        os.close(os.open(os.devnull, os.O_RDONLY))  # closing the file itself would end SQLite's locks
+        os.close(
+            os.open(os.devnull, os.O_RDONLY)
+        )  # closing the file itself would end SQLite's locks
     except OSError as error:
         check_exhausted(error, name)
 
@@ -101,7 +117,8 @@ def damaged(name: str, reason: str) -> InputError:
     """Return what to raise where a database is not whole."""
     folder = Path(name).parent
     return InputError(
-        f"{name}: is damaged ({' '.join(reason.split())}); `channelhash index check {folder}` lists the damage,"
+        f"{name}: is damaged ({' '.join(reason.split())}); `channelhash index check {folder}` "
+        "lists the damage,"
         f" `channelhash index repair {folder}` keeps what is whole"
     )
 
@@ -139,12 +156,16 @@ class State(NamedTuple):
 
     def checksum(self) -> int:
         """Return the checksum of all six."""
-        numbers = f"{self.version} {self.last_serial} {self.snapshot_serial} {self.snapshot_size} {self.writes}"
+        numbers = (
+            f"{self.version} {self.last_serial} {self.snapshot_serial} {self.snapshot_size} "
+            f"{self.writes}"
+        )
         return crc32(f"{numbers} {self.snapshot}".encode())
 
 
 def item_checksum(number: Any, item_id: Any, metadata: Any) -> float:
-    """Return the checksum of a row of ``items``; for values of other types, as damage makes them, what equals nothing.
+    """Return the checksum of a row of ``items``; for values of other types, as damage makes them,
+    what equals nothing.
 
     >>> item_checksum(1, "a", "{}") == item_checksum(2, "a", "{}")
     False
@@ -156,7 +177,9 @@ def item_checksum(number: Any, item_id: Any, metadata: Any) -> float:
         return float("nan")
 
 
-def code_checksum(item_id: Any, number: Any, serial: Any, modality: Any, code: Any, projection: Any = None) -> float:
+def code_checksum(
+    item_id: Any, number: Any, serial: Any, modality: Any, code: Any, projection: Any = None
+) -> float:
     """Return the checksum of a row of ``codes``, likewise; it holds for its item's id too.
 
     Codes of a store have one length: where a projection begins is no question.
@@ -165,14 +188,18 @@ def code_checksum(item_id: Any, number: Any, serial: Any, modality: Any, code: A
     False
     """
     try:
-        checksum = crc32(b"%d %d %s %s%s" % (number, serial, modality.encode(), item_id.encode(), code))
+        checksum = crc32(
+            b"%d %d %s %s%s" % (number, serial, modality.encode(), item_id.encode(), code)
+        )
         return checksum if projection is None else crc32(projection, checksum)
     except (AttributeError, TypeError):
         return float("nan")
 
 
 def create_tables(connection: sqlite3.Connection, description: str) -> None:
-    """Make the tables of a new database, within a transaction; ``description`` is that of `Manifest`."""
+    """Make the tables of a new database, within a transaction; ``description`` is that of
+    `Manifest`.
+    """
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
     schema = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
     for statement in schema.split(";\n"):  # `executescript` would end the transaction
@@ -194,12 +221,14 @@ _FORMAT = "channelhash store 7"
 
 
 class Manifest(NamedTuple):
-    """What a store says of itself, in ``store.json`` and, as it was when the store was made, in the database.
+    """What a store says of itself, in ``store.json`` and, as it was when the store was made, in the
+    database.
 
     Attributes:
         facts: what its codes have in common.
         store: a random name, by which a file of another store is told.
-        writes: `State.writes` when the database was sealed; nobody has written since if it is that still.
+        writes: `State.writes` when the database was sealed; nobody has written since if it is that
+            still.
         digest: length and CRC-32 of the database then, empty if it was not sealed yet.
 
     >>> Manifest(Facts(64, "a1b2"), "4f", writes=2, digest="4096 89abcdef").writes
@@ -219,7 +248,9 @@ class Manifest(NamedTuple):
     def to_json(self) -> str:
         """Return the text of ``store.json``."""
         values = {"format": _FORMAT, **self.facts._asdict()}
-        return dump_checked({**values, "store": self.store, "writes": self.writes, "digest": self.digest})
+        return dump_checked(
+            {**values, "store": self.store, "writes": self.writes, "digest": self.digest}
+        )
 
     @classmethod
     def parse(cls, text: str, place: Path) -> "Manifest | None":
@@ -235,7 +266,9 @@ class Manifest(NamedTuple):
 
     @classmethod
     def read(cls, connection: sqlite3.Connection, place: Path) -> "Manifest | None":
-        """Return what the database at a place says of the store that it is part of; None if it is damaged."""
+        """Return what the database at a place says of the store that it is part of; None if it is
+        damaged.
+        """
         (text,) = _only_row(connection, "SELECT description FROM about")
         return cls.parse(str(text), place)
 
@@ -274,18 +307,25 @@ class StoreFolder:
     def writable(self) -> bool:
         """Whether the files can be written to, or are yet to be made."""
         needed = (self.path, self.database, self.gate)
-        return all(os.access(path, os.W_OK, effective_ids=_EFFECTIVE) for path in needed if path.exists())
+        return all(
+            os.access(path, os.W_OK, effective_ids=_EFFECTIVE) for path in needed if path.exists()
+        )
 
     def check_content(self) -> None:
         """Raise `InputError` if the folder holds something else than a store."""
         if self.path.is_file():
-            raise InputError(f"{self.path}: is a file, neither a store's folder nor a Parquet file of codes")
+            raise InputError(
+                f"{self.path}: is a file, neither a store's folder nor a Parquet file of codes"
+            )
         if self.path.is_dir() and not self.description.exists() and not self.database.exists():
             prefixes = (self.database.name, self.model.name, self.source.name, ".")
-            foreign = sorted(entry.name for entry in self.path.iterdir() if not entry.name.startswith(prefixes))
+            foreign = sorted(
+                entry.name for entry in self.path.iterdir() if not entry.name.startswith(prefixes)
+            )
             if foreign:
                 raise InputError(
-                    f"{self.path}: holds {foreign[0]}, but no store; if these are pictures to search, make one of them "
+                    f"{self.path}: holds {foreign[0]}, but no store; if these are pictures to "
+                    "search, make one of them "
                     f"with `channelhash search {self.path} WORDS`, otherwise choose a new folder"
                 )
 
@@ -309,16 +349,23 @@ class StoreFolder:
             return None
         except OSError as error:
             check_exhausted(error, self.description)
-            raise InputError(f"{self.description}: cannot be read ({error.strerror}); restore it") from None
+            raise InputError(
+                f"{self.description}: cannot be read ({error.strerror}); restore it"
+            ) from None
 
     def find_manifest(self) -> Manifest | None:
-        """Return what the description says, made again from the database if need be; None without a store."""
+        """Return what the description says, made again from the database if need be; None without a
+        store.
+        """
         if not self._has_store():
             return None
         if manifest := self.manifest():
             return manifest
         if not self.writable:
-            raise InputError(f"{self.description}: is missing or damaged; open the store where it can be written to")
+            raise InputError(
+                f"{self.description}: is missing or damaged; open the store where it can be "
+                "written to"
+            )
         with locked(self.lock):  # another process may be making the store
             if manifest := self.manifest():
                 return manifest
@@ -334,7 +381,10 @@ class StoreFolder:
     def _has_store(self) -> bool:
         """Return whether there is a store, which must have its database."""
         if self.description.exists() and not self.database.exists():
-            raise InputError(f"{self.database}: is missing; restore it, or remove the folder and add the items again")
+            raise InputError(
+                f"{self.database}: is missing; restore it, or remove the folder and add the items "
+                "again"
+            )
         return self.database.exists()
 
     @classmethod
@@ -342,7 +392,9 @@ class StoreFolder:
         """Return the folder of a store, which must be there with its database."""
         folder = cls(path)
         if not folder._has_store():
-            raise InputError(f"{path}: no store in a folder; make one with `channelhash index create`")
+            raise InputError(
+                f"{path}: no store in a folder; make one with `channelhash index create`"
+            )
         return folder
 
     def noted_writes(self) -> int:

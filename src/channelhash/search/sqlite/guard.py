@@ -1,6 +1,7 @@
 """Check a store's database, so that damage between two openings is noticed.
 
-Who closes the store last seals it: its description then holds the digest of the database. Whoever opens it compares.
+Who closes the store last seals it: its description then holds the digest of the database. Whoever
+opens it compares.
 """
 
 import json
@@ -22,20 +23,22 @@ from channelhash.utils.files import check_exhausted, locked, write_text
 _DATABASE = "items.sqlite"
 
 _CHUNK = 1 << 20
-# Device and inode of the databases that guards of this process hold. While SQLite has a file open, this module opens it
-# nowhere else: POSIX ends all locks of a process on a file that it closes any descriptor of.
+# Device and inode of the databases that guards of this process hold. While SQLite has a file open,
+# this module opens it nowhere else: POSIX ends all locks of a process on a file that it closes any
+# descriptor of.
 _holds: Counter[tuple[int, int]] = Counter()
 
 
 class Guard:
-    """The hold of an open store on its database, which is checked when this begins and sealed when it ends.
+    """The hold of an open store on its database, which is checked when this begins and sealed when
+    it ends.
 
     * Sealed, and not written to since: its digest is compared, about 1 s a gigabyte.
-    * Not sealed, and nobody else has it open: a process was killed. All is checked, see `check_database`, and the
-      database is sealed.
+    * Not sealed, and nobody else has it open: a process was killed. All is checked, see
+      `check_database`, and the database is sealed.
     * Not sealed, and others have it open: they have checked it.
-    * It can only be read: it is checked in the same way, and not sealed. Reading ends when somebody else has changed
-      the file.
+    * It can only be read: it is checked in the same way, and not sealed. Reading ends when somebody
+      else has changed the file.
 
     Attributes:
         read_only: whether the store can only be read.
@@ -54,13 +57,17 @@ class Guard:
             _holds[self._file] += 1
         except OSError as error:
             check_exhausted(error, folder.path)
-            raise InputError(f"{folder.path}: cannot be opened ({error.strerror}: {error.filename})") from None
+            raise InputError(
+                f"{folder.path}: cannot be opened ({error.strerror}: {error.filename})"
+            ) from None
 
     def _check(self) -> None:
         findings, is_sealed = compare_with_manifest(self._folder)
         if not findings and not is_sealed:
             try:
-                connection = disk.connect(self._folder.database, read_only=self.read_only, alone=not self.read_only)
+                connection = disk.connect(
+                    self._folder.database, read_only=self.read_only, alone=not self.read_only
+                )
             except sqlite3.OperationalError as error:
                 if "locked" in str(error):  # others have it open, and have checked it
                     return
@@ -77,34 +84,49 @@ class Guard:
         """Raise an error if the open database is not the store's any more; costs two microseconds."""
         file, changed = self._status()
         if file != self._file:
-            raise JobError(f"{self._folder.path}: the store was removed or replaced while it was open; open it again")
+            raise JobError(
+                f"{self._folder.path}: the store was removed or replaced while it was open; open "
+                "it again"
+            )
         if changed == self._changed:
             return
         if self.read_only:
             raise JobError(f"{self._folder.path}: was written to while it was open; open it again")
-        if not os.stat(self._folder.database).st_size:  # which a new connection would wait for a minute to write to
+        if not os.stat(
+            self._folder.database
+        ).st_size:  # which a new connection would wait for a minute to write to
             raise disk.damaged(str(self._folder.database), "is empty")
         if self._is_sealed(_read_database(self._folder)[0]):
             raise disk.damaged(str(self._folder.database), "another program has written to it")
         self._changed = changed
 
     def note(self, writes: int) -> None:
-        """Note durably enough for a kill, not for a power cut, how often the database was written to; 20 us."""
+        """Note durably enough for a kill, not for a power cut, how often the database was written
+        to; 20 us.
+        """
         with suppress(OSError):
             descriptor = os.open(self._folder.writes, os.O_WRONLY | os.O_CREAT, 0o666)
             os.write(descriptor, b"%020d\n" % writes)
             os.close(descriptor)
 
     def seal(self, writes: int | None) -> None:
-        """Seal the database, written to so often, if nobody has it open any more; else the next opening checks it.
+        """Seal the database, written to so often, if nobody has it open any more; else the next
+        opening checks it.
 
         None of a database that cannot be read, which is let go.
         """
         _holds[self._file] -= 1
-        if writes is None or self.read_only or self._status()[0] != self._file or self._is_sealed(writes):
+        if (
+            writes is None
+            or self.read_only
+            or self._status()[0] != self._file
+            or self._is_sealed(writes)
+        ):
             return
         with suppress(OSError, sqlite3.DatabaseError), locked(self._folder.gate):
-            disk.connect(self._folder.database, alone=True).close()  # puts what is in the log into the file
+            disk.connect(
+                self._folder.database, alone=True
+            ).close()  # puts what is in the log into the file
             _seal_database(self._folder)
 
     def _is_sealed(self, writes: int) -> bool:
@@ -120,16 +142,22 @@ class Guard:
 
 
 def _seal_database(folder: disk.StoreFolder) -> None:
-    """Note in a store's description what its database is, which nobody has open; if not, the next opening checks it."""
+    """Note in a store's description what its database is, which nobody has open; if not, the next
+    opening checks it.
+    """
     digest = _digest(folder)
     writes, manifest = _read_database(folder)
     if manifest and digest:
         with suppress(OSError, JobError):
-            write_text(folder.description, manifest._replace(writes=writes, digest=digest).to_json())
+            write_text(
+                folder.description, manifest._replace(writes=writes, digest=digest).to_json()
+            )
 
 
 def _read_database(folder: disk.StoreFolder) -> tuple[int, disk.Manifest | None]:
-    """Return how often a database was written to, and its description, over a connection with no page in memory."""
+    """Return how often a database was written to, and its description, over a connection with no
+    page in memory.
+    """
     with closing(disk.connect(folder.database, read_only=not folder.writable)) as connection:
         return disk.State.read(connection).writes, disk.Manifest.read(connection, folder.database)
 
@@ -137,7 +165,9 @@ def _read_database(folder: disk.StoreFolder) -> tuple[int, disk.Manifest | None]
 def _digest(folder: disk.StoreFolder) -> str:
     """Return length and CRC-32 of a database; nothing if it has a log, or this process has it open."""
     status = os.stat(folder.database)
-    if _holds[status.st_dev, status.st_ino] or any(log.stat().st_size for log in folder.path.glob(f"{_DATABASE}-wal")):
+    if _holds[status.st_dev, status.st_ino] or any(
+        log.stat().st_size for log in folder.path.glob(f"{_DATABASE}-wal")
+    ):
         return ""
     size = checksum = 0
     with open(folder.database, "rb") as file:
@@ -148,8 +178,13 @@ def _digest(folder: disk.StoreFolder) -> str:
 
 def compare_with_manifest(folder: disk.StoreFolder) -> tuple[list["Finding"], bool]:
     """Compare a database with what the store's description says of it."""
-    manifest, noted = folder.manifest(), folder.noted_writes()  # before the database: others write meanwhile
-    if not os.stat(folder.database).st_size:  # beside an empty file SQLite throws the log away, with what is in there
+    manifest, noted = (
+        folder.manifest(),
+        folder.noted_writes(),
+    )  # before the database: others write meanwhile
+    if not os.stat(
+        folder.database
+    ).st_size:  # beside an empty file SQLite throws the log away, with what is in there
         return [Finding(_DATABASE, "is empty")], False
     digest = _digest(folder)
     writes, about = _read_database(folder)
@@ -159,7 +194,10 @@ def compare_with_manifest(folder: disk.StoreFolder) -> tuple[list["Finding"], bo
         return [Finding(_DATABASE, "is another store's, or store.json is")], False
     least = max(manifest.writes if manifest else 0, noted)
     if writes < least:
-        what = f"lacks the last {least - writes:,} or more writes: its log was cut, or an old copy put back"
+        what = (
+            f"lacks the last {least - writes:,} or more writes: its log was cut, or an old copy "
+            "put back"
+        )
         return [Finding(_DATABASE, what)], False
     sealed = manifest.digest if manifest is not None and manifest.writes == writes else ""
     if digest and sealed and digest != sealed:
@@ -190,7 +228,11 @@ def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Itera
     connection.text_factory = readable_text
     connection.execute("BEGIN")
     try:
-        tables = (_check_items(connection), _check_codes(connection, facts), _check_state(connection))
+        tables = (
+            _check_items(connection),
+            _check_codes(connection, facts),
+            _check_state(connection),
+        )
         for check in (_check_trees(connection), _check_definitions(connection), *tables):
             try:
                 yield from check
@@ -203,7 +245,9 @@ def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Itera
 
 
 def readable_text(text: bytes) -> str:
-    """Return a text of a database that may be damaged, and then no UTF-8; it has not its checksum then."""
+    """Return a text of a database that may be damaged, and then no UTF-8; it has not its checksum
+    then.
+    """
     return text.decode(errors="replace")
 
 
@@ -248,7 +292,9 @@ def _check_items(connection: sqlite3.Connection) -> Iterator[Finding]:
     missing = keys - {name for (name,) in connection.execute("SELECT name FROM keys")}
     if missing:
         yield Finding(_DATABASE, f"the table of metadata's keys lacks {', '.join(sorted(missing))}")
-    if labels != sum(_of_label(*row) for row in connection.execute("SELECT item, label FROM labels")):
+    if labels != sum(
+        _of_label(*row) for row in connection.execute("SELECT item, label FROM labels")
+    ):
         yield Finding(_DATABASE, "the table of labels does not agree with the items' metadata")
 
 
@@ -271,7 +317,8 @@ def _check_codes(connection: sqlite3.Connection, facts: Facts | None) -> Iterato
 def _check_state(connection: sqlite3.Connection) -> Iterator[Finding]:
     last = disk.State.read(connection).last_serial
     sql = (
-        "SELECT EXISTS (SELECT 1 FROM codes WHERE serial > ?) OR EXISTS (SELECT 1 FROM removed WHERE serial > ?)"
+        "SELECT EXISTS (SELECT 1 FROM codes WHERE serial > ?) OR EXISTS (SELECT 1 FROM removed "
+        "WHERE serial > ?)"
         " OR EXISTS (SELECT 1 FROM removed JOIN codes USING (serial))"
     )
     if connection.execute(sql, (last, last)).fetchone()[0]:
@@ -279,14 +326,18 @@ def _check_state(connection: sqlite3.Connection) -> Iterator[Finding]:
 
 
 def _check_words(connection: sqlite3.Connection) -> Iterator[Finding]:
-    """Check the index of words. SQLite does that only for who may write, so that writers wait meanwhile."""
+    """Check the index of words. SQLite does that only for who may write, so that writers wait
+    meanwhile.
+    """
     if not WordIndex(connection).usable:
         return
     try:
         connection.execute("BEGIN IMMEDIATE")
         try:
             for index in ("words", "parts"):  # 6 s a million items
-                connection.execute(f"INSERT INTO {index} ({index}, rank) VALUES ('integrity-check', 1)")
+                connection.execute(
+                    f"INSERT INTO {index} ({index}, rank) VALUES ('integrity-check', 1)"
+                )
         finally:
             connection.execute("ROLLBACK")
     except sqlite3.DatabaseError as error:

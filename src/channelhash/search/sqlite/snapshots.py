@@ -1,13 +1,16 @@
-"""The codes of an items database in the form that is searched, kept up to date with what is written.
+"""The codes of an items database in the form that is searched, kept up to date with what is
+written.
 
-They lie in layers: a snapshot, which holds nearly all of them and is kept in files; what was written since, in memory;
-and what was written since *that*. Each layer is searched, and the answers are merged.
+They lie in layers: a snapshot, which holds nearly all of them and is kept in files; what was
+written since, in memory; and what was written since *that*. Each layer is searched, and the answers
+are merged.
 
-The database is the record of truth. A snapshot that is missing or damaged is made again from it before an answer is
-given; where that cannot be written, all codes are held in memory instead.
+The database is the record of truth. A snapshot that is missing or damaged is made again from it
+before an answer is given; where that cannot be written, all codes are held in memory instead.
 
-A snapshot's folder is named after the SHA-256 of its ``manifest.json``, which holds the SHA-256 of every other file.
-What names the folder thus names each byte in it. Nothing of a snapshot is used before it is checked.
+A snapshot's folder is named after the SHA-256 of its ``manifest.json``, which holds the SHA-256 of
+every other file. What names the folder thus names each byte in it. Nothing of a snapshot is used
+before it is checked.
 """
 
 import hashlib
@@ -39,7 +42,8 @@ from channelhash.utils.files import file_hash, locked, sync
 _ARRAYS = ("items", "serials", "names", "ends", "projections")
 _INDEX = "index/"
 
-# A layer is made again when the changes since are more than this, and more than this fraction of it.
+# A layer is made again when the changes since are more than this, and more than this fraction of
+# it.
 _LEAST_IN_SNAPSHOT, _LEAST_IN_MEMORY, _FRACTION = 10_000, 1_000, 0.1
 # Filters whose result is kept, each for one modality; each takes one byte a code.
 _FILTERS = 32
@@ -49,7 +53,8 @@ _NONE = -1
 
 @dataclass(frozen=True)
 class SortedCodes:
-    """What a search needs of ``n`` codes. Row order is id order, so equal distances by row are equal distances by id.
+    """What a search needs of ``n`` codes. Row order is id order, so equal distances by row are
+    equal distances by id.
 
     Attributes:
         index: the codes.
@@ -72,7 +77,9 @@ class SortedCodes:
     projections: NDArray[np.int8] | None = None
 
     @classmethod
-    def build(cls, rows: Iterable[tuple[str, int, int, bytes, bytes | None]], n_bits: int) -> "SortedCodes":
+    def build(
+        cls, rows: Iterable[tuple[str, int, int, bytes, bytes | None]], n_bits: int
+    ) -> "SortedCodes":
         """Build from rows in the order of their ids."""
         numbers = array("q")  # of each row its item, its serial and where its id ends
         codes, names, projections = bytearray(), bytearray(), bytearray()
@@ -83,8 +90,17 @@ class SortedCodes:
             numbers.extend((item, serial, len(names)))
         items, serials, ends = np.array(numbers, np.int64).reshape(-1, 3).T.copy()
         packed = np.frombuffer(codes, np.uint8).reshape(len(items), -(-n_bits // 8))
-        beside = np.frombuffer(projections, np.int8).reshape(len(items), n_bits) if projections else None
-        return cls(CodeIndex.build(packed, n_bits), items, serials, np.frombuffer(names, np.uint8), ends, beside)
+        beside = (
+            np.frombuffer(projections, np.int8).reshape(len(items), n_bits) if projections else None
+        )
+        return cls(
+            CodeIndex.build(packed, n_bits),
+            items,
+            serials,
+            np.frombuffer(names, np.uint8),
+            ends,
+            beside,
+        )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by name, for `from_arrays`; those of the index as ``index/…``."""
@@ -93,16 +109,23 @@ class SortedCodes:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "SortedCodes":
-        """Return the codes of `arrays`, whoever has written those: they are checked as in `CodeIndex.from_arrays`.
+        """Return the codes of `arrays`, whoever has written those: they are checked as in
+        `CodeIndex.from_arrays`.
 
         >>> codes = SortedCodes.build([("a", 1, 1, bytes([7]), None), ("b", 2, 2, bytes([0]), None)], n_bits=8)
         >>> len(SortedCodes.from_arrays(codes.arrays()))
         2
         """
-        of_index = {name.removeprefix(_INDEX): values for name, values in arrays.items() if name.startswith(_INDEX)}
+        of_index = {
+            name.removeprefix(_INDEX): values
+            for name, values in arrays.items()
+            if name.startswith(_INDEX)
+        }
         index = CodeIndex.from_arrays(of_index)
         try:
-            items, serials, names, ends = (arrays[name] for name in ("items", "serials", "names", "ends"))
+            items, serials, names, ends = (
+                arrays[name] for name in ("items", "serials", "names", "ends")
+            )
         except KeyError as error:
             raise ValueError(f"sorted codes without {error.args[0]}") from None
         projections = arrays.get("projections")
@@ -144,9 +167,13 @@ class Part:
         return np.arange(len(self.codes)) if self.allowed is None else np.flatnonzero(self.allowed)
 
     def nearest(self, queries: PackedCodes, count: int | None, radius: int | None) -> list[Matches]:
-        """Return of each query the nearest rows; of those within a radius, the first ``count`` or all."""
+        """Return of each query the nearest rows; of those within a radius, the first ``count`` or
+        all.
+        """
         index = self.codes.index
-        return index.within(queries, index.n_bits if radius is None else radius, self.allowed, count)
+        return index.within(
+            queries, index.n_bits if radius is None else radius, self.allowed, count
+        )
 
 
 @dataclass(frozen=True)
@@ -166,7 +193,9 @@ class _Layer:
 
 
 class CodeLayers:
-    """All codes of one database, of one version at a time. It is not for several threads at once: the caller locks."""
+    """All codes of one database, of one version at a time. It is not for several threads at once:
+    the caller locks.
+    """
 
     def __init__(self, database: ItemsDatabase, n_bits: int, folder: StoreFolder | None) -> None:
         self._database = database
@@ -175,7 +204,9 @@ class CodeLayers:
         self._snapshot_name = ""
         self._snapshot = self._middle = self._newest = _Layer({}, 0)
         self._removed = np.empty(0, np.int64)  # serials of codes that do not count
-        self._searched: dict[tuple[str, str], list[Part]] = {}  # by filter and modality, once it has been searched
+        self._searched: dict[
+            tuple[str, str], list[Part]
+        ] = {}  # by filter and modality, once it has been searched
         self._version = _NONE
 
     def parts(self, modality: str, where: Filter | None) -> list[Part]:
@@ -201,10 +232,11 @@ class CodeLayers:
             self._make_or_do_without(state)
 
     def make_snapshot(self, in_place_of: str) -> None:
-        """Write a snapshot of all codes in the place of another, unless another process has done so.
+        """Write a snapshot of all codes in the place of another, unless another process has done
+        so.
 
-        A snapshot counts from the moment the database names it, so one that is killed before leaves but a folder, which
-        the next snapshot removes.
+        A snapshot counts from the moment the database names it, so one that is killed before leaves
+        but a folder, which the next snapshot removes.
         """
         assert self._folder is not None
         if not self._folder.writable:
@@ -240,15 +272,22 @@ class CodeLayers:
                 path = self._folder.path / state.snapshot
                 self._snapshot = _Layer(_Snapshot(path, self._folder.mapped), state.snapshot_serial)
             self._middle = _Layer({}, self._snapshot.last)
-        if self._database.count_changes(self._middle.last)[0] > max(_LEAST_IN_MEMORY, _FRACTION * len(self._middle)):
+        if self._database.count_changes(self._middle.last)[0] > max(
+            _LEAST_IN_MEMORY, _FRACTION * len(self._middle)
+        ):
             self._middle = self._read_layer(self._snapshot.last, state)
         self._newest = self._read_layer(self._middle.last, state)
         self._removed, self._searched, self._version = self._database.removed(), {}, state.version
         return True
 
     def _parts(self, modality: str, where: Filter | None) -> list[Part]:
-        """Return the parts of all layers; items that do not pass the filter do not count. Snapshots are read here."""
-        cache, key = self._searched, (repr(where), modality)  # equal filters differ: to Python, 1 == True
+        """Return the parts of all layers; items that do not pass the filter do not count. Snapshots
+        are read here.
+        """
+        cache, key = (
+            self._searched,
+            (repr(where), modality),
+        )  # equal filters differ: to Python, 1 == True
         if key not in cache:
             parts = []
             if where is None:
@@ -260,7 +299,11 @@ class CodeLayers:
                 numbers = self._database.numbers(where)
                 for part in self._parts(modality, None):
                     passing = np.isin(part.codes.items, numbers)
-                    parts.append(Part(part.codes, passing if part.allowed is None else passing & part.allowed))
+                    parts.append(
+                        Part(
+                            part.codes, passing if part.allowed is None else passing & part.allowed
+                        )
+                    )
             cache[key] = parts
             if len(cache) > _FILTERS:
                 del cache[next(iter(cache))]
@@ -275,14 +318,21 @@ class CodeLayers:
     def _read_layer(self, after: int, state: State) -> _Layer:
         """Return the codes written after a serial, until now."""
         read = self._database.codes
-        codes = {name: SortedCodes.build(read(name, after), self._n_bits) for name in self._database.modalities()}
+        codes = {
+            name: SortedCodes.build(read(name, after), self._n_bits)
+            for name in self._database.modalities()
+        }
         return _Layer({name: codes[name] for name in codes if len(codes[name])}, state.last_serial)
 
     def _make_or_do_without(self, old: State) -> None:
         """Make a snapshot; if it cannot be written, hold all codes in memory from now on."""
         try:
             self.make_snapshot(old.snapshot)
-        except (OSError, InputError, JobError):  # what is wrong with the database is said when it is read next
+        except (
+            OSError,
+            InputError,
+            JobError,
+        ):  # what is wrong with the database is said when it is read next
             self._folder = None
             self._snapshot = self._middle = _Layer({}, 0)
             self._version = _NONE
@@ -324,7 +374,9 @@ class _DamagedSnapshotError(Exception):
 
 
 class _Snapshot(Mapping[str, SortedCodes]):
-    """A snapshot, modality -> codes. Its manifest is whole; the codes are read and checked when they are asked for."""
+    """A snapshot, modality -> codes. Its manifest is whole; the codes are read and checked when
+    they are asked for.
+    """
 
     def __init__(self, path: Path, mapped: bool = False) -> None:
         self._path, self._mapped = path, mapped
@@ -337,12 +389,19 @@ class _Snapshot(Mapping[str, SortedCodes]):
             self._files: dict[str, dict[str, str]] = json.loads(content)["files"]
 
     def __getitem__(self, modality: str) -> SortedCodes:
-        """Read the codes of a modality; the very bytes that are checked are those that are searched."""
+        """Read the codes of a modality; the very bytes that are checked are those that are
+        searched.
+        """
         if modality not in self._read:
             files = self._files[modality]
             with ThreadPoolExecutor(_THREADS) as pool:
-                contents = pool.map(self._read_file, (f"{modality}/{name}.npy" for name in files), files.values())
-                arrays = {name: _array_from_npy(content) for name, content in zip(files, contents, strict=True)}
+                contents = pool.map(
+                    self._read_file, (f"{modality}/{name}.npy" for name in files), files.values()
+                )
+                arrays = {
+                    name: _array_from_npy(content)
+                    for name, content in zip(files, contents, strict=True)
+                }
             with _noticed_damage(self._path, modality):
                 self._read[modality] = SortedCodes.from_arrays(arrays)
         return self._read[modality]
@@ -355,7 +414,11 @@ class _Snapshot(Mapping[str, SortedCodes]):
 
     def _read_file(self, name: str, sha256: str) -> bytes | mmap.mmap:
         with _noticed_damage(self._path, name), open(self._path / name, "rb") as file:
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self._mapped else file.read()
+            content = (
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                if self._mapped
+                else file.read()
+            )
             if hashlib.sha256(content).hexdigest() != sha256:
                 raise ValueError("has changed since it was written")
         return content
@@ -372,7 +435,8 @@ def _noticed_damage(path: Path, name: str) -> Iterator[None]:
 
 
 def _write_snapshot(store: Path, codes: Mapping[str, SortedCodes]) -> str:
-    """Write a snapshot into a store's folder, and return its name; it is on the disk when this returns.
+    """Write a snapshot into a store's folder, and return its name; it is on the disk when this
+    returns.
 
     What is half written when this fails, `_remove_others` removes.
     """
@@ -396,7 +460,9 @@ def _write_snapshot(store: Path, codes: Mapping[str, SortedCodes]) -> str:
 
 
 def _remove_others(store: Path, name: str) -> None:
-    """Remove all snapshots but one, also those that killed processes left; the caller holds the store's lock."""
+    """Remove all snapshots but one, also those that killed processes left; the caller holds the
+    store's lock.
+    """
     for folder in store.glob(f"{_PREFIX}*"):
         if folder.name != name:
             shutil.rmtree(folder, ignore_errors=True)
@@ -407,15 +473,19 @@ _HEADER = 1 << 16
 
 
 def _array_from_npy(content: bytes | mmap.mmap) -> NDArray[Any]:
-    """Return the array of a file's content, read-only and without a copy. Nothing is ever unpickled.
+    """Return the array of a file's content, read-only and without a copy. Nothing is ever
+    unpickled.
 
-    Arrays are of plain numbers in this machine's byte order, row by row, as `numpy.save` writes those."""
+    Arrays are of plain numbers in this machine's byte order, row by row, as `numpy.save` writes
+    those."""
     file = io.BytesIO(content[:_HEADER])
     try:
         np.lib.format.read_magic(file)
         shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
         values = np.frombuffer(content, dtype, offset=file.tell()).reshape(shape)
-    except Exception as error:  # a header is parsed as Python, and what is wrong with it comes in many kinds
+    except (
+        Exception
+    ) as error:  # a header is parsed as Python, and what is wrong with it comes in many kinds
         raise ValueError(f"not an array's file ({' '.join(str(error).split())[:100]})") from None
     as_written = values.shape == shape and not by_columns and values.flags.aligned
     if dtype.kind not in "biuf" or not dtype.isnative or not as_written:

@@ -28,7 +28,8 @@ from channelhash.search.store import Answers, Item, Listed, Scope, Store
 from channelhash.utils.files import check_exhausted, locked, write_text
 from channelhash.utils.seeds import generator
 
-# Rows that are searched first where the ``k`` nearest and those as near are asked for: so many, or so many times k.
+# Rows that are searched first where the ``k`` nearest and those as near are asked for: so many, or
+# so many times k.
 _FEW, _TIMES = 50, 5
 _LISTED_AT_ONCE = 10_000  # items; between them, others may write
 _ANY = Facts(0, "")
@@ -71,9 +72,9 @@ class _Opened(NamedTuple):
 class EmbeddedStore(Store):
     """A `Store` in one process, over SQLite; `open_folder` and `open_codes` make it.
 
-    Reading calls of several threads take turns on one connection, writing calls on another, and codes are searched
-    outside both locks. Several processes may read and write one folder: a search sees all that was written before it
-    began.
+    Reading calls of several threads take turns on one connection, writing calls on another, and
+    codes are searched outside both locks. Several processes may read and write one folder: a search
+    sees all that was written before it began.
 
     >>> store = open_codes(CodeSet(["a"], {"image": np.array([[7]], np.uint8)}, None, n_bits=8))
     >>> len(store), store.writable
@@ -81,7 +82,12 @@ class EmbeddedStore(Store):
     """
 
     def __init__(
-        self, address: str, folder: StoreFolder | None, opened: _Opened, new: Facts, model_folder: Path | None = None
+        self,
+        address: str,
+        folder: StoreFolder | None,
+        opened: _Opened,
+        new: Facts,
+        model_folder: Path | None = None,
     ) -> None:
         super().__init__(address)
         self._folder = folder
@@ -91,8 +97,11 @@ class EmbeddedStore(Store):
         self._reading = threading.RLock()
         self._writing = threading.RLock()
         self._wrote = self._closed = False
-        self._counted: dict[str, tuple[int, dict[str, int]]] = {}  # key -> version, and `value_counts` of that
-        # Also of a store that nobody closes, at the latest when the process ends: an unsealed one is checked anew.
+        self._counted: dict[
+            str, tuple[int, dict[str, int]]
+        ] = {}  # key -> version, and `value_counts` of that
+        # Also of a store that nobody closes, at the latest when the process ends: an unsealed one
+        # is checked anew.
         self._finalizer = weakref.finalize(self, _close_quietly, opened)
         self._open()
 
@@ -141,8 +150,12 @@ class EmbeddedStore(Store):
             opened.layers.make_snapshot(opened.reader.state().snapshot)
 
     def close(self) -> None:
-        """Close the store. If anything was written, make the snapshot that the next search would make."""
-        if os.getpid() != self._opened.process:  # another thread of the parent may hold the locks for ever
+        """Close the store. If anything was written, make the snapshot that the next search would
+        make.
+        """
+        if (
+            os.getpid() != self._opened.process
+        ):  # another thread of the parent may hold the locks for ever
             return
         with self._writing, self._reading:
             if self._closed:
@@ -188,18 +201,25 @@ class EmbeddedStore(Store):
             self._wrote = True
             return n_deleted
 
-    def _search(self, queries: PackedCodes, radius: int | None, limit: int | None, scope: Scope) -> Answers:
+    def _search(
+        self, queries: PackedCodes, radius: int | None, limit: int | None, scope: Scope
+    ) -> Answers:
         parts = self._parts(scope)
         matches = [part.nearest(queries, limit, radius) for part in parts]
         if len(parts) == 1:
-            return Answers([parts[0].codes.ids(match.rows) for match in matches[0]], [m.distances for m in matches[0]])
+            return Answers(
+                [parts[0].codes.ids(match.rows) for match in matches[0]],
+                [m.distances for m in matches[0]],
+            )
         answers = Answers([], [])
         for query in range(len(queries)):
             found = _Candidates.of(parts, [of_part[query] for of_part in matches])
             found.answer(answers, found.best(limit, found.distances))
         return answers
 
-    def _surest(self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope) -> KeyedAnswers:
+    def _surest(
+        self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope
+    ) -> KeyedAnswers:
         """Read only the codes of items at the distance of the last answer, or at a smaller one."""
         answers, parts = KeyedAnswers([], [], []), self._parts(scope)
         most, few = k and max(k, FIRST), k and min(max(k, FIRST), max(_FEW, _TIMES * k))
@@ -212,14 +232,18 @@ class EmbeddedStore(Store):
             matches.answer(answers, matches.best(k, keys), keys)
         return answers
 
-    def _scored(self, outputs: NDArray[Any], k: int, first: int | None, scope: Scope) -> KeyedAnswers:
+    def _scored(
+        self, outputs: NDArray[Any], k: int, first: int | None, scope: Scope
+    ) -> KeyedAnswers:
         parts = self._parts(scope)
         if first is None:
             first = ALL if sum(map(len, parts)) <= ALL else max(k, FIRST)
         answers = KeyedAnswers([], [], [])
         for matches, row in _first_candidates(parts, outputs, first, None):
             projections = np.empty((len(matches.rows), len(row)), np.int8)
-            scores = cosines(row, matches.read(projections, lambda codes, rows: codes.projections[rows]))
+            scores = cosines(
+                row, matches.read(projections, lambda codes, rows: codes.projections[rows])
+            )
             matches.answer(answers, matches.best(k, -scores, matches.distances), scores)
         return answers
 
@@ -244,7 +268,9 @@ class EmbeddedStore(Store):
     def word_counts(self) -> dict[str, int]:
         return self._ask(ItemsDatabase.word_counts)
 
-    def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
+    def _search_words(
+        self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float
+    ) -> Ranking:
         return self._ask(ItemsDatabase.search_words, text, without, k, where, least)
 
     def _facts(self) -> dict[str, Any]:
@@ -283,7 +309,11 @@ class EmbeddedStore(Store):
         if self._opened.facts is not None:
             return self._opened
         with self._reading:
-            if self._opened.facts is None and self._folder is not None and (manifest := self._folder.find_manifest()):
+            if (
+                self._opened.facts is None
+                and self._folder is not None
+                and (manifest := self._folder.find_manifest())
+            ):
                 manifest.facts.check(self.address, self._new)
                 self._opened = _in_folder(self._folder, manifest)
                 self._finalizer()
@@ -322,7 +352,11 @@ def open_folder(path: Path, new: Facts = _ANY, mapped: bool = False) -> Embedded
 
 
 def open_codes(
-    codes: CodeSet, address: str = "codes", model_folder: Path | None = None, n_bits: int | None = None, model: str = ""
+    codes: CodeSet,
+    address: str = "codes",
+    model_folder: Path | None = None,
+    n_bits: int | None = None,
+    model: str = "",
 ) -> EmbeddedStore:
     """Open the items of a code set as a store in memory that is only read.
 
@@ -359,7 +393,9 @@ def _in_folder(folder: StoreFolder, manifest: Manifest) -> _Opened:
 
 
 def _close_quietly(opened: _Opened) -> None:
-    """Close where nobody can be told of an error; a database that is not sealed is checked when it is opened."""
+    """Close where nobody can be told of an error; a database that is not sealed is checked when it
+    is opened.
+    """
     with suppress(InputError, JobError):
         opened.close()
 
@@ -392,10 +428,14 @@ class _Candidates(NamedTuple):
 
     def take(self, places: NDArray[np.int64]) -> "_Candidates":
         """Return some of the rows."""
-        return self._replace(part=self.part[places], rows=self.rows[places], distances=self.distances[places])
+        return self._replace(
+            part=self.part[places], rows=self.rows[places], distances=self.distances[places]
+        )
 
     def read(self, values: NDArray[Any], read: Callable[..., Any]) -> NDArray[Any]:
-        """Write what ``read(codes, rows)`` gives for the rows of each part to ``values``, and return these."""
+        """Write what ``read(codes, rows)`` gives for the rows of each part to ``values``, and
+        return these.
+        """
         for number, part in enumerate(self.parts):
             inside = self.part == number
             values[inside] = read(part.codes, self.rows[inside])
@@ -410,9 +450,15 @@ class _Candidates(NamedTuple):
         codes = np.empty((len(self.rows), -(-n_bits // 8)), np.uint8)
         return self.read(codes, lambda part, rows: part.index.packed(rows))
 
-    def answer(self, answers: tuple[list[Any], ...], places: NDArray[np.int64], *keys: NDArray[Any]) -> None:
+    def answer(
+        self, answers: tuple[list[Any], ...], places: NDArray[np.int64], *keys: NDArray[Any]
+    ) -> None:
         """Add some of the rows, and their keys, to the answers."""
-        columns = (self.take(places).names(), self.distances[places], *(key[places] for key in keys))
+        columns = (
+            self.take(places).names(),
+            self.distances[places],
+            *(key[places] for key in keys),
+        )
         for values, more in zip(answers, columns, strict=True):
             values.append(more)
 
@@ -420,14 +466,18 @@ class _Candidates(NamedTuple):
         """Return the places of the ``count`` lowest by these keys, then by id, or of all."""
         places = _lowest(keys[0], count)
         if len(self.parts) == 1:  # rows are in the order of ids
-            return places[np.lexsort((self.rows[places], *(key[places] for key in reversed(keys))))][:count]
+            return places[
+                np.lexsort((self.rows[places], *(key[places] for key in reversed(keys))))
+            ][:count]
         columns = [key[places].tolist() for key in keys]
         pairs = sorted(zip(*columns, self.take(places).names(), places.tolist(), strict=True))
         return np.array([place for *_, place in pairs[:count]], dtype=np.int64)
 
 
 def _lowest(keys: NDArray[Any], count: int | None) -> NDArray[np.int64]:
-    """Return the places of the ``count`` lowest keys and of what equals the last of them, or of all."""
+    """Return the places of the ``count`` lowest keys and of what equals the last of them, or of
+    all.
+    """
     if count is None or count >= len(keys):
         return np.arange(len(keys))
     return np.flatnonzero(keys <= np.partition(keys, count - 1)[count - 1])

@@ -1,18 +1,20 @@
-"""Full-text search in what is known of items: SQLite's FTS5 beside the items, written in the same transaction.
+"""Full-text search in what is known of items: SQLite's FTS5 beside the items, written in the same
+transaction.
 
-The words of an item are those of its id (the path of its file), its text, its labels, its title, place, country and
-camera, what was read in its picture (``ocr``), its image's file name and its date (``taken``, with the month's name).
-The index holds no copy of them. The view ``described`` says what they are; it is part of the database, so that what is
-taken out of the index is always what was put in.
+The words of an item are those of its id (the path of its file), its text, its labels, its title,
+place, country and camera, what was read in its picture (``ocr``), its image's file name and its
+date (``taken``, with the month's name). The index holds no copy of them. The view ``described``
+says what they are; it is part of the database, so that what is taken out of the index is always
+what was put in.
 
-Who reads a picture loses spaces and finds some, so that a second index finds parts of words in what was read there:
-three characters that follow each other are a word of it, and spaces are none.
+Who reads a picture loses spaces and finds some, so that a second index finds parts of words in what
+was read there: three characters that follow each other are a word of it, and spaces are none.
 
-The index splits texts at what is neither letter nor digit, and so would take a Chinese sentence for one word, and a
-Thai or Hindi word for several, split at its vowel signs. Letters are therefore moved to planes of private use, all of
-which are letters to SQLite, vowel signs too. In scripts that put no spaces between words each letter is a word of the
-index, and a word is a phrase. Korean has spaces, but particles are written to its nouns, so its syllables are separated
-as well.
+The index splits texts at what is neither letter nor digit, and so would take a Chinese sentence for
+one word, and a Thai or Hindi word for several, split at its vowel signs. Letters are therefore
+moved to planes of private use, all of which are letters to SQLite, vowel signs too. In scripts that
+put no spaces between words each letter is a word of the index, and a word is a phrase. Korean has
+spaces, but particles are written to its nouns, so its syllables are separated as well.
 """
 
 import json
@@ -29,7 +31,8 @@ from numpy.typing import NDArray
 from channelhash.search.filters import SqlCondition
 from channelhash.search.rank import Ranking
 
-# Thai; Lao; Burmese; Khmer; Korean; Kana, Bopomofo and Chinese, at first with their iteration marks; Yi.
+# Thai; Lao; Burmese; Khmer; Korean; Kana, Bopomofo and Chinese, at first with their iteration
+# marks; Yi.
 _LETTERS = (
     "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u109f\ua9e0-\ua9ef\uaa60-\uaa7f"
     "\u1780-\u17d3\u17d7\u17dc\u17dd\u1100-\u11ff\u3131-\u318e\ua960-\ua97c\uac00-\ud7fb\u3005-\u3007\u303b"
@@ -60,7 +63,8 @@ def _separate(text: str) -> str:
 
 
 def _take_phrases(text: str) -> tuple[str, list[str]]:
-    """Return what a text has in scripts with spaces, as it is indexed, and its runs in others as phrases.
+    """Return what a text has in scripts with spaces, as it is indexed, and its runs in others as
+    phrases.
 
     >>> words, phrases = _take_phrases("a 猫 cat 黒い")
     >>> words.split(), [len(phrase.split()) for phrase in phrases]
@@ -71,8 +75,12 @@ def _take_phrases(text: str) -> tuple[str, list[str]]:
 
 
 def _composed(text: str) -> str:
-    """Return a text in one form, so that é is é and half-width kana are kana, with words that signs do not split."""
-    return _SIGNED.sub(lambda run: "".join(map(_moved, run[0])), unicodedata.normalize("NFKC", text))
+    """Return a text in one form, so that é is é and half-width kana are kana, with words that signs
+    do not split.
+    """
+    return _SIGNED.sub(
+        lambda run: "".join(map(_moved, run[0])), unicodedata.normalize("NFKC", text)
+    )
 
 
 def _phrase(run: str) -> str:
@@ -85,14 +93,17 @@ def _moved(letter: str) -> str:
 
 
 def _join(text: str) -> str:
-    """Return lines of text as their parts are looked for: small letters and digits alone, without accents.
+    """Return lines of text as their parts are looked for: small letters and digits alone, without
+    accents.
 
     >>> _join("Stop harper!\\nCafé 17.50")
     'stopharper\\ncafe1750'
     """
     if text.isascii():
         return _NOT_JOINED.sub("", text.lower())
-    plain = unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFKD", text))).casefold()
+    plain = unicodedata.normalize(
+        "NFC", _ACCENT.sub("", unicodedata.normalize("NFKD", text))
+    ).casefold()
     return "".join(sign for sign in plain if sign == "\n" or unicodedata.category(sign)[0] in "LMN")
 
 
@@ -102,11 +113,16 @@ def _part(word: str) -> str:
     >>> _part(_phrase("黒い猫"))
     '黒い猫'
     """
-    return _join("".join(chr(ord(sign) - 0xF0000) if 0xF0000 < ord(sign) <= 0xFFFFD else sign for sign in word))
+    return _join(
+        "".join(
+            chr(ord(sign) - 0xF0000) if 0xF0000 < ord(sign) <= 0xFFFFD else sign for sign in word
+        )
+    )
 
 
 def quote(text: str, question: str) -> str:
-    """Return the lines of what was read in a picture that hold a question's words, of each word the first.
+    """Return the lines of what was read in a picture that hold a question's words, of each word the
+    first.
 
     >>> quote("NO PARKING\\nSTOP\\nHARPER\\nSTOP", "stop harper")
     'STOP HARPER'
@@ -114,7 +130,9 @@ def quote(text: str, question: str) -> str:
     lines, first = text.splitlines(), set[int]()
     for part in map(_join, question.split()):
         anywhere = len(part) > 2 or _RUN.search(part)
-        holds = (part in (_join(line) if anywhere else [*map(_join, line.split())]) for line in lines)
+        holds = (
+            part in (_join(line) if anywhere else [*map(_join, line.split())]) for line in lines
+        )
         first.update([place for place, held in enumerate(holds) if held and part][:1])
     return " ".join(lines[place] for place in sorted(first))
 
@@ -125,7 +143,8 @@ _MONTHS = (
 )  # fmt: skip
 # Keys of metadata with names in them.
 _NAMES = ("title", "place", "country", "camera", "ocr")
-# FTS5 reads a view, but no table-valued functions in it. JSON's punctuation separates labels as spaces do.
+# FTS5 reads a view, but no table-valued functions in it. JSON's punctuation separates labels as
+# spaces do.
 _VIEW = f"""
 CREATE VIEW described AS SELECT number, separate(id || ' ' || coalesce(json_extract(metadata, '$.text'), '')
     || ' ' || coalesce(json_extract(metadata, '$.labels'), '')
@@ -136,7 +155,8 @@ CREATE VIEW described AS SELECT number, separate(id || ' ' || coalesce(json_extr
     AS text, joined('' || coalesce(json_extract(metadata, '$.ocr'), '')) AS part
 FROM (SELECT *, json_extract(metadata, '$.image') AS image, json_extract(metadata, '$.taken') AS taken FROM items)
 """
-# Words are split at characters that are neither letters nor digits, and have neither case nor accents.
+# Words are split at characters that are neither letters nor digits, and have neither case nor
+# accents.
 _TOKENIZER = "unicode61 remove_diacritics 2"
 # Index -> the column of the view that it holds, and how that is split.
 _INDEXES = {"words": ("text", _TOKENIZER), "parts": ("part", "trigram")}
@@ -166,16 +186,17 @@ _KEPT = 1_000
 class WordIndex:
     """A database's index of words, and searches in it, which remember how frequent words are.
 
-    An item's score is the sum of the weights of the question's words that it has: ln(1 + n / m) for a word that m of n
-    items have. A word may be a part of what was read in a picture; one of three or four letters counts half there, as
-    "hat" is a part of "that". This is BM25 (Robertson and Zaragoza 2009) where a word counts once and all texts are
-    equally long, as captions nearly are. Frequent words make it slow, so where they are very frequent the search is cut
-    short:
+    An item's score is the sum of the weights of the question's words that it has: ln(1 + n / m) for
+    a word that m of n items have. A word may be a part of what was read in a picture; one of three
+    or four letters counts half there, as "hat" is a part of "that". This is BM25 (Robertson and
+    Zaragoza 2009) where a word counts once and all texts are equally long, as captions nearly are.
+    Frequent words make it slow, so where they are very frequent the search is cut short:
 
     1. Words that more than a tenth of over 10,000 items have are left out if there are rarer ones.
-    2. Items with any of the rarest words, which have at most 2,000 rows together, are scored exactly by these and the
-       three next ones.
-    3. If these are too few: items with all three, then with the two rarer of them, the rarest, the two more frequent …
+    2. Items with any of the rarest words, which have at most 2,000 rows together, are scored
+       exactly by these and the three next ones.
+    3. If these are too few: items with all three, then with the two rarer of them, the rarest, the
+       two more frequent …
 
     >>> from channelhash.search.sqlite.folder import connect
     >>> connection = connect(None)
@@ -211,10 +232,16 @@ class WordIndex:
         return self._exists() and self._is_supported()
 
     def _exists(self) -> bool:
-        return bool(self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchall())
+        return bool(
+            self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchall()
+        )
 
     def _is_supported(self) -> bool:
-        has_fts = bool(self._connection.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchall())
+        has_fts = bool(
+            self._connection.execute(
+                "SELECT 1 FROM pragma_module_list WHERE name = 'fts5'"
+            ).fetchall()
+        )
         return has_fts and sqlite3.sqlite_version_info >= (3, 34)  # the first that knows trigrams
 
     def add(self, numbers: Sequence[int]) -> None:
@@ -228,28 +255,44 @@ class WordIndex:
     def _change(self, numbers: Sequence[int], sql: str) -> None:
         if numbers and self._exists():
             # The limit keeps SQLite from making each text twice, to compare it and to return it.
-            among = "SELECT number, {1} FROM described WHERE number IN (SELECT value FROM json_each(?)) LIMIT -1"
+            among = (
+                "SELECT number, {1} FROM described WHERE number IN (SELECT value FROM "
+                "json_each(?)) LIMIT -1"
+            )
             for index, (column, _) in _INDEXES.items():
                 statement = f"{sql} FROM ({among}) WHERE {{1}} <> ''".format(index, column)
                 self._connection.execute(statement, (json.dumps(numbers),))
 
-    def search(self, text: str, without: Sequence[str], k: int, where: SqlCondition, coverage: float = 0.0) -> Ranking:
-        """Return the best ``k`` of the items that pass a filter, equal scores in the order in which they were added."""
+    def search(
+        self, text: str, without: Sequence[str], k: int, where: SqlCondition, coverage: float = 0.0
+    ) -> Ranking:
+        """Return the best ``k`` of the items that pass a filter, equal scores in the order in which
+        they were added.
+        """
         self._notice_writes()
         split = self._split(text)
         weights = self._weights(split)
         words = list(weights)
         phrases = [phrase for phrase in map(self._split, without) if phrase]
         unwanted = {"words": _any(map(_all, phrases))}
-        unwanted["parts"] = _any(_all(map(_part, phrase)) for phrase in phrases if all(_share(w) == 1 for w in phrase))
+        unwanted["parts"] = _any(
+            _all(map(_part, phrase)) for phrase in phrases if all(_share(w) == 1 for w in phrase)
+        )
 
-        def rows(expression: str, limit: int, table: str = "words", among: _Numbers = _NONE) -> _Numbers:
+        def rows(
+            expression: str, limit: int, table: str = "words", among: _Numbers = _NONE
+        ) -> _Numbers:
             join = "" if where.sql == "true" else f"CROSS JOIN items ON number = {table}.rowid"
             exclusion = f" NOT ({unwanted[table]})" if unwanted[table] else ""
-            sql, parameters = f"{table} MATCH ? AND {where.sql}", [f"({expression}){exclusion}", *where.parameters]
+            sql, parameters = (
+                f"{table} MATCH ? AND {where.sql}",
+                [f"({expression}){exclusion}", *where.parameters],
+            )
             (other,) = unwanted.keys() - {table}
             if unwanted[other]:
-                sql += f" AND {table}.rowid NOT IN (SELECT rowid FROM {other} WHERE {other} MATCH ?)"
+                sql += (
+                    f" AND {table}.rowid NOT IN (SELECT rowid FROM {other} WHERE {other} MATCH ?)"
+                )
                 parameters.append(unwanted[other])
             if len(among):  # the index is read in turn; without the + each row would be sought
                 sql += f" AND +{table}.rowid IN (SELECT value FROM json_each(?))"
@@ -258,26 +301,45 @@ class WordIndex:
             cursor = self._connection.execute(sql, (*parameters, limit))
             return np.fromiter((number for (number,) in cursor), np.int64)
 
-        n_rare = int(np.searchsorted(np.cumsum([self._count(word) for word in words]), _ROWS, side="right"))
+        n_rare = int(
+            np.searchsorted(np.cumsum([self._count(word) for word in words]), _ROWS, side="right")
+        )
         rare, frequent = words[:n_rare], words[n_rare : n_rare + _FREQUENT]
         whole = {word: [rows(_all([word]), _ROWS)] for word in rare}
-        parts = {word: rows(_all([_part(word)]), _ROWS, "parts") for word in rare + frequent if _share(word)}
+        parts = {
+            word: rows(_all([_part(word)]), _ROWS, "parts")
+            for word in rare + frequent
+            if _share(word)
+        }
         by_part = np.unique(np.concatenate([_NONE, *parts.values()]))
         for word in frequent:
-            with_rare = [rows(f"{_all([word])} AND ({_any(map(_all, zip(rare)))})", _ROWS)] if rare else []
-            whole[word] = with_rare + ([rows(_all([word]), -1, among=by_part)] if len(by_part) else [])
-        scored = [(np.unique(np.concatenate([_NONE, *found])), weights[word]) for word, found in whole.items()]
+            with_rare = (
+                [rows(f"{_all([word])} AND ({_any(map(_all, zip(rare)))})", _ROWS)] if rare else []
+            )
+            whole[word] = with_rare + (
+                [rows(_all([word]), -1, among=by_part)] if len(by_part) else []
+            )
+        scored = [
+            (np.unique(np.concatenate([_NONE, *found])), weights[word])
+            for word, found in whole.items()
+        ]
         for (numbers, weight), word in zip(tuple(scored), whole, strict=True):
             scored.append((np.setdiff1d(parts.get(word, _NONE), numbers), weight * _share(word)))
         scores = _best(scored, k) if scored else {}
         # As many of the following ones as possible first, then fewer and fewer.
-        runs = [frequent[start:end] for start in range(len(frequent)) for end in range(len(frequent), start, -1)]
+        runs = [
+            frequent[start:end]
+            for start in range(len(frequent))
+            for end in range(len(frequent), start, -1)
+        ]
         while runs and len(scores) < k:
             together = runs.pop(0)
             score = sum(weights[word] for word in together)
             for number in rows(_all(together), k + len(scores)).tolist():
                 scores.setdefault(number, score)
-        least = coverage * sum(weights.get(word) or self._weight(self._count(word)) for word in split)
+        least = coverage * sum(
+            weights.get(word) or self._weight(self._count(word)) for word in split
+        )
         covering = [number for number in scores if scores[number] >= least - 1e-9]
         order = sorted(covering, key=lambda number: (-scores[number], number))[:k]
         sql = "SELECT number, id FROM items WHERE number IN (SELECT value FROM json_each(?))"
@@ -286,7 +348,9 @@ class WordIndex:
 
     def counts(self) -> dict[str, int]:
         """Return word -> the number of items that have it."""
-        self._connection.execute("CREATE VIRTUAL TABLE IF NOT EXISTS temp.terms USING fts5vocab(main, words, row)")
+        self._connection.execute(
+            "CREATE VIRTUAL TABLE IF NOT EXISTS temp.terms USING fts5vocab(main, words, row)"
+        )
         return dict(self._connection.execute("SELECT term, doc FROM temp.terms").fetchall())
 
     def _notice_writes(self) -> None:
@@ -295,40 +359,58 @@ class WordIndex:
         state = (others, self._connection.total_changes)
         if state != self._state or len(self._counts) > _KEPT:
             self._state, self._counts = state, {}
-            (self._n_items,) = self._connection.execute("SELECT coalesce(max(number), 0) FROM items").fetchone()
+            (self._n_items,) = self._connection.execute(
+                "SELECT coalesce(max(number), 0) FROM items"
+            ).fetchone()
 
     def _split_anew(self, text: str) -> list[str]:
-        """Return the first different words of a text, as FTS5 splits it; a run without spaces is one word, a phrase."""
+        """Return the first different words of a text, as FTS5 splits it; a run without spaces is
+        one word, a phrase.
+        """
         spaced, phrases = _take_phrases(text)
         if self._splitting is None:
-            self._splitting = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-            self._splitting.execute(f"CREATE VIRTUAL TABLE words USING fts5(text, tokenize='{_TOKENIZER}')")
+            self._splitting = sqlite3.connect(
+                ":memory:", isolation_level=None, check_same_thread=False
+            )
+            self._splitting.execute(
+                f"CREATE VIRTUAL TABLE words USING fts5(text, tokenize='{_TOKENIZER}')"
+            )
             self._splitting.execute("CREATE VIRTUAL TABLE found USING fts5vocab(words, instance)")
         self._splitting.execute("DELETE FROM words")
         self._splitting.execute("INSERT INTO words VALUES (?)", (spaced,))
-        terms = (term for (term,) in self._splitting.execute("SELECT term FROM found ORDER BY offset"))
+        terms = (
+            term for (term,) in self._splitting.execute("SELECT term FROM found ORDER BY offset")
+        )
         return list(dict.fromkeys([*terms, *phrases]))[:_WORDS]
 
     def _weights(self, words: Sequence[str]) -> dict[str, float]:
-        """Return the weights of those words that are somewhere, rarest first, without those that are everywhere."""
+        """Return the weights of those words that are somewhere, rarest first, without those that
+        are everywhere.
+        """
         counts = sorted((count, word) for word in words if (count := self._count(word)))
         rarest = counts[0][0] if counts else 0
         most = max(rarest, _EVERYWHERE * self._n_items if self._n_items > _MANY else self._n_items)
         return {word: self._weight(count) for count, word in counts if count <= most}
 
     def _weight(self, count: int) -> float:
-        """Return the weight of a word that so many items have; of one that none has, as if it were one."""
+        """Return the weight of a word that so many items have; of one that none has, as if it were
+        one.
+        """
         return math.log(1 + self._n_items / max(count, 1))
 
     def _count(self, word: str) -> int:
-        """Return how many items have a word, as a part, too, unless that counts half and others have it as it is."""
+        """Return how many items have a word, as a part, too, unless that counts half and others
+        have it as it is.
+        """
         if word not in self._counts:
             sql, whole = "SELECT count(*) FROM words WHERE words MATCH ?", _all([word])
             count = int(self._connection.execute(sql, (whole,)).fetchone()[0])
             if _share(word) > 0.5 * bool(count):
                 sql = "SELECT count(*) FROM parts WHERE parts MATCH ?"
                 sql += " AND rowid NOT IN (SELECT rowid FROM words WHERE words MATCH ?)"
-                count += int(self._connection.execute(sql, (_all([_part(word)]), whole)).fetchone()[0])
+                count += int(
+                    self._connection.execute(sql, (_all([_part(word)]), whole)).fetchone()[0]
+                )
             self._counts[word] = count
         return self._counts[word]
 
@@ -356,6 +438,10 @@ def _any(expressions: Iterable[str]) -> str:
 def _best(rankings: Sequence[tuple[_Numbers, float]], k: int) -> dict[int, float]:
     """Return the ``k`` numbers with the largest sums of weights, ties by number."""
     numbers, places = np.unique(np.concatenate([rows for rows, _ in rankings]), return_inverse=True)
-    sums = np.bincount(places, np.concatenate([np.full(len(rows), weight) for rows, weight in rankings]), len(numbers))
+    sums = np.bincount(
+        places,
+        np.concatenate([np.full(len(rows), weight) for rows, weight in rankings]),
+        len(numbers),
+    )
     best = np.lexsort((numbers, -sums))[:k]
     return dict(zip(numbers[best].tolist(), sums[best].tolist(), strict=True))

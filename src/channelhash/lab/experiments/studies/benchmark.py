@@ -1,5 +1,5 @@
-"""``experiment benchmark``: every loss as published, and with weights chosen by the same number of trials; beside them
-our recommended weights without any trial.
+"""``experiment benchmark``: every loss as published, and with weights chosen by the same number of
+trials; beside them our recommended weights without any trial.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,33 @@ from numpy.typing import NDArray
 
 from channelhash.config import make_config
 from channelhash.errors import InputError, JobError
-from channelhash.lab.experiments.comparisons import LEVEL, SeedTest, holm, print_p, ranks_table, split_ratio
-from channelhash.lab.experiments.experiment import Design, Execution, Experiment, Grid, GridRun, Result, Table
+from channelhash.lab.experiments.comparisons import (
+    LEVEL,
+    SeedTest,
+    holm,
+    print_p,
+    ranks_table,
+    split_ratio,
+)
+from channelhash.lab.experiments.experiment import (
+    Design,
+    Execution,
+    Experiment,
+    Grid,
+    GridRun,
+    Result,
+    Table,
+)
 from channelhash.lab.experiments.results import query_means
 from channelhash.lab.experiments.runner import run_grid
-from channelhash.lab.experiments.tables import VIEW_NAMES, Cell, all_views, losses_table, signed, spread_cells
+from channelhash.lab.experiments.tables import (
+    VIEW_NAMES,
+    Cell,
+    all_views,
+    losses_table,
+    signed,
+    spread_cells,
+)
 from channelhash.losses import PUBLISHED
 from channelhash.metrics.report import Interval, bootstrap_interval
 from channelhash.models.heads import Initial
@@ -25,17 +47,20 @@ from channelhash.utils.seeds import generator
 
 #: Folder of the trials below the grid's.
 _TRIALS = "tuning"
-#: Learning rates to try, as factors of the base configuration's: half a decade down and a decade up.
+#: Learning rates to try, as factors of the base configuration's: half a decade down and a decade
+#: up.
 _RATE_FACTORS: tuple[float, ...] = (10**-0.5, 1.0, 10**0.5, 10.0)
-#: Trials of each tuned form, drawn from all combinations of learning rates, initial weights and weights.
+#: Trials of each tuned form, drawn from all combinations of learning rates, initial weights and
+#: weights.
 _DRAWS = 9
 #: Initial weights that each learning rate is tried with, of a model that has the choice.
 _INITIAL: tuple[str, ...] = get_args(Initial)
-#: Weights of the direct AP term, by bit of the code: it is a share, and other losses are of the order of bits.
+#: Weights of the direct AP term, by bit of the code: it is a share, and other losses are of the
+#: order of bits.
 _PER_BIT = (0.0, 0.25, 1.0)
-#: What is chosen beside the learning rate: loss -> key -> values, nine combinations each, the published one among them.
-#: ``average_precision`` is by bit of the code. ``proxies`` is the learning rate of ``train.rates``, which in the
-#: published form is that of the model.
+#: What is chosen beside the learning rate: loss -> key -> values, nine combinations each, the
+#: published one among them. ``average_precision`` is by bit of the code. ``proxies`` is the
+#: learning rate of ``train.rates``, which in the published form is that of the model.
 _CHOICES: Mapping[str, Mapping[str, Sequence[float]]] = {
     "dsch": {"kappa_q": (0.01, 0.1, 0.3), "average_precision": _PER_BIT},
     "sch": {"kappa_q": (0.0, 0.1, 0.3), "average_precision": _PER_BIT},
@@ -95,14 +120,22 @@ _COLUMNS = {
     "graded NDCG, R": ("test", "ndcg_graded"),
 }
 # Settings as the tables print them.
-_NAMES = {"kappa_q": "κ_q", "lambda_q": "λ_q", "alpha": "α", "beta": "β", "gamma": "γ", "epsilon": "ε"}
+_NAMES = {
+    "kappa_q": "κ_q",
+    "lambda_q": "λ_q",
+    "alpha": "α",
+    "beta": "β",
+    "gamma": "γ",
+    "epsilon": "ε",
+}
 _NAMES["average_precision"] = "AP"
 # Task and code length -> seed -> score in [0, 1].
 _Cells = dict[tuple[str, int], dict[int, float]]
 
 
 def _grid(design: Design) -> list[GridRun]:
-    """Return each loss as published, if anybody else published it, and once more to be tuned; once with our weights.
+    """Return each loss as published, if anybody else published it, and once more to be tuned; once
+    with our weights.
 
     >>> from channelhash.lab.experiments.experiment import DATASETS
     >>> csq = {"CSQ": {"name": "csq"}}
@@ -121,18 +154,24 @@ def _grid(design: Design) -> list[GridRun]:
 
 
 def _run_benchmark(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
-    """Choose each loss's learning rate and initial weights, with them the weights of its tuned form; run the grid."""
+    """Choose each loss's learning rate and initial weights, with them the weights of its tuned
+    form; run the grid.
+    """
     for run in grid.trials:
         if not run.config.train.validate_every or run.config.split.validation_queries == 0:
             raise InputError(
-                "settings are chosen on validation: train.validate_every and data.validation_queries have to be above 0"
+                "settings are chosen on validation: train.validate_every and "
+                "data.validation_queries have to be above 0"
             )
 
     title, trials = f"{grid.title}: trials on validation", tuple(_all_trials(grid))
     trial_grid = Grid("trials", title, grid.command, trials, only_validation=True)
     trial_of = _chosen_trials(run_grid(trial_grid, folder / _TRIALS, execution))
     settings = {method: _settings_of(trial) for method, trial in trial_of.items()}
-    runs = [_with_settings(run, settings[run.method]) if run.method in settings else run for run in grid.runs]
+    runs = [
+        _with_settings(run, settings[run.method]) if run.method in settings else run
+        for run in grid.runs
+    ]
     return run_grid(grid._replace(runs=tuple(runs)), folder, execution)
 
 
@@ -145,15 +184,20 @@ def _loss(method: str) -> str:
 
 
 def _all_trials(grid: Grid) -> list[GridRun]:
-    """Return the trials of each method: as published, every learning rate with every kind of initial weights; tuned, a
-    draw from all combinations of these with the weights of the loss. Our own weights have none.
+    """Return the trials of each method: as published, every learning rate with every kind of
+    initial weights; tuned, a draw from all combinations of these with the weights of the loss. Our
+    own weights have none.
     """
     trials = []
     for run in grid.trials:
         if run.method.endswith(_RECOMMENDED):
             continue
-        rates = [float(f"{factor * run.config.train.learning_rate:.3g}") for factor in _RATE_FACTORS]
-        kinds = _INITIAL if hasattr(run.config.model, "initial") else (None,)  # a model without the choice
+        rates = [
+            float(f"{factor * run.config.train.learning_rate:.3g}") for factor in _RATE_FACTORS
+        ]
+        kinds = (
+            _INITIAL if hasattr(run.config.model, "initial") else (None,)
+        )  # a model without the choice
         choices: dict[str, Sequence[Any]] = {"initial": kinds, "learning_rate": rates}
         if _is_tuned(run):
             choices |= _CHOICES.get(run.config.loss_name, _OTHER)
@@ -161,7 +205,10 @@ def _all_trials(grid: Grid) -> list[GridRun]:
         if _is_tuned(run):
             draw = generator(0, "trials", run.config.loss_name).permutation(len(values))
             values = [values[row] for row in draw[:_DRAWS]]
-        trials += [_with_settings(run, dict(zip(choices, each, strict=True)), trial=True) for each in values]
+        trials += [
+            _with_settings(run, dict(zip(choices, each, strict=True)), trial=True)
+            for each in values
+        ]
     return trials
 
 
@@ -176,9 +223,17 @@ def _with_settings(run: GridRun, values: Mapping[str, Any], trial: bool = False)
         elif key == "proxies":
             sections["train"]["rates"] = {"proxies": value}
         elif key != "initial":
-            sections["loss"][key] = value * run.config.n_bits if key == "average_precision" else value
-    terms = [value if key == "initial" else f"{key}{value:g}" for key, value in values.items() if value is not None]
-    return run._replace(name="-".join([run.name, *terms]) if trial else run.name, config=make_config(sections))
+            sections["loss"][key] = (
+                value * run.config.n_bits if key == "average_precision" else value
+            )
+    terms = [
+        value if key == "initial" else f"{key}{value:g}"
+        for key, value in values.items()
+        if value is not None
+    ]
+    return run._replace(
+        name="-".join([run.name, *terms]) if trial else run.name, config=make_config(sections)
+    )
 
 
 def _settings_of(trial: Result) -> dict[str, Any]:
@@ -186,20 +241,30 @@ def _settings_of(trial: Result) -> dict[str, Any]:
     loss, train = trial.settings["loss"], trial.settings["train"]
     settings = {"initial": trial.settings["model"].get("initial"), "learning_rate": _rate_of(trial)}
     if _is_tuned(trial):
-        values = {**loss, **train["rates"], "average_precision": loss["average_precision"] / trial.n_bits}
+        values = {
+            **loss,
+            **train["rates"],
+            "average_precision": loss["average_precision"] / trial.n_bits,
+        }
         settings |= {key: values[key] for key in _CHOICES.get(loss["name"], _OTHER)}
     return settings
 
 
 def _chosen_trials(results: Sequence[Result]) -> dict[str, Result]:
-    """Return the trial of each method with the best score after the last epoch, the first one of equals; a tuned form
-    may keep the published weights.
+    """Return the trial of each method with the best score after the last epoch, the first one of
+    equals; a tuned form may keep the published weights.
     """
     chosen, trials = {}, _grouped(results)
     for method, of_method in trials.items():
-        finished = [result for result in of_method + trials.get(_loss(method), []) if result.status == "finished"]
+        finished = [
+            result
+            for result in of_method + trials.get(_loss(method), [])
+            if result.status == "finished"
+        ]
         if not finished:
-            raise JobError(f"{method}: none of {len(of_method)} trials worked, the first: {of_method[0].error}")
+            raise JobError(
+                f"{method}: none of {len(of_method)} trials worked, the first: {of_method[0].error}"
+            )
         chosen[method] = max(finished, key=_validation_score)
     return chosen
 
@@ -212,9 +277,13 @@ def _grouped(results: Sequence[Result]) -> dict[str, list[Result]]:
 
 
 def _validation_score(result: Result) -> float:
-    """Return the score that epochs are chosen by too, mean mAP_T of the cross-modal tasks on validation, in percent."""
+    """Return the score that epochs are chosen by too, mean mAP_T of the cross-modal tasks on
+    validation, in percent.
+    """
     tasks = result.epochs["last"]["validation"]
-    return 100 * selection_score({task: float(scores["map_tie_aware"]) for task, scores in tasks.items()})
+    return 100 * selection_score(
+        {task: float(scores["map_tie_aware"]) for task, scores in tasks.items()}
+    )
 
 
 def _rate_of(result: Result) -> float:
@@ -233,13 +302,19 @@ def _tables(results: Sequence[Result]) -> list[Table]:
 
 
 def _means_table(results: Sequence[Result]) -> Table:
-    """Return each loss's mean over tasks and code lengths, as published and tuned, a column a score and form."""
+    """Return each loss's mean over tasks and code lengths, as published and tuned, a column a score
+    and form.
+    """
     losses = list(dict.fromkeys(_loss(result.method) for result in results))
     columns = []
     for view, score in _COLUMNS.values():
         means = _method_means(results, view, score)
-        columns += [spread_cells([means.get(loss + form, ()) for loss in losses]) for form in ("", _TUNED)]
-    rows = [(Cell(loss), *row) for loss, row in zip(losses, zip(*columns, strict=True), strict=True)]
+        columns += [
+            spread_cells([means.get(loss + form, ()) for loss in losses]) for form in ("", _TUNED)
+        ]
+    rows = [
+        (Cell(loss), *row) for loss, row in zip(losses, zip(*columns, strict=True), strict=True)
+    ]
     lengths = sorted({result.n_bits for result in results})
     unfinished = [result.name for result in results if result.status != "finished"]
     return Table(
@@ -247,12 +322,18 @@ def _means_table(results: Sequence[Result]) -> Table:
         "Losses, as published and with weights chosen on validation",
         ("Loss", *(f"{name}, {form}" for name in _COLUMNS for form in ("as published", "tuned"))),
         tuple(rows),
-        f"In percent, mean over all tasks and k = {', '.join(map(str, lengths))}, ± sample standard deviation (ddof 1) "
-        f"of that mean over {len({result.seed for result in results})} seeds{_of_splits(results)}; tie-aware "
-        "mAP and graded NDCG, last epoch. As published: the authors' settings, a loss of this project at its defaults; "
-        "at the best of four learning rates with either kind of initial weights. Tuned: the best of these and of nine "
-        "draws from all rates, initial weights and weights. All choices on validation, 32 bits, seed 0. Recommended: "
-        "our weights at the configuration's learning rate and initial weights, without trials. Best of each "
+        f"In percent, mean over all tasks and k = {', '.join(map(str, lengths))}, ± sample "
+        "standard deviation (ddof 1) "
+        f"of that mean over {len({result.seed for result in results})} seeds{_of_splits(results)}; "
+        "tie-aware "
+        "mAP and graded NDCG, last epoch. As published: the authors' settings, a loss of this "
+        "project at its defaults; "
+        "at the best of four learning rates with either kind of initial weights. Tuned: the best "
+        "of these and of nine "
+        "draws from all rates, initial weights and weights. All choices on validation, 32 bits, "
+        "seed 0. Recommended: "
+        "our weights at the configuration's learning rate and initial weights, without trials. "
+        "Best of each "
         "column in bold." + (f" Not finished: {', '.join(unfinished)}." if unfinished else ""),
         labels=1,
     )
@@ -265,7 +346,9 @@ def _across_tables(results: Mapping[str, Sequence[Result]]) -> list[Table]:
         for is_tuned in means:
             runs = [result for result in results[collection] if _is_tuned(result) == is_tuned]
             scores = _method_means(runs, view, "map_tie_aware")
-            means[is_tuned][collection, name] = {_loss(method): float(np.mean(each)) for method, each in scores.items()}
+            means[is_tuned][collection, name] = {
+                _loss(method): float(np.mean(each)) for method, each in scores.items()
+            }
     return [ranks_table(means[True], "tuned"), ranks_table(means[False], "as published")]
 
 
@@ -274,34 +357,55 @@ def _cells(results: Sequence[Result], view: str, score: str = "map_tie_aware") -
     cells: _Cells = {}
     for result in results:
         for task in result.tasks(view):
-            cells.setdefault((task, result.n_bits), {})[result.seed] = result.score(task, score, view)
+            cells.setdefault((task, result.n_bits), {})[result.seed] = result.score(
+                task, score, view
+            )
     return cells
 
 
 def _method_means(results: Sequence[Result], view: str, score: str) -> dict[str, list[float]]:
-    """Map each method to the mean score over tasks and code lengths of each seed that has all cells, in [0, 1]."""
+    """Map each method to the mean score over tasks and code lengths of each seed that has all
+    cells, in [0, 1].
+    """
     means = {}
     for method, runs in _grouped(results).items():
         cells = _cells(runs, view, score)
         if cells and (common := set.intersection(*map(set, cells.values()))):
-            means[method] = [float(np.mean([scores[seed] for scores in cells.values()])) for seed in sorted(common)]
+            means[method] = [
+                float(np.mean([scores[seed] for scores in cells.values()]))
+                for seed in sorted(common)
+            ]
     return means
 
 
 def _differences_tables(results: Sequence[Result]) -> list[Table]:
     """Return `_FIRST` minus every other method, on R and on R∖T; none without two common seeds."""
-    tables, queries, methods, ratio = [], query_means(results), _grouped(results), _split_ratio(results)
+    tables, queries, methods, ratio = (
+        [],
+        query_means(results),
+        _grouped(results),
+        _split_ratio(results),
+    )
     for view in ("test", "leak_free"):
         first = _cells(methods.get(_FIRST, ()), view)
         tests: dict[str, tuple[SeedTest, list[SeedTest]]] = {}
         for method, runs in methods.items():
             other = _cells(runs, view)
             cells = [cell for cell in first if cell in other and method != _FIRST]
-            common = set.intersection(*(first[cell].keys() & other[cell].keys() for cell in cells)) if cells else set()
+            common = (
+                set.intersection(*(first[cell].keys() & other[cell].keys() for cell in cells))
+                if cells
+                else set()
+            )
             if len(common) > 1:
                 seeds = sorted(common)
-                differences = np.array([[first[cell][seed] - other[cell][seed] for seed in seeds] for cell in cells])
-                mean, *of_cells = (SeedTest.of(100 * row, ratio) for row in (differences.mean(axis=0), *differences))
+                differences = np.array(
+                    [[first[cell][seed] - other[cell][seed] for seed in seeds] for cell in cells]
+                )
+                mean, *of_cells = (
+                    SeedTest.of(100 * row, ratio)
+                    for row in (differences.mean(axis=0), *differences)
+                )
                 tests[method] = mean, of_cells
         if tests:
             tables.append(_differences_table(view, tests, queries, _of_splits(results)))
@@ -317,7 +421,10 @@ def _of_splits(results: Sequence[Result]) -> str:
 
 
 def _differences_table(
-    view: str, tests: Mapping[str, tuple[SeedTest, list[SeedTest]]], queries: _QueryMeans, of_splits: str
+    view: str,
+    tests: Mapping[str, tuple[SeedTest, list[SeedTest]]],
+    queries: _QueryMeans,
+    of_splits: str,
 ) -> Table:
     mean_p = holm([mean.p_value for mean, _ in tests.values()])
     cell_p = iter(holm([cell.p_value for _, cells in tests.values() for cell in cells]))
@@ -331,28 +438,48 @@ def _differences_table(
                 Cell(method),
                 Cell(f"{signed(mean.difference)} {_interval(mean)}", p <= LEVEL),
                 Cell(print_p(p)),
-                Cell(_interval(drawn) if drawn else "–", bool(drawn and drawn.lower * drawn.upper > 0)),
+                Cell(
+                    _interval(drawn) if drawn else "–",
+                    bool(drawn and drawn.lower * drawn.upper > 0),
+                ),
                 Cell(f"{ahead} of {len(cells)}"),
-                *(Cell(str(count)) for count in (sum(d > 0 for d in clear), sum(d < 0 for d in clear))),
+                *(
+                    Cell(str(count))
+                    for count in (sum(d > 0 for d in clear), sum(d < 0 for d in clear))
+                ),
             )
         )
     seeds = sorted({mean.seeds for mean, _ in tests.values()})
     return Table(
         f"differences-{view}",
         f"{_FIRST} minus the others, tie-aware mAP in points: {VIEW_NAMES[view]}",
-        ("Minus", "Mean of all cells", "p", "Other queries", "Ahead in cells", "Clearly ahead", "Clearly behind"),
+        (
+            "Minus",
+            "Mean of all cells",
+            "p",
+            "Other queries",
+            "Ahead in cells",
+            "Clearly ahead",
+            "Clearly behind",
+        ),
         tuple(rows),
-        f"A cell is a task at a code length. Differences are paired by seed over {', '.join(map(str, seeds))} "
-        f"seeds{of_splits}; 95 % interval and t-test, corrected for rows that splits share (Nadeau and Bengio 2003). p "
-        "by Holm's correction over the rows; clearly: p up to 0.05 by Holm's correction over all cells of all rows. "
-        "Other queries: 95 % bootstrap interval of the mean over queries, with the same trained models. Bold: p up to "
+        "A cell is a task at a code length. Differences are paired by seed over "
+        f"{', '.join(map(str, seeds))} "
+        f"seeds{of_splits}; 95 % interval and t-test, corrected for rows that splits share (Nadeau "
+        "and Bengio 2003). p "
+        "by Holm's correction over the rows; clearly: p up to 0.05 by Holm's correction over all "
+        "cells of all rows. "
+        "Other queries: 95 % bootstrap interval of the mean over queries, with the same trained "
+        "models. Bold: p up to "
         "0.05; an interval that leaves zero out.",
         labels=1,
     )
 
 
 def _over_queries(queries: _QueryMeans, method: str, view: str) -> Interval | None:
-    """Draw the queries of all common seeds again: the difference in points and its 95 % interval, None without AP."""
+    """Draw the queries of all common seeds again: the difference in points and its 95 % interval,
+    None without AP.
+    """
     pairs = [
         (ap, queries[(method, seed, view)])
         for (first, seed, place), ap in queries.items()
@@ -360,7 +487,9 @@ def _over_queries(queries: _QueryMeans, method: str, view: str) -> Interval | No
     ]
     if not pairs:
         return None
-    first_scores, other = (np.concatenate(side).astype(np.float64) for side in zip(*pairs, strict=True))
+    first_scores, other = (
+        np.concatenate(side).astype(np.float64) for side in zip(*pairs, strict=True)
+    )
     return bootstrap_interval(100 * (first_scores - other), resamples=1000)
 
 
@@ -369,7 +498,9 @@ def _interval(test: SeedTest | Interval) -> str:
 
 
 def _learning_rates_table(trials: Sequence[Result]) -> Table:
-    """Tabulate what each trial of a published form scored on validation; the best of each row is bold."""
+    """Tabulate what each trial of a published form scored on validation; the best of each row is
+    bold.
+    """
     by_row: dict[str, dict[float, Result]] = {}
     for trial in trials:
         if not _is_tuned(trial):
@@ -379,17 +510,30 @@ def _learning_rates_table(trials: Sequence[Result]) -> Table:
     rates = sorted({rate for by_rate in by_row.values() for rate in by_rate})
     rows = []
     for method, by_rate in by_row.items():
-        scores = {rate: _validation_score(run) for rate, run in by_rate.items() if run.status == "finished"}
+        scores = {
+            rate: _validation_score(run)
+            for rate, run in by_rate.items()
+            if run.status == "finished"
+        }
         best = max(sorted(scores), key=scores.__getitem__, default=None)
-        texts = [f"{scores[rate]:.2f}" if rate in scores else by_rate[rate].status for rate in rates]
-        rows.append((Cell(method), *(Cell(text, rate == best) for text, rate in zip(texts, rates, strict=True))))
+        texts = [
+            f"{scores[rate]:.2f}" if rate in scores else by_rate[rate].status for rate in rates
+        ]
+        rows.append(
+            (
+                Cell(method),
+                *(Cell(text, rate == best) for text, rate in zip(texts, rates, strict=True)),
+            )
+        )
     return Table(
         "learning-rates",
         "Learning rates on validation",
         ("Method", *(f"{rate:g}" for rate in rates)),
         tuple(rows),
-        "Mean mAP of cross-modal tasks, else all, on validation after the last epoch, in percent; 32 bits, seed 0. "
-        "Bold: the best of the row; the better row of a loss is the one that its published form is compared at. A bold "
+        "Mean mAP of cross-modal tasks, else all, on validation after the last epoch, in percent; "
+        "32 bits, seed 0. "
+        "Bold: the best of the row; the better row of a loss is the one that its published form is "
+        "compared at. A bold "
         "figure in the first or last column says that its best may lie beyond.",
         labels=1,
     )
@@ -405,7 +549,10 @@ def _chosen_table(trials: Sequence[Result]) -> Table:
         scores = [_validation_score(result) for result in among if result.status == "finished"]
         settings = _settings_of(best)
         initial, rate = settings.pop("initial") or "–", settings.pop("learning_rate")
-        chosen = ", ".join(f"{_NAMES.get(key, key)} {value:g}" for key, value in settings.items()) or "as published"
+        chosen = (
+            ", ".join(f"{_NAMES.get(key, key)} {value:g}" for key, value in settings.items())
+            or "as published"
+        )
         figures = (f"{score:.2f}" for score in (max(scores), np.median(scores), min(scores)))
         rows.append(tuple(map(Cell, (_loss(method), f"{rate:g}", initial, chosen, *figures))))
     return Table(
@@ -413,8 +560,10 @@ def _chosen_table(trials: Sequence[Result]) -> Table:
         "Settings chosen on validation",
         ("Loss", "Learning rate", "Initial weights", "Weights", "Best", "Median", "Worst"),
         tuple(rows),
-        "Mean mAP of cross-modal tasks, else all, on validation after the last epoch, in percent, of trials of both "
-        "forms; 32 bits, seed 0. AP: the weight of the direct AP term by bit of the code; proxies: their rate.",
+        "Mean mAP of cross-modal tasks, else all, on validation after the last epoch, in percent, "
+        "of trials of both "
+        "forms; 32 bits, seed 0. AP: the weight of the direct AP term by bit of the code; "
+        "proxies: their rate.",
         labels=1,
     )
 

@@ -1,4 +1,6 @@
-"""``experiment losses``, ``gamma-w`` and ``architectures``: the paper's, with its numbers and settings beside ours."""
+"""``experiment losses``, ``gamma-w`` and ``architectures``: the paper's, with its numbers and
+settings beside ours.
+"""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -12,12 +14,20 @@ from typing import Any, NamedTuple
 from channelhash.config import make_config
 from channelhash.lab.experiments import experiment, tables
 from channelhash.lab.experiments.comparisons import significance_tables
-from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, Result, Sections, Table
+from channelhash.lab.experiments.experiment import (
+    Design,
+    Experiment,
+    GridRun,
+    Result,
+    Sections,
+    Table,
+)
 from channelhash.lab.experiments.tables import Cell, Spread, all_views, losses_table, signed
 from channelhash.metrics.plots import arrow
 from channelhash.models.description import split_source
 
-#: What the published code has otherwise than the protocol's defaults (``docs/explanation/paper-notes.md``).
+#: What the published code has otherwise than the protocol's defaults
+#: (``docs/explanation/paper-notes.md``).
 _PUBLISHED_CODE: Sections = {
     "model": {"frozen_batchnorm": "train", "mask_padding": False},
     "train": {"easy_weights": "angles"},
@@ -27,22 +37,32 @@ _OF_NO_ACCOUNT: Mapping[str, frozenset[str]] = {
     "data": frozenset({"kind", "root", "annotations", "skip_bad", "seed"}),
     "model": frozenset({"name", "n_bits"}),
     "train": frozenset(
-        {"seed", "augment_seed", "device", "workers", "compile", "validate_every", "checkpoint_every", "keep"}
+        {
+            "seed",
+            "augment_seed",
+            "device",
+            "workers",
+            "compile",
+            "validate_every",
+            "checkpoint_every",
+            "keep",
+        }
     ),
 }
-#: Keys of the section ``model`` that another value of makes no other model: how inputs are read, and what the published
-#: code has otherwise.
-_SAME_MODEL = frozenset({"preprocess", "prompt", "word_vectors", "segmentation_words", "max_tokens"}) | frozenset(
-    _PUBLISHED_CODE["model"]
-)
+#: Keys of the section ``model`` that another value of makes no other model: how inputs are read,
+#: and what the published code has otherwise.
+_SAME_MODEL = frozenset(
+    {"preprocess", "prompt", "word_vectors", "segmentation_words", "max_tokens"}
+) | frozenset(_PUBLISHED_CODE["model"])
 _GOOGLE_NEWS = "GoogleNews-vectors-negative300"
 
 
 def _differences(settings: Sections) -> dict[str, tuple[Any, Any]]:
-    """Return key -> (of the run, of the paper's runs) where a run's data, model or training is not the paper's.
+    """Return key -> (of the run, of the paper's runs) where a run's data, model or training is not
+    the paper's.
 
-    The loss is compared elsewhere. Keys that the settings lack have their default, keys that they alone have count as
-    off in the paper.
+    The loss is compared elsewhere. Keys that the settings lack have their default, keys that they
+    alone have count as off in the paper.
 
     >>> paper = experiment.paper_configuration("cliphash", "nuswide")
     >>> _differences({**paper, "train": {**paper["train"], "epochs": 30}})
@@ -60,7 +80,8 @@ def _differences(settings: Sections) -> dict[str, tuple[Any, Any]]:
 
 
 def _is_same_model(settings: Sections) -> bool:
-    """Say whether the run's model is the paper's: no other backbone, head or weights, and texts read as word vectors.
+    """Say whether the run's model is the paper's: no other backbone, head or weights, and texts
+    read as word vectors.
 
     >>> paper = experiment.paper_configuration("tdsrdh", "nuswide")
     >>> _is_same_model(paper), _is_same_model({**paper, "model": {**paper["model"], "word_vectors": None}})
@@ -79,14 +100,20 @@ def _paper_and_defaults(model: str, kind: str) -> tuple[Sections, Sections]:
     """Return the complete settings of the paper's runs, and the defaults of all keys."""
     paper = experiment.paper_configuration(model, kind)
     bare = {"data": paper["data"], "model": {"name": model}}
-    complete, defaults = (make_config({**sections, "loss": {"name": "dsch"}}).sections() for sections in (paper, bare))
+    complete, defaults = (
+        make_config({**sections, "loss": {"name": "dsch"}}).sections() for sections in (paper, bare)
+    )
     for section, values in _PUBLISHED_CODE.items():
-        complete[section].update({key: value for key, value in values.items() if key in complete[section]})
+        complete[section].update(
+            {key: value for key, value in values.items() if key in complete[section]}
+        )
     return complete, defaults
 
 
 def _plain(key: str, value: Any) -> Any:
-    """Return what counts of a value: of weights the tag, of word vectors whose they are; off is off."""
+    """Return what counts of a value: of weights the tag, of word vectors whose they are; off is
+    off.
+    """
     if key == "pretrained" and isinstance(value, str):
         return split_source(value)[0] or value
     if key == "word_vectors" and value:
@@ -99,12 +126,27 @@ def _plain(key: str, value: Any) -> Any:
 
 
 #: Task as the paper writes it -> our name.
-_TASKS = {"I->T": "image->text", "T->I": "text->image", "I->I": "image->image", "T->T": "text->text"}
+_TASKS = {
+    "I->T": "image->text",
+    "T->I": "text->image",
+    "I->I": "image->image",
+    "T->T": "text->text",
+}
 _DATASETS = {"mirflickr25k": "MIRFLICKR-25k", "nuswide": "NUS-WIDE"}
 _MODELS = {"tdsrdh": "TDSRDH", "cliphash": "CLIPHash"}
 # Loss -> the paper's name of it, and what it was run with beside γ_w, which the table says.
 _LOSSES: dict[str, tuple[str, dict[str, float | None]]] = {
-    "dsch": ("DSCH", {"lambda_neg": None, "tau": 1.0, "gamma_l": 1.0, "alpha": 1.0, "beta": 1.0, "kappa_q": 0.01}),
+    "dsch": (
+        "DSCH",
+        {
+            "lambda_neg": None,
+            "tau": 1.0,
+            "gamma_l": 1.0,
+            "alpha": 1.0,
+            "beta": 1.0,
+            "kappa_q": 0.01,
+        },
+    ),
     "sch": ("SCH", {"tau": 3.0, "alpha": 1.0, "beta": 1.0, "kappa_q": 0.0}),
     "tdsrdh": ("TDSRDH", {"alpha": 0.05, "beta": 1.0, "epsilon": 0.3}),
 }
@@ -150,21 +192,28 @@ def load_printed() -> tuple[_Printed, ...]:
     >>> load_printed()[0].table
     'losses'
     """
-    text = resources.files("channelhash.lab.experiments").joinpath("paper_results.csv").read_text(encoding="utf-8")
+    text = (
+        resources.files("channelhash.lab.experiments")
+        .joinpath("paper_results.csv")
+        .read_text(encoding="utf-8")
+    )
     numbers = []
     for row in csv.DictReader(text.splitlines()):
-        values: dict[str, Any] = {name: float(row[name]) if row[name] else None for name in ("gamma_w", "mean", "std")}
+        values: dict[str, Any] = {
+            name: float(row[name]) if row[name] else None for name in ("gamma_w", "mean", "std")
+        }
         values |= {name: _TASKS[row[name]] for name in ("printed_task", "likely_task")}
         numbers.append(_Printed(**{**row, **values, "n_bits": int(row["n_bits"])}))
     return tuple(numbers)
 
 
 def _comparison_tables(results: Sequence[Result], table: str) -> list[Table]:
-    """Compare runs with the paper's numbers of one of its tables, under both readings of its task labels.
+    """Compare runs with the paper's numbers of one of its tables, under both readings of its task
+    labels.
 
-    A run is compared if data set, model (`_is_same_model`), code length and every setting of its loss are the paper's;
-    on the partitions that the paper's table is about, after the last epoch. The caption names what else it has
-    otherwise (`_differences`).
+    A run is compared if data set, model (`_is_same_model`), code length and every setting of its
+    loss are the paper's; on the partitions that the paper's table is about, after the last epoch.
+    The caption names what else it has otherwise (`_differences`).
 
     >>> _comparison_tables([], "losses")
     []
@@ -185,7 +234,9 @@ def _comparison_tables(results: Sequence[Result], table: str) -> list[Table]:
             ours, text = tables.outcome(runs[setting], task, _METRICS[number.metric], number.split)
             compared.append((number, other, ours))
             label = f"{number.metric}, {arrow(task)}", _label(number), text
-            rows.append((*map(Cell, label), *_cells(ours, number, other), *_cells(ours, other, number)))
+            rows.append(
+                (*map(Cell, label), *_cells(ours, number, other), *_cells(ours, other, number))
+            )
     if not rows:
         return []
     datasets = sorted({number.dataset for number, _, _ in compared})
@@ -193,8 +244,21 @@ def _comparison_tables(results: Sequence[Result], table: str) -> list[Table]:
     return [
         Table(
             f"paper-{table.replace('_', '-')}-last",
-            f"This project's runs beside the paper's table of {_TITLES[table]}, {' and '.join(datasets)}",
-            ("Task", "Runs", "Ours", "Printed", "Difference", "Within", "Likely label", "Difference", "Within"),
+            (
+                f"This project's runs beside the paper's table of {_TITLES[table]}, "
+                f"{' and '.join(datasets)}"
+            ),
+            (
+                "Task",
+                "Runs",
+                "Ours",
+                "Printed",
+                "Difference",
+                "Within",
+                "Likely label",
+                "Difference",
+                "Within",
+            ),
             tuple(rows),
             _caption([run for setting in settings for run in runs[setting]], compared),
         )
@@ -209,7 +273,8 @@ _TITLES = {
 
 
 def _within_spread(ours: Spread, printed: _Printed) -> bool:
-    """Say whether two means differ by no more than √(std_printed² + std_ours²), the spread of two single runs.
+    """Say whether two means differ by no more than √(std_printed² + std_ours²), the spread of two
+    single runs.
 
     >>> printed = load_printed()[0]
     >>> _within_spread(Spread(printed.mean, 0.1, 3), printed)
@@ -219,20 +284,31 @@ def _within_spread(ours: Spread, printed: _Printed) -> bool:
 
 
 def _cells(ours: Spread | None, printed: _Printed, rival: _Printed) -> tuple[Cell, ...]:
-    """Return the printed number, and difference and verdict if it is the right one; the nearer difference is bold."""
+    """Return the printed number, and difference and verdict if it is the right one; the nearer
+    difference is bold.
+    """
     number = Cell(f"{printed.mean:.2f} ± {printed.std:.2f}")
     if ours is None:
         return number, Cell("–"), Cell("–")
     difference = ours.mean - printed.mean
     within = "–" if isnan(ours.std) else "yes" if _within_spread(ours, printed) else "no"
-    return number, Cell(signed(difference), abs(difference) < abs(ours.mean - rival.mean)), Cell(within)
+    return (
+        number,
+        Cell(signed(difference), abs(difference) < abs(ours.mean - rival.mean)),
+        Cell(within),
+    )
 
 
-def _caption(runs: Sequence[Result], compared: Sequence[tuple[_Printed, _Printed, Spread | None]]) -> str:
+def _caption(
+    runs: Sequence[Result], compared: Sequence[tuple[_Printed, _Printed, Spread | None]]
+) -> str:
     caption = (
-        "In percent, mean ± sample standard deviation over runs. Printed: the number under this task in the paper. "
-        "Likely label: the number that very probably belongs to it. Difference: ours − the paper's, that of the nearer "
-        "reading in bold. Within: the means differ by no more than √(std_printed² + std_ours²), a rule of thumb and no "
+        "In percent, mean ± sample standard deviation over runs. Printed: the number under this "
+        "task in the paper. "
+        "Likely label: the number that very probably belongs to it. Difference: ours − the "
+        "paper's, that of the nearer "
+        "reading in bold. Within: the means differ by no more than √(std_printed² + std_ours²), a "
+        "rule of thumb and no "
         f"test; – where ours is a single run. {_named_differences(runs)}"
     )
     doubted = [
@@ -243,9 +319,12 @@ def _caption(runs: Sequence[Result], compared: Sequence[tuple[_Printed, _Printed
     if not doubted:
         return caption
     within = [sum(_within_spread(ours, pair[side]) for ours, pair in doubted) for side in (0, 1)]
-    distance = [fmean(abs(ours.mean - pair[side].mean) for ours, pair in doubted) for side in (0, 1)]
+    distance = [
+        fmean(abs(ours.mean - pair[side].mean) for ours, pair in doubted) for side in (0, 1)
+    ]
     return (
-        f"{caption} Of {len(doubted)} numbers whose label is in doubt, {within[0]} are within as printed, "
+        f"{caption} Of {len(doubted)} numbers whose label is in doubt, {within[0]} are within as "
+        "printed, "
         f"{within[1]} under the likely label; the mean absolute difference is "
         f"{distance[0]:.2f} and {distance[1]:.2f}."
     )
@@ -261,8 +340,10 @@ def _named_differences(runs: Sequence[Result]) -> str:
                 named.setdefault(f"{key} {_in_words(paper)}", {})[_in_words(ours)] = None
     listed = "; ".join(f"{key}, ours {' and '.join(ours)}" for key, ours in named.items())
     return (
-        f"Ours trained {', '.join(map(str, epochs))} epochs, the paper's 200. Other settings than the paper's: "
-        f"{listed or 'none'}. The rows of the splits are other draws, and so are augmentations, which repeat across "
+        f"Ours trained {', '.join(map(str, epochs))} epochs, the paper's 200. Other settings than "
+        "the paper's: "
+        f"{listed or 'none'}. The rows of the splits are other draws, and so are augmentations, "
+        "which repeat across "
         "workers and epochs in theirs."
     )
 
@@ -288,25 +369,44 @@ def _setting(number: _Printed) -> _Setting:
 
 
 def _printed_setting(result: Result) -> _Setting | None:
-    """Return what the paper calls the run's setting; None unless the model and all settings of the loss are its own."""
+    """Return what the paper calls the run's setting; None unless the model and all settings of the
+    loss are its own.
+    """
     settings = result.settings["loss"]
     name, published = _LOSSES.get(settings["name"], ("", {}))
-    chosen = {key: value for key, value in settings.items() if key not in ("name", "gamma_w", "temperature")}
+    chosen = {
+        key: value
+        for key, value in settings.items()
+        if key not in ("name", "gamma_w", "temperature")
+    }
     # What the paper does not know is 0: off.
-    same_loss = all(chosen.get(key, 0) == published.get(key, 0) for key in chosen.keys() | published.keys())
+    same_loss = all(
+        chosen.get(key, 0) == published.get(key, 0) for key in chosen.keys() | published.keys()
+    )
     if not name or not same_loss or not _is_same_model(result.settings):
         return None
-    model, dataset = _MODELS[result.settings["model"]["name"]], _DATASETS[result.settings["data"]["kind"]]
+    model, dataset = (
+        _MODELS[result.settings["model"]["name"]],
+        _DATASETS[result.settings["data"]["kind"]],
+    )
     return model, dataset, name, result.n_bits, settings.get("gamma_w")
 
 
 def _losses_tables(results: Sequence[Result]) -> list[Table]:
-    """Return scores by method and code length, tests of every pair, and the paper's numbers beside them."""
-    return [*all_views(losses_table, results), *significance_tables(results), *_comparison_tables(results, "losses")]
+    """Return scores by method and code length, tests of every pair, and the paper's numbers beside
+    them.
+    """
+    return [
+        *all_views(losses_table, results),
+        *significance_tables(results),
+        *_comparison_tables(results, "losses"),
+    ]
 
 
 #: The paper's main table: each loss at each code length.
-LOSSES = Experiment(name="losses", title="Losses by code length", losses=experiment.METHODS, tables=_losses_tables)
+LOSSES = Experiment(
+    name="losses", title="Losses by code length", losses=experiment.METHODS, tables=_losses_tables
+)
 
 #: γ_w of the paper's sweep.
 _GAMMAS = (2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0)
@@ -320,23 +420,33 @@ def _gamma_w_grid(design: Design) -> list[GridRun]:
     [2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0]
     """
     dsch = experiment.METHODS["DSCH"]
-    return [run for value in _GAMMAS for run in design.runs(f"γ_w = {value:g}", {**dsch, "gamma_w": value})]
+    return [
+        run
+        for value in _GAMMAS
+        for run in design.runs(f"γ_w = {value:g}", {**dsch, "gamma_w": value})
+    ]
 
 
 def _gamma_w_tables(results: Sequence[Result]) -> list[Table]:
     """Return mAP and ROC-AUC by γ_w, and the paper's numbers beside them."""
-    return [*all_views(tables.gamma_w_table, results, "validation"), *_comparison_tables(results, "gamma_w")]
+    return [
+        *all_views(tables.gamma_w_table, results, "validation"),
+        *_comparison_tables(results, "gamma_w"),
+    ]
 
 
-GAMMA_W = Experiment(name="gamma-w", title="DSCH by γ_w", bits=(32,), grid=_gamma_w_grid, tables=_gamma_w_tables)
+GAMMA_W = Experiment(
+    name="gamma-w", title="DSCH by γ_w", bits=(32,), grid=_gamma_w_grid, tables=_gamma_w_tables
+)
 
 
 def _architectures_grid(design: Design) -> list[GridRun]:
     """Return both architectures with each loss.
 
-    A model has the settings of the base configuration if that names it; else, on the paper's collections, those of
-    `experiment.paper_configuration`. Keys such as ``model.cliphash.pretrained`` are CLIPHash's alone. On drawn images,
-    where weights of large models are of no use, their backbones are small, random and frozen.
+    A model has the settings of the base configuration if that names it; else, on the paper's
+    collections, those of `experiment.paper_configuration`. Keys such as
+    ``model.cliphash.pretrained`` are CLIPHash's alone. On drawn images, where weights of large
+    models are of no use, their backbones are small, random and frozen.
 
     >>> from channelhash.lab.experiments.experiment import DATASETS
     >>> runs = _architectures_grid(Design(DATASETS["mirflickr25k"], [32], [0], {"DSCH": {"name": "dsch"}}))
@@ -346,7 +456,9 @@ def _architectures_grid(design: Design) -> list[GridRun]:
     tiny = str(resources.files("channelhash.lab.experiments") / "tiny-clip.json")
     kind, base = design.base["data"]["kind"], design.base.get("model", {})
     shared = {key: value for key, value in base.items() if not key.startswith("cliphash.")}
-    of_clip = {key.removeprefix("cliphash."): value for key, value in base.items() if key not in shared}
+    of_clip = {
+        key.removeprefix("cliphash."): value for key, value in base.items() if key not in shared
+    }
     runs = []
     for model, backbone in (("tdsrdh", "resnet18"), ("cliphash", tiny)):
         settings: dict[str, Any] = {"name": model}
@@ -356,22 +468,34 @@ def _architectures_grid(design: Design) -> list[GridRun]:
             settings = experiment.paper_configuration(model, kind)["model"]
         elif kind == "synthetic":
             settings = {"name": model, "backbone": backbone, "pretrained": None}
-        with_model = replace(design, base={**design.base, "model": settings | (of_clip if model == "cliphash" else {})})
+        with_model = replace(
+            design,
+            base={**design.base, "model": settings | (of_clip if model == "cliphash" else {})},
+        )
         for method, loss in design.losses.items():
             runs += with_model.runs(method, loss, prefix=f"{model}-")
     return runs
 
 
 def _architectures_tables(results: Sequence[Result]) -> list[Table]:
-    """Return scores by model and method, tests within each model, and the paper's numbers beside them."""
+    """Return scores by model and method, tests within each model, and the paper's numbers beside
+    them.
+    """
     shown = all_views(tables.architectures_table, results)
     for model in dict.fromkeys(result.settings["model"]["name"] for result in results):
         of_model = [result for result in results if result.settings["model"]["name"] == model]
         for table in significance_tables(of_model):
-            shown.append(replace(table, name=f"{table.name}-{model}", title=f"{model}: {table.title}"))
+            shown.append(
+                replace(table, name=f"{table.name}-{model}", title=f"{model}: {table.title}")
+            )
     return [*shown, *_comparison_tables(results, "architectures")]
 
 
 ARCHITECTURES = Experiment(
-    "architectures", "Architectures and losses", _architectures_tables, experiment.METHODS, (32,), _architectures_grid
+    "architectures",
+    "Architectures and losses",
+    _architectures_tables,
+    experiment.METHODS,
+    (32,),
+    _architectures_grid,
 )

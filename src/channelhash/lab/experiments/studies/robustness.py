@@ -1,4 +1,6 @@
-"""``experiment robustness``: what corrupted images, noise of tags and labels, and an attack cost each loss."""
+"""``experiment robustness``: what corrupted images, noise of tags and labels, and an attack cost
+each loss.
+"""
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +15,14 @@ from torch import Tensor
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
-from channelhash.lab.experiments.experiment import METHODS, Design, Experiment, GridRun, Result, Table
+from channelhash.lab.experiments.experiment import (
+    METHODS,
+    Design,
+    Experiment,
+    GridRun,
+    Result,
+    Table,
+)
 from channelhash.lab.experiments.tables import Cell, all_views, losses_table, spread_cells
 from channelhash.metrics.plots import arrow
 from channelhash.metrics.report import evaluate_sets
@@ -31,8 +40,8 @@ from channelhash.utils.torchvision_compat import functional
 _ATTACKED, _BATCH = 64, 256
 
 
-#: A change, which takes the inputs of a branch, a size and a seed and returns inputs of the same shape; and its sizes,
-#: from small to large.
+#: A change, which takes the inputs of a branch, a size and a seed and returns inputs of the same
+#: shape; and its sizes, from small to large.
 _Perturbation = tuple[Callable[[Tensor, float, int], Tensor], Sequence[float]]
 
 
@@ -120,7 +129,8 @@ _CORRUPTIONS: Mapping[str, _Perturbation] = {
 
 
 def _dropped(tokens: Tensor, share: float, seed: int) -> Tensor:
-    """Drop each token with probability ``share`` and close the gaps; a text keeps at least one token.
+    """Drop each token with probability ``share`` and close the gaps; a text keeps at least one
+    token.
 
     >>> int((_dropped(torch.tensor([[5, 7, 0]], dtype=torch.int32), share=1, seed=0) > 0).sum())
     1
@@ -129,12 +139,18 @@ def _dropped(tokens: Tensor, share: float, seed: int) -> Tensor:
     for row, text in enumerate(tokens.numpy()):
         random, real = generator(seed, "drop tokens", 0, row), text[text != 0]
         remaining = real[random.random(len(real)) >= share]
-        texts.append(remaining if len(remaining) or not len(real) else real[[int(random.integers(len(real)))]])
+        texts.append(
+            remaining
+            if len(remaining) or not len(real)
+            else real[[int(random.integers(len(real)))]]
+        )
     return torch.from_numpy(pad_tokens(texts, tokens.shape[1]))
 
 
 def _replaced(tokens: Tensor, share: float, seed: int) -> Tensor:
-    """Replace each token with probability ``share`` by a random one of all texts, all equally likely."""
+    """Replace each token with probability ``share`` by a random one of all texts, all equally
+    likely.
+    """
     vocabulary = np.unique(tokens[tokens != 0])
     result = tokens.clone()
     for row, text in enumerate(tokens.numpy()):
@@ -146,7 +162,8 @@ def _replaced(tokens: Tensor, share: float, seed: int) -> Tensor:
     return result
 
 
-#: Changes of token ids ``(n, m)``, 0 for padding: a text keeps a tag, and those that replace others are of other texts.
+#: Changes of token ids ``(n, m)``, 0 for padding: a text keeps a tag, and those that replace others
+#: are of other texts.
 _TAG_NOISE: Mapping[str, _Perturbation] = {
     "tags dropped": (_dropped, (0.25, 0.5, 0.75)),
     "tags replaced": (_replaced, (0.25, 0.5, 0.75)),
@@ -156,11 +173,12 @@ _ATTACKS = (1, 2, 4)
 
 
 def _attack(branch: Branch, pixels: Tensor, epsilon: float, steps: int = 10) -> Tensor | None:
-    """Change each pixel by at most ``epsilon``, so that the code of an image moves away from what it was.
+    """Change each pixel by at most ``epsilon``, so that the code of an image moves away from what
+    it was.
 
-    Projected gradient descent (Madry et al., ICLR 2018): steps of 2.5 ε / ``steps`` along the sign of the gradient of
-    −mean_j b_j tanh z_j, for the outputs z and the code b of the image as it is. The attacker knows the model, and no
-    label.
+    Projected gradient descent (Madry et al., ICLR 2018): steps of 2.5 ε / ``steps`` along the sign
+    of the gradient of −mean_j b_j tanh z_j, for the outputs z and the code b of the image as it is.
+    The attacker knows the model, and no label.
 
     >>> branch = Branch(torch.tensor, torch.nn.Flatten(), torch.nn.Linear(12, 8))
     >>> pixels = torch.full((1, 3, 2, 2), 0.5)
@@ -188,7 +206,8 @@ def _attack(branch: Branch, pixels: Tensor, epsilon: float, steps: int = 10) -> 
     return torch.cat(rows)
 
 
-#: Shares of training rows that are given the labels of another row; 0 is the run whose queries are perturbed.
+#: Shares of training rows that are given the labels of another row; 0 is the run whose queries are
+#: perturbed.
 _LABEL_NOISE = (0.0, 0.2, 0.4)
 #: The losses that are compared: the paper's, and DSCH as recommended.
 _LOSSES = {**METHODS, "DSCH, recommended": {"name": "dsch", "recommended": True}}
@@ -214,31 +233,43 @@ def _grid(design: Design) -> list[GridRun]:
             runs += replace(design, base={**design.base, "train": train}).runs(name, loss)
     for run in runs:
         if (model := getattr(run.config.model, "encoder", run.config.model_name)) in _OPAQUE:
-            raise InputError(f"experiment robustness: {model} reads neither pixels nor tokens; take small or tdsrdh")
+            raise InputError(
+                f"experiment robustness: {model} reads neither pixels nor tokens; take small or "
+                "tdsrdh"
+            )
     return runs
 
 
 def _perturbed_scores(folder: Path) -> dict[str, dict[str, float]]:
-    """Return perturbation -> task -> tie-aware mAP of a run's test queries over R, which stays as it is.
+    """Return perturbation -> task -> tie-aware mAP of a run's test queries over R, which stays as
+    it is.
 
-    Perturbations are named like ``"noise, σ|0.05"``; a model that reads neither pixels nor tokens has none.
+    Perturbations are named like ``"noise, σ|0.05"``; a model that reads neither pixels nor tokens
+    has none.
     """
     codes, run, scores = run_codes(folder), open_run(folder), {}
     run.model.eval()
     queries = run.collection.records.take(run.splits.query)
     for modality in run.model.modalities:
-        inputs, branch = prepare_inputs(run.model, queries, modality).cpu(), run.model.cpu().branch(modality)
+        inputs, branch = (
+            prepare_inputs(run.model, queries, modality).cpu(),
+            run.model.cpu().branch(modality),
+        )
         for name, changed in _perturbed(branch, inputs, run.config.train.seed):
             query = replace(codes.query, codes={modality: _encode(branch, changed)})
             tasks, _ = evaluate_sets(query, codes.retrieval, f"{folder}, {name}", ())
-            scores[name] = {task: float(figures["map_tie_aware"]) for task, figures in tasks.items()}
+            scores[name] = {
+                task: float(figures["map_tie_aware"]) for task, figures in tasks.items()
+            }
     return scores
 
 
 def _perturbed(branch: Branch, inputs: Tensor, seed: int) -> Iterator[tuple[str, Tensor]]:
     """Yield the name of each perturbation of pixels or tokens, and what they become."""
     pixels = unit_pixels(inputs) if inputs.dtype == torch.uint8 else None
-    kinds = _CORRUPTIONS if pixels is not None else _TAG_NOISE if inputs.dtype == torch.int32 else {}
+    kinds = (
+        _CORRUPTIONS if pixels is not None else _TAG_NOISE if inputs.dtype == torch.int32 else {}
+    )
     for name, (apply, sizes) in kinds.items():
         for size in sizes:
             yield f"{name}|{size:g}", apply(inputs if pixels is None else pixels, size, seed)
@@ -253,10 +284,14 @@ def _encode(branch: Branch, inputs: Tensor) -> PackedCodes:
 
 
 def _tables(results: Sequence[Result]) -> list[Table]:
-    """Return mAP by perturbation of images, of texts and of labels, and every cell of the runs as ever."""
+    """Return mAP by perturbation of images, of texts and of labels, and every cell of the runs as
+    ever.
+    """
     finished = [result for result in results if result.status == "finished"]
     every = finished[0].tasks() if finished else ()
-    shown = [task for task in every if len(set(task.split("->"))) == 2] or every  # of one modality, its own task
+    shown = [
+        task for task in every if len(set(task.split("->"))) == 2
+    ] or every  # of one modality, its own task
     tables = []
     for task in shown:
         rows: _Rows = {}
@@ -268,14 +303,24 @@ def _tables(results: Sequence[Result]) -> list[Table]:
                 for name, score in scores.items():
                     rows.setdefault(name, {}).setdefault(run.method, []).append(score)
         if len(rows) > 1:
-            tables.append(_table(f"robustness-{task.partition('->')[0]}", f"{arrow(task)}, queries perturbed", rows))
+            tables.append(
+                _table(
+                    f"robustness-{task.partition('->')[0]}",
+                    f"{arrow(task)}, queries perturbed",
+                    rows,
+                )
+            )
     by_labels: _Rows = {}
     for run in finished:
         method, _, share = run.method.partition(_NOISY)
         of_share = by_labels.setdefault(f"labels of others|{share or 0}", {})
         of_share.setdefault(method, []).append(float(np.mean([run.score(task) for task in shown])))
     title = f"mean of {' and '.join(map(arrow, shown))}, training labels wrong"
-    return [*tables, _table("robustness-labels", title, by_labels), *all_views(losses_table, results)]
+    return [
+        *tables,
+        _table("robustness-labels", title, by_labels),
+        *all_views(losses_table, results),
+    ]
 
 
 def _table(name: str, title: str, rows: _Rows) -> Table:
@@ -284,14 +329,18 @@ def _table(name: str, title: str, rows: _Rows) -> Table:
     body = []
     for row, scores in rows.items():
         kind, _, size = row.partition("|")
-        body.append((Cell(kind), Cell(size), *spread_cells([scores.get(method, ()) for method in methods])))
+        body.append(
+            (Cell(kind), Cell(size), *spread_cells([scores.get(method, ()) for method in methods]))
+        )
     return Table(
         name,
         f"Tie-aware mAP under perturbation: {title}",
         ("Perturbation", "Size", *methods),
         tuple(body),
-        "In percent, mean ± sample standard deviation (ddof 1) over seeds, last epoch; the retrieval set R is never "
-        "perturbed. Best mean of each row in bold. The attack knows the model, not the labels: ten steps of projected "
+        "In percent, mean ± sample standard deviation (ddof 1) over seeds, last epoch; the "
+        "retrieval set R is never "
+        "perturbed. Best mean of each row in bold. The attack knows the model, not the labels: ten "
+        "steps of projected "
         "gradient descent within ε of every pixel.",
     )
 
