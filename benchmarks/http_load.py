@@ -58,9 +58,8 @@ def load(
     )
     requests = [head.format(host.netloc, len(body)).encode() + body for body in bodies]
     waits, errors = [], 0
-    firsts = (
-        number * 7 % len(requests) for number in range(clients)
-    )  # every client begins elsewhere
+    # every client begins elsewhere
+    firsts = (number * 7 % len(requests) for number in range(clients))
     with selectors.DefaultSelector() as selector:
         end = time.perf_counter() + seconds
         for first in firsts:

@@ -155,9 +155,8 @@ def measure(
     )
     server = psutil.Process(pid)
     used = [each.memory_full_info() for each in [server, *server.children(recursive=True)]]
-    memory = sum(
-        getattr(each, "pss", each.rss) for each in used
-    )  # what processes share counts once
+    # what processes share counts once
+    memory = sum(getattr(each, "pss", each.rss) for each in used)
     row = {"requests/s": round(len(waits) / seconds), "p50 ms": p50, "p95 ms": p95, "p99 ms": p99}
     return row | {"errors": errors, "MB": round(memory / 1e6)}
 

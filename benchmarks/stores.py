@@ -101,9 +101,8 @@ def serve(engine: str, folder: Path) -> None:
         print("started", f"{server.get_uri()}&store=", pid, flush=True)
         sys.stdin.read()
         server.cleanup()
-        if psutil.pid_exists(
-            pid
-        ):  # the library leaves a server on that a killed process had used before
+        # the library leaves a server on that a killed process had used before
+        if psutil.pid_exists(pid):
             psutil.Process(pid).send_signal(signal.SIGINT)
         return
     from milvus import MilvusServer

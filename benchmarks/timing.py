@@ -27,9 +27,8 @@ def measure_extra_memory(run: Callable[[], object]) -> float | None:
         return None if before is None or after is None else (after - before) / 1e6
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):
-        libc.malloc_trim(
-            0
-        )  # glibc keeps freed memory: a run that used it again would seem to need none
+        # glibc keeps freed memory: a run that used it again would seem to need none
+        libc.malloc_trim(0)
     record.write_text("5", encoding="ascii")
     before = _status_bytes("VmRSS")
     run()

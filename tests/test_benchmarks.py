@@ -54,9 +54,8 @@ def test_a_script_prints_its_table(name, monkeypatch, capsys):
     if name == "serve":
         assert {line.split(" | ")[-2] for line in lines[2:]} == {"0"}  # errors
     if name == "stores":
-        assert {tuple(line.split(" | ")[-2:]) for line in lines[2:]} == {
-            ("20", "0 |")
-        }  # none is lost
+        # none is lost
+        assert {tuple(line.split(" | ")[-2:]) for line in lines[2:]} == {("20", "0 |")}
 
 
 def test_the_literal_loss_has_the_value_and_gradient_of_ours(monkeypatch):

@@ -201,9 +201,8 @@ def balanced_bounds(
     >>> lower.tolist(), upper.tolist()
     ([10.0, 0.0, 0.0], [16.0, 4.0, 0.0])
     """
-    fraction = (
-        min(rho * similarity_ratio, 1.0) if rho else 0.0
-    )  # r is infinite where no pair is dissimilar
+    # r is infinite where no pair is dissimilar
+    fraction = min(rho * similarity_ratio, 1.0) if rho else 0.0
     gap = fraction * 0.5 * n_bits
     dissimilar = similarity == 0
     lower = dissimilar * similarity.new_tensor(0.5 * n_bits + gap)
@@ -230,8 +229,7 @@ def similarity_ratio(labels: Tensor) -> float:
         pairs = numbers[:, None] * counts
         total += float((similarity * pairs).sum())
         dissimilar += int(((similarity == 0) * pairs).sum())
-    unlabelled = int(
-        counts[rows.sum(dim=1) == 0].sum()
-    )  # each 1 to itself, which a comparison of rows cannot see
+    # each 1 to itself, which a comparison of rows cannot see
+    unlabelled = int(counts[rows.sum(dim=1) == 0].sum())
     total, dissimilar = total + unlabelled, dissimilar - unlabelled
     return total / dissimilar if dissimilar else math.inf

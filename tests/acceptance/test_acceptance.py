@@ -106,9 +106,8 @@ def test_photographs_are_found_as_recorded(tmp_path):
         hits = answer.get("results", [])
         distances = {hit["id"]: hit["distance"] for hit in hits if hit["distance"] is not None}
         for hit in old.get("results", []):
-            last = (
-                max(distances.values(), default=0) - _BITS
-            )  # the last answers may change places with the next
+            # the last answers may change places with the next
+            last = max(distances.values(), default=0) - _BITS
             if hit["distance"] is not None and hit["distance"] < last:
                 assert distances.get(hit["id"]) == pytest.approx(hit["distance"], abs=_BITS), (
                     question,

@@ -94,9 +94,8 @@ def test_a_driver_killed_while_encoding_loses_and_doubles_nothing(cluster, job, 
     )
     assert ended.returncode == -9, ended.stderr
     assert len(list((tmp_path / "out").glob("codes-*.parquet"))) >= 3
-    time.sleep(
-        3
-    )  # until Ray has ended the dead driver's workers, whose files are not taken for leftovers before
+    # until Ray has ended the dead driver's workers, whose files are not taken for leftovers before
+    time.sleep(3)
     assert encode_bulk(model, data, tmp_path / "out", shard_items=8)["done_before"] >= 3
     assert content(tmp_path / "out") == content(whole)
 

@@ -203,9 +203,8 @@ def test_a_server_that_always_breaks_off_ends_the_job_in_one_line(
     assert_refused(capsys, *command, says=name, status=1)
     proxy.heal()
     whole_bytes = content(whole)
-    assert (
-        remote_content(f"{bucket}/codes").items() <= whole_bytes.items()
-    )  # nothing that is half there
+    # nothing that is half there
+    assert remote_content(f"{bucket}/codes").items() <= whole_bytes.items()
     encoded(capsys, *command[1:])
     assert remote_content(f"{bucket}/codes") == whole_bytes
 

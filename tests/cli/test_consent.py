@@ -25,12 +25,8 @@ def test_every_command_that_reads_a_model_has_the_option():
         if "trust_code" not in {each.name for each in command.params}
     }
     groups = {"data", "index", "config"}
-    no_model = {
-        "demo",
-        "experiment",
-        "landscape",
-        "list",
-    }  # made anew, or read where no other name is trusted
+    # made anew, or read where no other name is trusted
+    no_model = {"demo", "experiment", "landscape", "list"}
     of_stores = ("delete", "info", "push", "check", "repair", "backup")
     assert without == groups | no_model | {f"index {name}" for name in of_stores}
 

@@ -90,9 +90,8 @@ def damage(path: Path, rng: random.Random) -> None:
     """Change one file in place, within its format where that is known."""
     before = path.read_bytes()
     if (inside := INSIDE.get(path.suffix)) and rng.random() < 0.6:
-        with contextlib.suppress(
-            Exception
-        ):  # what was damaged before may not be readable here either
+        # what was damaged before may not be readable here either
+        with contextlib.suppress(Exception):
             inside(path, rng)
             return
     text = path.suffix in (".csv", ".tsv", ".jsonl", ".json", ".yaml", ".txt")
@@ -423,9 +422,8 @@ _CODED = ("model", "extractor")
 
 def _serve(store: Path, trust_code: bool) -> None:
     with trusting(trust_code):
-        open_app(
-            str(store), None, Limits(), None, None
-        ).state.service.encoding.result()  # which loads the model
+        # which loads the model
+        open_app(str(store), None, Limits(), None, None).state.service.encoding.result()
 
 
 #: Function of the package -> how it reads a forged run.

@@ -37,9 +37,8 @@ def results(capsys, *arguments):
 def test_a_folder_of_pictures_from_nothing_to_answers(tmp_path, saved_model, capsys):
     photos, place = picture_folder(tmp_path / "photos", 5), tmp_path / "s"
     (photos / "0.png").rename(photos / "horses.png")
-    assert (
-        run_command("index", "create", place, "--model", saved_model) == 0
-    )  # which may come before the first item
+    # which may come before the first item
+    assert run_command("index", "create", place, "--model", saved_model) == 0
     assert_refused(capsys, "search", place, "--text", "red", says="this store has no items yet")
     done = run_json(capsys, "index", "add", place, photos)
     assert (done["added"], done["items"], done["problems"]) == (5, 5, [])

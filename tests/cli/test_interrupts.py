@@ -79,9 +79,8 @@ def write_inputs(folder: Path) -> None:
     ):
         done = _run(words, folder)
         assert done.returncode == 0, f"{words}: {done.stderr}"
-    for image in sorted((folder / "images").iterdir())[
-        :100
-    ]:  # changed: `index add` has something to do
+    # changed: `index add` has something to do
+    for image in sorted((folder / "images").iterdir())[:100]:
         Image.open(image).rotate(90).save(image)
 
 

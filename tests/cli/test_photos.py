@@ -123,9 +123,8 @@ def test_a_folder_where_no_store_can_be_made_has_it_in_the_cache(
     assert search(capsys, photos, "--image", photos / "0.png", "--trust-code") == (ids, "")
     assert sorted(photos.iterdir()) == before
     (tmp_path / "more" / "photos").mkdir(parents=True)
-    assert (
-        find_store(tmp_path / "more" / "photos") is None
-    )  # a namesake elsewhere has a place of its own
+    # a namesake elsewhere has a place of its own
+    assert find_store(tmp_path / "more" / "photos") is None
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the viewer is a script of the shell")
@@ -204,9 +203,8 @@ def test_without_an_encoder_of_texts_words_answer(photos, tmp_path, capsys):
 
 def test_the_folder_can_be_copied_with_its_store(photos, tmp_path, capsys):
     search(capsys, photos, "--image", photos / "0.png", *ENCODER)
-    copy = shutil.copytree(
-        photos, tmp_path / "copy", copy_function=shutil.copyfile
-    )  # with times of its own
+    # with times of its own
+    copy = shutil.copytree(photos, tmp_path / "copy", copy_function=shutil.copyfile)
     draw(copy / "new.png", "red", 3)
     ids, said = search(capsys, copy, "--like", "0.png", "-k", "1", "--trust-code")
     assert ids == ["0.png"]
@@ -377,10 +375,8 @@ def test_a_slip_gets_a_suggestion_and_a_foreign_script_a_line(animals, capsys):
     ) as client:
         served = client.post("/search", json=body).json()
         assert (served["did_you_mean"], served["unlikely"]) == ("two giraffes", True)
-        for part in (
-            {"where": "id = 'coffee.jpg'"},
-            {"offset": 3},
-        ):  # no giraffe is there; the first part said it
+        # no giraffe is there; the first part said it
+        for part in ({"where": "id = 'coffee.jpg'"}, {"offset": 3}):
             assert client.post("/search", json=body | part).json()["did_you_mean"] == ""
         nothing = client.post("/search", json={"text": "asdf qwer zxcv", "fitting": True}).json()
         assert (nothing["results"], nothing["unlikely"], nothing["close"]) == ([], True, False)

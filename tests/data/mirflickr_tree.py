@@ -46,10 +46,8 @@ def write_tree(root: Path) -> Path:
         (tags / f"tags{number}.txt").write_bytes(content)
     annotations = root / "mirflickr25k_annotations_v080"
     annotations.mkdir()
-    others = {
-        "sea_r1": "1\n",
-        "README": "Annotations of the collection.\n",
-    }  # "relevant" labels and a text: not read
+    # "relevant" labels and a text: not read
+    others = {"sea_r1": "1\n", "README": "Annotations of the collection.\n"}
     for name, content in (LABELS | others).items():
         (annotations / f"{name}.txt").write_bytes(content.encode())
     return root

@@ -78,9 +78,8 @@ def test_captions_and_pictures_are_shown_and_not_learned_from(tmp_path):
     assert (records.display_values("text"), records.display_values("image")) == shown
     codes = encode_records(MODELS["features"].create(records, 8, hidden=[4]), records)
     assert (codes.texts, codes.images) == shown
-    plain = load_features(
-        write(tmp_path / "f.npz", captions=np.ones((3, 7)))
-    )  # someone's features, not ours to show
+    # someone's features, not ours to show
+    plain = load_features(write(tmp_path / "f.npz", captions=np.ones((3, 7))))
     assert (plain.display_values("text"), plain.display_values("image")) == (None, None)
 
 
@@ -226,9 +225,8 @@ def test_names_are_texts_in_every_format(tmp_path):
         tmp_path / "f.h5", {**arrays, "id": ["a", "b", "é"], "label_names": np.array([b"x", b"yy"])}
     )
     cells = np.array(["a", "b", "é"], dtype=object)
-    savemat(
-        tmp_path / "f.mat", {**arrays, "id": cells, "label_names": ["x", "yy"]}
-    )  # cells, and padded characters
+    # cells, and padded characters
+    savemat(tmp_path / "f.mat", {**arrays, "id": cells, "label_names": ["x", "yy"]})
     for name in ("f.npz", "f.h5", "f.mat"):
         records = load_features(tmp_path / name)
         assert (records.ids, records.label_names) == (("a", "b", "é"), ("x", "yy"))

@@ -199,9 +199,8 @@ def test_the_page_states_the_checksums_of_the_splits(tmp_path):
     rows = make_coco17.read_rows(make_coco17.ROWS)
     assert len({row.id for row in rows}) == len(rows) == 10_000
     items = tmp_path / "items.csv"
-    make_coco17.write_items(
-        rows, ["a caption"] * len(rows), items
-    )  # captions are not here, and splits need none
+    # captions are not here, and splits need none
+    make_coco17.write_items(rows, ["a caption"] * len(rows), items)
     page = (DOCS / "how-to" / "coco-17.md").read_text(encoding="utf-8")
     for name, value in make_coco17.write_splits(items).items():
         assert f"{name}  {value}" in page

@@ -57,9 +57,8 @@ def test_every_registered_name_and_its_keys_are_on_the_page_of_keys():
     assert "False" not in page
     assert "| `epochs` | `int` ≥ 1 | `200` | passes over the training rows. |" in page
     described = [line for line in page.splitlines() if line.startswith("| `")]
-    assert [
-        line for line in described if line.endswith("|  |")
-    ] == []  # a key without a word on what it does
+    # a key without a word on what it does
+    assert [line for line in described if line.endswith("|  |")] == []
 
 
 @pytest.mark.parametrize(("name", "text", "found"), [
@@ -78,10 +77,8 @@ def test_a_page_that_loads_something_from_elsewhere_is_found(tmp_path, name, tex
 def test_every_page_has_its_place_in_the_navigation():
     placed = set(re.findall(r"[\w/-]+\.md\b", (ROOT / "mkdocs.yml").read_text()))
     written = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
-    assert placed == written | {
-        "reference/commands.md",
-        "reference/configuration.md",
-    }  # made from the code
+    # made from the code
+    assert placed == written | {"reference/commands.md", "reference/configuration.md"}
 
 
 @pytest.mark.slow

@@ -194,9 +194,10 @@ def test_an_item_is_not_explained_by_a_code_that_it_does_not_have(tmp_path):
     with open_store(tmp_path / "store", 12) as store:
         store.add(["\u00e9", "b"], {"text": np.zeros((2, 2), np.uint8)})
     says = "--like b: has no image code; name one that it has, --by text"
+    # decomposed
     check_refusal(
         says, ch.explain, tmp_path / "store", likes=["e\u0301", "b"], by=["text", "image"]
-    )  # decomposed
+    )
 
 
 @pytest.mark.parametrize(("evidence", "summary"), [
@@ -308,9 +309,8 @@ def test_of_bare_bits_each_counts_the_same_and_none_has_a_strength():
     assert [bit.strengths[0] for bit in bits] == [None] * 4
     assert all(bit.strengths[1] is not None for bit in bits)
     assert {abs(bit.share) for bit in Bit.compare(first, -first, (False, False))} == {0.25}
-    nowhere = Bit.compare(
-        np.zeros(3, np.float32), np.ones(3, np.float32)
-    )  # outputs without direction
+    # outputs without direction
+    nowhere = Bit.compare(np.zeros(3, np.float32), np.ones(3, np.float32))
     assert [(bit.share, bit.strengths[0], bit.agrees) for bit in nowhere] == [(0.0, 0.0, True)] * 3
 
 

@@ -98,9 +98,8 @@ def test_an_interrupted_student_resumes_to_the_same_weights(
     assert_same_run(student, place)
     assert distilled(place)["map"] == distilled(student)["map"]
     before = distilled(place)
-    again = run_json(
-        capsys, "distill", teacher, *STUDENT, "--out", place, "--resume"
-    )  # nothing is left to do
+    # nothing is left to do
+    again = run_json(capsys, "distill", teacher, *STUDENT, "--out", place, "--resume")
     assert (distilled(place), again["map"]) == (before, before["map"])
 
 

@@ -155,9 +155,8 @@ def test_nothing_lands_outside_the_folder_and_nothing_becomes_a_link(tmp_path):
 
 def test_damaged_archives_are_refused(tmp_path):
     good = zip_of({"a.txt": b"x" * 1000})
-    lying = good.replace(
-        (1000).to_bytes(4, "little"), (10).to_bytes(4, "little")
-    )  # a member larger than it says
+    # a member larger than it says
+    lying = good.replace((1000).to_bytes(4, "little"), (10).to_bytes(4, "little"))
     for name, content in {
         "cut": good[:500],
         "flipped": good[:300] + b"y" + good[301:],

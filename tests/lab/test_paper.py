@@ -76,9 +76,8 @@ def assert_is_the_papers(run, kind, model, n_bits, loss, seed):
     assert settings["model"] == {"name": model, "n_bits": n_bits, **MODELS[model]}
     assert settings["loss"].items() >= loss.items()
     beside = {key: value for key, value in settings["loss"].items() if key not in loss}
-    assert not any(
-        value for key, value in beside.items() if key != "temperature"
-    )  # no term, no hard negatives
+    # no term, no hard negatives
+    assert not any(value for key, value in beside.items() if key != "temperature")
     assert settings["train"].items() >= (TRAIN | {"seed": seed}).items()
     assert settings["train"].get("rates", {}) == {}
 
@@ -247,11 +246,8 @@ def comparison_table(results, table):
 
 def run(method="DSCH", seed=0, shares=0.8, loss=DSCH, **more):
     more.setdefault("views", ("test", "validation"))
-    loss = {
-        "contrastive": 0.0,
-        "temperature": 0.07,
-        "pairs": 0.0,
-    } | loss  # off, which the paper does not know
+    # off, which the paper does not know
+    loss = {"contrastive": 0.0, "temperature": 0.07, "pairs": 0.0} | loss
     shares = dict.fromkeys(TASKS, shares) if isinstance(shares, float) else shares
     return made_result(method, seed, shares, loss=loss, **more)
 

@@ -363,9 +363,8 @@ def test_a_chart_is_one_element_with_its_labels_as_text():
     )
     assert ticks.split() == ["1", "2"], "whole epochs"
     other = line_chart("mAP", "epoch", SERIES)
-    page = read_page(
-        f"<style></style>{chart.svg}{other.svg}"
-    )  # ids are unique, addresses within the page
+    # ids are unique, addresses within the page
+    page = read_page(f"<style></style>{chart.svg}{other.svg}")
     assert page.ids
     assert page.tags.count("style") == 1
 
@@ -480,8 +479,7 @@ def test_recall_stands_beside_the_binomial_interval_of_guessing(recall, at_chanc
     (standing,) = page.Standing.by_recall(
         {"image->text": report, "text->text": {"map_tie_aware": 1.0}}
     )
-    assert standing.chance == pytest.approx(
-        (0.05, 0.16), abs=0.011
-    )  # scipy.stats.binom(100, 0.1).interval(0.95)
+    # scipy.stats.binom(100, 0.1).interval(0.95)
+    assert standing.chance == pytest.approx((0.05, 0.16), abs=0.011)
     assert standing.at_chance is at_chance
     assert standing.measure == "Recall@10"

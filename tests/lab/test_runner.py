@@ -224,10 +224,8 @@ def test_a_chosen_loss_has_the_settings_and_the_name_that_the_experiment_or_its_
     base = {"data": {"kind": "synthetic", "root": "data"}, "model": {"name": "small"}}
     recommended = _choose_losses(["dsch", "dsch:recommended"], {})["DSCH, recommended"]
     runs = Design(base, [16, 64], [0]).runs("DSCH, recommended", recommended)
-    assert [run.config.terms.average_precision for run in runs] == [
-        16.0,
-        64.0,
-    ]  # of each code length
+    # of each code length
+    assert [run.config.terms.average_precision for run in runs] == [16.0, 64.0]
     (run,) = Design(base, [16], [0]).runs("CSQ, published", chosen["CSQ, published"])
     assert (run.name, run.config.loss.lambda_p) == ("csq-published-k16-seed0", 0.2)
     check_refusal("two losses are called DSCH", _choose_losses, ["dsch", "dsch"], losses)

@@ -341,14 +341,12 @@ def test_gamma_w_has_a_panel_for_each_figure():
 def test_several_methods_are_drawn_as_shares_and_means_over_seeds():
     logs = {"A": [log([4, 2, 1], {1: 0.5}), log([2, 1], {1: 0.7})], "B": [log([10, 10], {})]}
     losses, scores = _training_plot(logs).axes
-    np.testing.assert_allclose(
-        losses.lines[0].get_ydata(), [100, 50]
-    )  # the epochs that both seeds have
+    # the epochs that both seeds have
+    np.testing.assert_allclose(losses.lines[0].get_ydata(), [100, 50])
     np.testing.assert_allclose(losses.lines[1].get_ydata(), [100, 100])
     (line,) = scores.lines
-    np.testing.assert_allclose(
-        line.get_ydata(), [65]
-    )  # mean over two seeds of the mean of the cross-modal tasks
+    # mean over two seeds of the mean of the cross-modal tasks
+    np.testing.assert_allclose(line.get_ydata(), [65])
 
 
 def test_a_grid_gets_the_plots_that_its_runs_allow(tmp_path):
@@ -388,6 +386,5 @@ def test_each_loss_has_its_mean_and_spread_in_every_form_on_each_collection():
     )
     (bar, *_) = tuned.lines[2][0].get_segments()
     assert bar[1, 0] - bar[0, 0] == pytest.approx(2 * np.std([60, 64], ddof=1))
-    assert [text.get_text() for text in panels[0].texts] == [
-        "◂ 20.0"
-    ]  # off the axis, with its number
+    # off the axis, with its number
+    assert [text.get_text() for text in panels[0].texts] == ["◂ 20.0"]

@@ -166,9 +166,8 @@ def test_any_labels_give_a_finite_loss_and_gradient(name, kind):
     labels = LABELS[kind]
     loss = make_loss(name, 16, N_LABELS, **DEFAULTS[name])
     value = loss(outputs, labels)
-    if not (
-        name == "hashnet" and kind != "no labels"
-    ):  # the transcription divides by the absent kind of pairs
+    # the transcription divides by the absent kind of pairs
+    if not (name == "hashnet" and kind != "no labels"):
         expected = oracle_of(name, loss, DEFAULTS[name])(
             arrays(outputs), labels.numpy().astype(float)
         )

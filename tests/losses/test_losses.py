@@ -38,9 +38,8 @@ def batch(k: int, n_modalities: int = 2, n: int = 7, seed: int = 0):
     labels = torch.rand(n, 5, generator=random) < 0.4
     labels[:2] = torch.tensor([True, True, True, False, False])  # S = 1 off the diagonal
     labels[2:3] = False  # a sample without labels
-    labels[3:4] = torch.tensor(
-        [False, False, False, True, True]
-    )  # shares nothing with the first two
+    # shares nothing with the first two
+    labels[3:4] = torch.tensor([False, False, False, True, True])
     return outputs, labels
 
 
@@ -141,9 +140,8 @@ def test_bsch_has_no_gap_that_codes_could_not_attain():
     k, n_classes, each = 8, 8, 3
     labels = torch.eye(n_classes).repeat_interleave(each, dim=0).bool()
     codes = torch.from_numpy(hadamard(k)).float()
-    simplex = codes[:, 1:].repeat_interleave(
-        each, dim=0
-    )  # 7 bits, rows 4 apart: k/2 + 1/2, more is impossible
+    # 7 bits, rows 4 apart: k/2 + 1/2, more is impossible
+    simplex = codes[:, 1:].repeat_interleave(each, dim=0)
     loss = LOSSES["bsch"](7, kappa_q=0.0)
     assert loss({"image": simplex, "text": simplex}, labels).item() == pytest.approx(0, abs=1e-6)
     lower, _ = loss.bounds(label_similarity(labels))

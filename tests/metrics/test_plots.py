@@ -39,9 +39,8 @@ def test_precision_and_recall_are_those_of_every_task(histograms):
     first = histograms["image->text"]
     assert chance.get_ydata()[0] == pytest.approx(100 * first.relevant.sum() / (20 * 90))
     assert legend_of(figure) == [*TASKS, "chance"]
-    assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) == len(
-        TASKS
-    )  # different without colour
+    # different without colour
+    assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) == len(TASKS)
 
 
 def test_lookups_are_those_within_each_radius(histograms):

@@ -109,10 +109,8 @@ def test_lookups_within_a_radius_and_the_curve_are_those_of_the_items_found(quer
 
 @pytest.mark.parametrize("z", [1, 30, 31, 50, 250, 400, 431, 600, 193_734])
 def test_figures_of_large_groups_are_exact_whether_or_not_a_cut_parts_them(z):
-    n, n_plus = (
-        [30, 0, 400, 900, 50_000, 142_404],
-        [12, 0, 90, 850, 30_000, 10_000],
-    )  # as many as NUS-WIDE has
+    # as many as NUS-WIDE has
+    n, n_plus = ([30, 0, 400, 900, 50_000, 142_404], [12, 0, 90, 850, 30_000, 10_000])
     hist = HammingHistogram(np.array([n]), np.array([n_plus]))
     assert hist.map_at(z) == pytest.approx(
         literal.expected_average_precision_at(n, n_plus, z), rel=1e-11

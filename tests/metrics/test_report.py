@@ -161,9 +161,8 @@ def test_roc_auc_is_left_open_where_every_item_is_relevant():
 
 def many(n: int, seed: int, ids: str = "photo") -> ch.CodeSet:
     random = np.random.default_rng(seed)
-    codes = {
-        name: random.integers(0, 4, (n, 1), dtype=np.uint8) for name in ("image", "text")
-    }  # many ties
+    # many ties
+    codes = {name: random.integers(0, 4, (n, 1), dtype=np.uint8) for name in ("image", "text")}
     return ch.CodeSet([f"{ids}{row}" for row in range(n)], codes, random.random((n, 5)) < 0.4, 8)
 
 
@@ -265,9 +264,8 @@ def test_p_values_are_those_of_all_sign_assignments(shift):
     result = paired_test(first + shift, second)
     differences = first + shift - second
     sums = [abs(np.dot(signs, differences)) for signs in product((-1, 1), repeat=len(differences))]
-    expected = float(
-        np.mean(np.array(sums) >= abs(differences.sum()) - 1e-9)
-    )  # over every assignment of signs
+    # over every assignment of signs
+    expected = float(np.mean(np.array(sums) >= abs(differences.sum()) - 1e-9))
     assert result.p_value == pytest.approx(
         expected, abs=4 * np.sqrt(expected * (1 - expected) / 10_000) + 1e-4
     )

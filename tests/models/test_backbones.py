@@ -263,9 +263,8 @@ def test_tdsrdh_reads_word_vectors_through_the_token_cache(records, tmp_path):
     assert torch.equal(branch.prepare_collection(texts), branch.prepare(texts))
     model.save_pretrained(tmp_path / "model")
     assert (load_model(tmp_path / "model").encode_texts(texts) == model.encode_texts(texts)).all()
-    assert (
-        tmp_path / "model" / "model.safetensors"
-    ).stat().st_size < 40e6  # no word vectors, no ResNet
+    # no word vectors, no ResNet
+    assert (tmp_path / "model" / "model.safetensors").stat().st_size < 40e6
     (tmp_path / "v.bin").write_bytes(f"{len(words)} 3\n".encode() + entries[::-1][:1] + entries[1:])
     check_refusal(
         r"v\.bin: not the word vectors that the model was trained with",

@@ -99,9 +99,8 @@ _CHARACTERS = st.characters(
 @settings(max_examples=300)
 def test_word_pieces_are_those_of_the_library(text):
     library = BertWordPieceTokenizer(str(photo.WEIGHTS / "vocabulary.txt"))
-    assume(
-        not any(mark in text for mark in ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"))
-    )  # plain words to us
+    # plain words to us
+    assume(not any(mark in text for mark in ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]")))
     # Each has its own version of Unicode: a few characters are new, or of another category, to one
     # of them.
     former = unicodedata.ucd_3_2_0.category
@@ -123,9 +122,8 @@ def test_the_network_of_images_is_the_published_one_in_half_precision():
     expected = layers(torch.from_numpy(pixels)).numpy()
     assert np.abs(expected).max() > 0.1
     features = photo._image_features(pixels)
-    assert (
-        0.01 < np.abs(features - expected).max() < expected.max()
-    )  # its last layers learned from captions
+    # its last layers learned from captions
+    assert 0.01 < np.abs(features - expected).max() < expected.max()
     check_refusal(
         r"model\.pretrained of efficientnet-lite2 is package or null, got 'DEFAULT'",
         image_layers,
@@ -141,9 +139,8 @@ def test_the_network_of_images_is_the_published_one_in_half_precision():
     )
     learned = [name for name in theirs if ours[name] != theirs[name]]
     layers = [name for name in theirs if name.startswith(("Cast", "Conv"))]
-    assert learned == [
-        name for name in layers if int(name.split("_")[1]) > 175
-    ]  # behind the last block but one
+    # behind the last block but one
+    assert learned == [name for name in layers if int(name.split("_")[1]) > 175]
 
 
 def test_english_is_read_as_by_the_runtime():
@@ -202,9 +199,8 @@ def test_a_text_is_read_in_its_language_and_the_english_network_only_reads_engli
     assert (cosines[1:] > 0.5).all()  # the same in all languages
     assert (np.abs(features[1:, :384] - read[1:]).max(axis=1) > 0.05).all()
     assert photo._text_features(photo._Sentences().arrays([])).shape == (0, 896)
-    assert photo._Sentences().arrays(["\udcff"]).tolist() == [
-        [ord("?")]
-    ]  # an argument that is not UTF-8
+    # an argument that is not UTF-8
+    assert photo._Sentences().arrays(["\udcff"]).tolist() == [[ord("?")]]
 
 
 def test_the_error_function_is_close():
@@ -280,10 +276,8 @@ def test_extractors_are_known_again(tmp_path, monkeypatch):
 def test_the_probe_tells_extractors_apart():
     width, numbers = _look_at_probe(lengths, "text")
     assert (width, len(numbers)) == (3, 8)
-    assert _look_at_probe(lambda texts: 2 * lengths(texts), "text") == (
-        width,
-        numbers,
-    )  # of unit length
+    # of unit length
+    assert _look_at_probe(lambda texts: 2 * lengths(texts), "text") == (width, numbers)
     assert _look_at_probe(scaled, "text")[1] != numbers
 
 

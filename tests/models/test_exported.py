@@ -102,9 +102,8 @@ def test_codes_by_the_description_alone_are_the_models(settings, records, pictur
         )
     for modality, items in {"image": pictures, "text": TEXTS}.items():
         outputs = model.outputs(modality, items).numpy()
-        assert (
-            len(np.unique(outputs.round(2), axis=0)) > 4
-        )  # untrained: bits alone would tell little
+        # untrained: bits alone would tell little
+        assert len(np.unique(outputs.round(2), axis=0)) > 4
         for batch in (1, 7):
             again = exported_outputs(tmp_path / "exported", modality, items, batch)
             np.testing.assert_allclose(again, outputs, atol=1e-4)
@@ -319,6 +318,7 @@ def test_exported_encoders_at_hand_answer_for_the_model(tmp_path):
     check_refusal(
         "these codes were made by another model than", load_query_encoder, stranger, saved / "onnx"
     )
+    # passed over
     check_refusal(
         "these codes were made by another model than", load_query_encoder, stranger, saved
-    )  # passed over
+    )

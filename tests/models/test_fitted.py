@@ -96,10 +96,8 @@ def test_one_space_shares_a_map_around_each_mean_and_centres_missing_texts_on_ph
     again = load_model(tmp_path / "model")
     assert again.fingerprint() == model.fingerprint()
     picture = [Image.new("RGB", (30, 20), "red")]
-    for modality, items in (
-        ("text", ["a dog"]),
-        ("image", picture),
-    ):  # of weights that are drawn again
+    # of weights that are drawn again
+    for modality, items in (("text", ["a dog"]), ("image", picture)):
         np.testing.assert_array_equal(
             again.outputs(modality, items), model.outputs(modality, items)
         )

@@ -109,9 +109,8 @@ def test_a_feature_model_standardises_and_says_what_it_cannot_do(tmp_path):
     inputs = model.branches["image"].encoder(torch.from_numpy(features["image"]))
     torch.testing.assert_close(inputs.mean(0), torch.zeros(4), atol=1e-5, rtol=0)
     torch.testing.assert_close(inputs.std(0, correction=0), torch.ones(4), atol=1e-5, rtol=0)
-    assert (
-        model.outputs("text", features["text"]).isfinite().all()
-    )  # a constant column does not divide by 0
+    # a constant column does not divide by 0
+    assert model.outputs("text", features["text"]).isfinite().all()
     model.save_pretrained(tmp_path / "m")
     codes = load_model(tmp_path / "m").encode("image", features["image"])
     np.testing.assert_array_equal(codes, model.encode("image", features["image"]))

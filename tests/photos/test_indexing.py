@@ -67,9 +67,8 @@ def test_broken_pictures_are_reported_and_left_out(tmp_path, model, store):
     assert counts(done) == (3, 0, 0, 0, 3)
     for name, line in zip(("cut", "empty", "words"), done.problems, strict=True):
         assert f"{name}.png" in line
-    assert (
-        encode_into(store, model, Source.read(folder)).problems == done.problems
-    )  # each time, until they are mended
+    # each time, until they are mended
+    assert encode_into(store, model, Source.read(folder)).problems == done.problems
     (folder / "cut.png").write_bytes(whole)
     assert counts(encode_into(store, model, Source.read(folder))) == (1, 0, 3, 0, 2)
 
@@ -123,13 +122,8 @@ def test_what_cannot_be_indexed_is_refused(tmp_path, model, store):
     check_refusal(says, encode_into, store, model, Source.read(other))
     for path in folder.rglob("*.png"):
         path.unlink()
-    assert counts(encode_into(store, model, Source.read(other))) == (
-        0,
-        0,
-        2,
-        0,
-        0,
-    )  # the collection was moved
+    # the collection was moved
+    assert counts(encode_into(store, model, Source.read(other))) == (0, 0, 2, 0, 0)
     table = tmp_path / "t.csv"
     table.write_text("id,text\na,words\n")
     check_refusal(

@@ -343,9 +343,8 @@ def test_captions_keywords_and_ratings_are_indexed_and_a_new_sidecar_is_noticed(
         assert encode_into(store, model, source).unchanged == 5
         assert store.ids("rating = 5 AND lens = 'x'") == ["p.jpg"]
         sidecar.unlink()
-        store.update(
-            ["0.png"], [{"tags_from": None, "date": None}]
-        )  # as versions before this one left it
+        # as versions before this one left it
+        store.update(["0.png"], [{"tags_from": None, "date": None}])
         assert encode_into(store, model, source).problems == ()
         assert store.ids("rating = 3 AND lens = '50.0 mm f/1.8'") == ["p.jpg", "q.jpg"]
         assert store.get(["0.png"])[0].metadata["date"]

@@ -198,9 +198,8 @@ def test_a_damaged_one_is_one_line(photos, content):
         PhotoSource.read,
         photos / ".channelhash",
     )
-    check_refusal(
-        "was not made of a folder", _index_again, f"{photos}/gone", False, None
-    )  # not made anew
+    # not made anew
+    check_refusal("was not made of a folder", _index_again, f"{photos}/gone", False, None)
 
 
 # Folders as people have them: files move, captions come in files, not everything is an image.
@@ -267,9 +266,8 @@ def test_several_captions_are_kept_and_their_code_is_of_the_mean(
     assert store.get(["4.png"])[0].codes.keys() == {"image"}
     captions.write_text("1.png\tgreen\n")
     assert encode_into(store, model, Source.read(folder, captions=captions)).replaced == 1
-    assert (
-        encode_into(store, model, Source.read(folder)).unchanged == 5
-    )  # without the file captions stay
+    # without the file captions stay
+    assert encode_into(store, model, Source.read(folder)).unchanged == 5
 
 
 def test_what_is_left_out_is_counted_by_reason(tmp_path, model, store):

@@ -14,9 +14,8 @@ from channelhash.runs.folder import _git_commit, _record_environment, read_envir
 def test_the_environment_says_what_computes_and_not_where():
     found = run_folder._environment(torch.device("cpu"), processes=2)
     assert found["python"] == platform.python_version()
-    assert torch.__version__.startswith(
-        found["packages"]["torch"]
-    )  # one of a build may lack what is behind the "+"
+    # one of a build may lack what is behind the "+"
+    assert torch.__version__.startswith(found["packages"]["torch"])
     assert (found["device"], found["device_name"], found["processes"]) == ("cpu", None, 2)
     text = json.dumps(found)
     assert platform.node() not in re.findall(r"[\w.-]+", text)

@@ -304,17 +304,15 @@ def test_a_store_goes_on_with_the_extended_model(place, extended, tmp_path, caps
     expected = model.encode("image", features["image"][is_new])
     np.testing.assert_array_equal([item.codes["image"] for item in opened.get(names)], expected)
     opened.close()
-    assert (
-        run_command("index", "add", store, tmp_path / "new.npz", "--json") == 0
-    )  # with the store's own model now
+    # with the store's own model now
+    assert run_command("index", "add", store, tmp_path / "new.npz", "--json") == 0
     assert json.loads(capsys.readouterr().out)["unchanged"] == int(is_new.sum())
     assert (
         run_command("index", "add", store, tmp_path / "new.npz", "--model", place / "old", "--json")
         == 0
     )
-    assert (
-        ch.load_model(store).fingerprint() == model.fingerprint()
-    )  # the older one does not take it back
+    # the older one does not take it back
+    assert ch.load_model(store).fingerprint() == model.fingerprint()
     assert run_command("search", store, "--like", "item000", "-k", "3", "--json") == 0
 
 

@@ -65,10 +65,8 @@ def test_a_ready_configuration_takes_the_recommended_weights_by_one_setting(tmp_
             read_config(preset_path(name)),
             read_config(preset_path(name), ["loss.recommended=true"]),
         )
-        assert (plain.loss.kappa_q, plain.terms.average_precision) == (
-            0.01,
-            0.0,
-        )  # as they were in 0.1
+        # as they were in 0.1
+        assert (plain.loss.kappa_q, plain.terms.average_precision) == (0.01, 0.0)
         assert (ours.loss.kappa_q, ours.terms.average_precision) == (0.3, float(ours.n_bits))
 
 

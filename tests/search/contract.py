@@ -468,9 +468,8 @@ def bits_of(random: np.random.Generator, n: int) -> np.ndarray:
 
 def outputs_of(random: np.random.Generator, bits: np.ndarray) -> np.ndarray:
     """Outputs that have these bits, some of them alike."""
-    return np.where(bits, 1, -1) * random.choice(
-        [0.125, 0.5, 1.0], bits.shape
-    )  # whose sums are exact
+    # whose sums are exact
+    return np.where(bits, 1, -1) * random.choice([0.125, 0.5, 1.0], bits.shape)
 
 
 def random_codes(n: int, seed: int = 0, n_bits: int = N_BITS) -> np.ndarray:

@@ -238,9 +238,8 @@ def test_answers_that_fit_come_first_and_nonsense_has_none(judged, outputs):
     assert np.mean([search_hits(judged, query).close for query in queries]) < 0.2
     far = next(query for query in queries if not search_hits(judged, query).close)
     hits = answer(judged, replace(far, words="thing 17"), SearchOptions(k=20))
-    assert [(hit.id, hit.fit, hit.fits) for hit in hits[:1]] == [
-        ("0017", 1.0, True)
-    ]  # its own words answer
+    # its own words answer
+    assert [(hit.id, hit.fit, hit.fits) for hit in hits[:1]] == [("0017", 1.0, True)]
     assert hits.close
     assert not any(hit.fits for hit in hits[1:])
     assert [hit.fit for hit in search_hits(judged, replace(far, modality="image"))] == [None] * 10

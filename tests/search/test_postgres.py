@@ -201,9 +201,8 @@ def test_hnsw_is_asked_where_the_address_says_so_and_nowhere_else(full):
     with opened(f"{full}&index=hnsw&ef_search=1") as store:
         command(at(), f"ANALYZE {parse_address(full)[1]}.items")
         short = store.search(queries, 10)
-        assert [
-            row.tolist() for row in short.distances
-        ] != expected  # the index was asked, and looked at little
+        # the index was asked, and looked at little
+        assert [row.tolist() for row in short.distances] != expected
         pairs = [
             sorted(zip(*found, strict=True))
             for found in zip(short.distances, short.ids, strict=True)

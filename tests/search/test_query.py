@@ -295,12 +295,10 @@ assert 'torch' not in sys.modules"""
 def test_where_a_part_has_no_outputs_its_words_answer(store, model, monkeypatch):
     """As for an encoder of images alone."""
     row = model.outputs("text", ["blue"]).numpy()[0]
+    # what is not wanted is no question
     for parts, outputs in (
         ([Part("words 7"), Part("red", -1.0)], [None, None]),
-        (
-            [Part("words 7"), Part(Path("x.png"), -1.0)],
-            [None, row],
-        ),  # what is not wanted is no question
+        ([Part("words 7"), Part(Path("x.png"), -1.0)], [None, row]),
     ):
         query = make_query(parts, outputs)
         assert (len(query.code), query.words_coded) == (0, False)

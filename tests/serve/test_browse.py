@@ -125,9 +125,8 @@ def test_an_item_that_has_gone_since_it_was_counted_is_left_out(tmp_path):
     with serving(tmp_path) as client:
         browser = client.app.state.service.browser
         total = client.get("/items").json()["total"]
-        browser._due = (
-            math.inf
-        )  # as if counting took long, so that it is not done again at every write
+        # as if counting took long, so that it is not done again at every write
+        browser._due = math.inf
         client.app_store.delete([ODD_ID])
         assert client.get("/items?limit=1&offset=5").json()["total"] == total
         assert ODD_ID not in ids(client, "/items?limit=60")

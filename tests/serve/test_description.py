@@ -55,9 +55,8 @@ def ask_at_random(operation, mode):
     def ask(case):
         answer = case.call(headers=WRITER)
         in_form = case.media_type == "multipart/form-data" and isinstance(case.body, dict)
-        is_text = in_form and any(
-            isinstance(value, int | float) for value in case.body.values()
-        )  # when it arrives
+        # when it arrives
+        is_text = in_form and any(isinstance(value, int | float) for value in case.body.values())
         if answer.status_code != 413:  # a rejection, too, of what is longer than any body may be
             wrong_is_right = [checks.negative_data_rejection] if is_text else []
             case.validate_response(answer, checks=CHECKS, excluded_checks=wrong_is_right)

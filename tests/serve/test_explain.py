@@ -61,9 +61,8 @@ def test_a_code_and_an_item_without_picture_have_bits_alone_and_maps_can_be_left
     assert [bit["values"][0] for bit in found["bits"]] == bits.astype(int).tolist()
     assert found["sides"][1]["modality"] == "text"
     assert found["remarks"][0] == "no map of a code: only its bits are known"
-    assert (
-        "differs in" in found["remarks"][1]
-    )  # its words in the store are others than those encoded
+    # its words in the store are others than those encoded
+    assert "differs in" in found["remarks"][1]
     found = asked(client, {"text": "red"}, {"id": "item007"}, maps=False)
     assert ([side["map"] for side in found["sides"]], found["remarks"]) == ([None, None], [])
 

@@ -172,9 +172,8 @@ def test_what_was_understood_stands_in_chips_that_can_be_taken_away(page, addres
 
 def test_what_the_camera_wrote_is_shown_and_a_camera_narrows_in_place_of_another(page, address):
     def tagged(route):
-        answer = route.fetch(
-            url=route.request.url.partition("&where")[0]
-        ).json()  # no item has such keys
+        # no item has such keys
+        answer = route.fetch(url=route.request.url.partition("&where")[0]).json()
         tags = {
             "camera": "D2",
             "rating": 4,

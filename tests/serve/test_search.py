@@ -130,9 +130,8 @@ def test_a_code_asks_and_answers_carry_codes_texts_labels_and_addresses_of_pictu
     }
     assert answer.json()["n_bits"] == N_BITS
     assert answer.json()["close"] is None  # 30 items are too few to say
-    odd = client.post(
-        "/search", json={"id": ODD_ID, "modality": "image", "k": 3}
-    )  # it has no code of an image
+    # it has no code of an image
+    odd = client.post("/search", json={"id": ODD_ID, "modality": "image", "k": 3})
     assert (odd.json()["query_modality"], len(found(odd))) == ("text", 3)
 
 
@@ -355,9 +354,8 @@ def test_without_a_model_of_texts_words_answer_and_a_note_says_why(tmp_path, cli
 def test_an_item_asks_with_its_projection_where_the_store_keeps_them(tmp_path, model):
     names = [f"{n:02}" for n in range(30)]
     outputs = np.random.default_rng(0).standard_normal((30, N_BITS)).astype(np.float32)
-    outputs = np.where(
-        np.arange(30)[:, None] < 15, np.abs(outputs), outputs
-    )  # half of them have one code
+    # half of them have one code
+    outputs = np.where(np.arange(30)[:, None] < 15, np.abs(outputs), outputs)
     with closing(
         open_store(tmp_path / "s", N_BITS, model.fingerprint(), projections=True)
     ) as store:

@@ -76,9 +76,8 @@ def test_items_that_come_while_the_model_is_busy_are_encoded_together_and_fail_a
 def test_more_requests_than_allowed_at_one_time_are_refused_but_health_is_not(tmp_path, model):
     with serving(tmp_path, model, limits=Limits(concurrency=2)) as client:
         counted, answers = client.app_store.label_counts, []
-        within = iter(
-            [["/labels"], ["/info", "/health", "/metrics"]]
-        )  # the first request, and the second
+        # the first request, and the second
+        within = iter([["/labels"], ["/info", "/health", "/metrics"]])
 
         def ask_within():
             answers.append([client.get(path) for path in next(within)])
@@ -262,9 +261,8 @@ def test_a_process_answers_writes_and_stops_in_good_order(tmp_path, model):
             "items": 1
         }
         question = b'{"id": "item001"}'
-        with socket.create_connection(
-            place_of(address), timeout=60
-        ) as connection:  # a request under way is answered
+        # a request under way is answered
+        with socket.create_connection(place_of(address), timeout=60) as connection:
             length = f"Content-Length: {len(question)}"
             connection.sendall(
                 head("POST", "/search", "Content-Type: application/json", length) + question[:5]
@@ -387,15 +385,13 @@ def test_workers_answer_alike_see_all_writes_and_are_replaced(tmp_path, model):
         assert before[1:] == before[:1] * 3
         n_items = len(before[0])
         maps = [Path(f"/proc/{pid}/maps") for pid in workers]
-        until(
-            lambda: all("snapshot-" in each.read_text(encoding="utf-8") for each in maps)
-        )  # codes are in the files
+        # codes are in the files
+        until(lambda: all("snapshot-" in each.read_text(encoding="utf-8") for each in maps))
         ask(address, "items", {"items": [{"id": "late", "text": "a red picture"}]})
         more = [n_items + 1] * 4  # the workers are asked in turn
         until(lambda: [len(ask(address, "search", question)["results"]) for _ in range(4)] == more)
-        until(
-            lambda: searches_counted(address) >= 8
-        )  # each is counted a moment after its answer was sent
+        # each is counted a moment after its answer was sent
+        until(lambda: searches_counted(address) >= 8)
         os.kill(workers[0], signal.SIGKILL)
         until(lambda: len(new := children(process.pid)) == 2 and workers[0] not in new)
         for _ in range(20):  # the one that is there, then both

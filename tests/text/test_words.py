@@ -47,9 +47,8 @@ def test_binary_and_text_files_give_the_same_vectors(tmp_path, newline):
         vectors = WordVectors.open(path, tmp_path / "cache")
         assert (len(vectors), vectors.vectors.dtype) == (4, np.float16)
         assert [vectors.word(row) for row in range(4)] == ["sea", "café", "##", "sunset"]
-        np.testing.assert_array_equal(
-            vectors.vectors, VECTORS[[0, 2, 3, 4]]
-        )  # the earlier casing of sea wins
+        # the earlier casing of sea wins
+        np.testing.assert_array_equal(vectors.vectors, VECTORS[[0, 2, 3, 4]])
         assert [vectors.row(word) for word in ("sea", "café", "##", "sunset")] == [0, 1, 2, 3]
         assert vectors.row("Sea") is vectors.row("moon") is vectors.row("") is None
 

@@ -88,9 +88,8 @@ def test_a_batch_that_cannot_be_shared_evenly_is_refused(monkeypatch):
 
 def test_each_process_of_a_machine_takes_a_gpu_of_its_own(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "3")
-    monkeypatch.setattr(
-        distributed, "pick_device", torch.device
-    )  # which asks whether they are there
+    # which asks whether they are there
+    monkeypatch.setattr(distributed, "pick_device", torch.device)
     chosen = [str(distributed.local_device(name)) for name in ("cuda", "cuda:1", "cpu")]
     assert chosen == ["cuda:3", "cuda:1", "cpu"]
 
@@ -187,6 +186,5 @@ def test_parameters_of_a_loss_have_the_same_gradient_on_two_ranks_as_on_one(tmp_
     one, first, second = (
         torch.load(tmp_path / f"shared.contrastive.{rank}")[0] for rank in ("0-1", "0-2", "1-2")
     )
-    torch.testing.assert_close(
-        torch.cat([first, second], dim=1) / 2, one
-    )  # DDP takes the mean over ranks
+    # DDP takes the mean over ranks
+    torch.testing.assert_close(torch.cat([first, second], dim=1) / 2, one)

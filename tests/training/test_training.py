@@ -290,9 +290,8 @@ class BreaksAt(DSCHLoss):
 
 
 def test_a_loss_that_breaks_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path, records):
-    settings = TrainSettings(
-        epochs=9, batch_size=60, learning_rate=1e-3, checkpoint_every=1
-    )  # 4 steps an epoch
+    # 4 steps an epoch
+    settings = TrainSettings(epochs=9, batch_size=60, learning_rate=1e-3, checkpoint_every=1)
     model, data = small_training(records, settings)
     with pytest.raises(JobError) as caught:
         train(model, BreaksAt(10), data, settings, tmp_path)
@@ -343,9 +342,8 @@ def test_a_run_that_failed_before_any_work_leaves_its_folder_to_the_next(tmp_pat
     features, run = write_features(tmp_path / "f.npz"), tmp_path / "run"
     wrong = feature_config(tmp_path / "wrong.yaml", tmp_path / "missing.npz", epochs=1)
     assert_refused(capsys, "train", wrong, "--out", run, says="missing.npz")
-    (run / "splits.json").write_text(
-        "of other rows"
-    )  # as far as a run comes before its model is made
+    # as far as a run comes before its model is made
+    (run / "splits.json").write_text("of other rows")
     assert_refused(capsys, "train", wrong, "--out", run, says="missing.npz")
     config = feature_config(tmp_path / "c.yaml", features, epochs=1)
     assert run_command("train", config, "--out", run) == 0

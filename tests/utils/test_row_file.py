@@ -78,9 +78,8 @@ def test_a_torn_journal_or_block_is_computed_again(tmp_path):
 def test_two_builders_compute_once(tmp_path):
     compute = Compute()
     with ThreadPoolExecutor(3) as threads:
-        list(
-            threads.map(lambda _: build(tmp_path, compute), range(3))
-        )  # each gets its rows, or this raises
+        # each gets its rows, or this raises
+        list(threads.map(lambda _: build(tmp_path, compute), range(3)))
     assert compute.blocks == [0, 1, 2, 3]
 
 

@@ -80,9 +80,8 @@ def benchmark_plot(results: Mapping[str, Sequence[Result]]) -> Figure:
             - _ROOM
         )
         for row, loss in enumerate(losses):
-            if (
-                scores[loss].mean() < left
-            ):  # a loss that fails as published would squeeze all others
+            # a loss that fails as published would squeeze all others
+            if scores[loss].mean() < left:
                 note = f"◂ {scores[loss].mean():.1f}"
                 axes.annotate(note, (left, row), color=COLORS[1], va="center", fontsize=8)
         axes.set_xlim(left=left)

@@ -112,9 +112,8 @@ def _elastic(image: Tensor, alpha: float, sigma: float, seed: int) -> Tensor:
     """
     height, width = image.shape[-2:]
     field = 2 * torch.rand((2, 1, height, width), generator=torch.Generator().manual_seed(seed)) - 1
-    across, down = (
-        min(int(8 * sigma) + 1 | 1, 2 * side - 1) for side in (width, height)
-    )  # mirrored at the border
+    # mirrored at the border
+    across, down = (min(int(8 * sigma) + 1 | 1, 2 * side - 1) for side in (width, height))
     # One axis after the other: the blur of the full square kernel at a fraction of its cost.
     field = F.gaussian_blur(
         F.gaussian_blur(field, [across, 1], [sigma, sigma]), [1, down], [sigma, sigma]

@@ -230,9 +230,8 @@ def encode_bulk(
         finished = _finished_shards(out, len(job.shards))
         todo = [number for number in range(len(job.shards)) if number not in finished]
         done, total = 0, sum(job.shards[number].items for number in todo)
-        trusted = python_names(
-            [encoder.name, encoder.architecture]
-        )  # or it would not have been loaded here
+        # or it would not have been loaded here
+        trusted = python_names([encoder.name, encoder.architecture])
         make = partial(_ShardEncoder, model.resolve(), out.resolve(), job, trusted)
         with closing(workers.run(make, lambda _: todo)) as results:
             for items in results:
@@ -271,9 +270,8 @@ class _ShardEncoder:
         job, shard = self._job, self._job.shards[number]
         parts, bad = [], []
         threads = torch.get_num_threads()
-        torch.set_num_threads(
-            1
-        )  # they split sums, and an output close to 0 could change its sign with their number
+        # they split sums, and an output close to 0 could change its sign with their number
+        torch.set_num_threads(1)
         try:
             for records, left_out in KINDS[job.kind].read(
                 shard, job.root, job.modalities, job.label_names
@@ -327,9 +325,8 @@ def _codes(model: HashModel, records: Records, fingerprint: str) -> CodeSet:
         opened = tuple(open_image(BytesIO(content)) for content in images)
         records = replace(records, items={**records.items, "image": opened})  # type: ignore[dict-item]  # as below
     codes = encode_records(model, records, fingerprint=fingerprint)
-    return replace(
-        codes, images=records.display.get("image")
-    )  # the records hold pictures, which nobody can be shown
+    # the records hold pictures, which nobody can be shown
+    return replace(codes, images=records.display.get("image"))
 
 
 def _image_problem(model: HashModel, content: Any) -> str | None:

@@ -100,9 +100,8 @@ def _run_on_ray(
             ray.exceptions.NodeDiedError,
             ray.exceptions.ObjectLostError,
         )
-        running: dict[
-            Any, tuple[Any, _Task, int]
-        ] = {}  # what is under way -> its actor, the task, its former tries
+        # what is under way -> its actor, the task, its former tries
+        running: dict[Any, tuple[Any, _Task, int]] = {}
 
         def begin(actor: Any, task: _Task, tries: int = 0) -> None:
             running[actor.work.remote([make_ref], task)] = actor, task, tries
@@ -152,9 +151,8 @@ class _Worker:
         time.
         """
         with naming_own_code():
-            if (
-                self._work is None
-            ):  # not in __init__: what fails there arrives as an actor's death, without the error
+            # not in __init__: what fails there arrives as an actor's death, without the error
+            if self._work is None:
                 import ray
 
                 from channelhash.utils.compiled import limit_threads
@@ -183,9 +181,8 @@ def _cluster() -> Iterator[Any]:
     """Yield Ray, connected to the cluster that ``RAY_ADDRESS`` names, or to a new one on this
     machine.
     """
-    os.environ.setdefault(
-        "RAY_USAGE_STATS_ENABLED", "0"
-    )  # Ray reports its use over the network otherwise
+    # Ray reports its use over the network otherwise
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if (ray := library("ray", "ray")).is_initialized():
         yield ray
         return

@@ -46,9 +46,8 @@ class _Ending:
 
         It goes past `sys.stderr`, whose lock the interrupted code may hold.
         """
-        if (
-            not self.spoke and int(os.environ.get("RANK", 0)) <= 0
-        ):  # of a distributed training the first process speaks
+        # of a distributed training the first process speaks
+        if not self.spoke and int(os.environ.get("RANK", 0)) <= 0:
             self.spoke = True
             name = "Ctrl-C" if self.signal == signal.SIGINT else "SIGTERM"
             line = f"stopped by {name}: {self.message}; continue with: {shlex.join(self.go_on())}\n"

@@ -74,9 +74,8 @@ def _create(
     with naming_extra("train" if model else extra_of(read)):
         from channelhash.photos.stores import NewCodes, create_store, default_address, read_again
 
-    if source is None and ch.search.holds_files(
-        store
-    ):  # pictures, then, whose store lies with them
+    # pictures, then, whose store lies with them
+    if source is None and ch.search.holds_files(store):
         source, store = Path(store), default_address(Path(store))
     if model is not None and encoder:
         raise InputError("--model: names a run, and --encoder another encoder; give one of them")

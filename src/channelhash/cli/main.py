@@ -88,9 +88,8 @@ def main() -> None:
         ):
             stream.reconfigure(errors="backslashreplace")
     debug = "--debug" in sys.argv
-    sys.argv = [
-        argument for argument in sys.argv if argument != "--debug"
-    ]  # anywhere on the command line
+    # anywhere on the command line
+    sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     resolved.clear()
     try:
         for argument in sys.argv:

@@ -279,9 +279,8 @@ def _print_explanation(explanation: "Explanation") -> None:
     for bit in sorted(explanation.bits, key=lambda bit: -abs(bit.share)):
         values = " ".join(str(int(value)) for value in bit.values)
         strengths = " ".join("–" if value is None else f"{value:.2f}" for value in bit.strengths)
-        sign = (
-            1 if bit.values[0] else -1
-        )  # labels that the first item's value speaks for and against, with |φ|
+        # labels that the first item's value speaks for and against, with |φ|
+        sign = 1 if bit.values[0] else -1
         labels = explanation.bit_labels(bit)[:3]
         names = [f"{'' if sign * phi > 0 else 'not '}{name} {abs(phi):.2f}" for name, phi in labels]
         meaning = ", ".join(names) or "no clear meaning"

@@ -154,9 +154,8 @@ def _index_again(
     with trusting(trust_code), naming_extra("photos"):
         from channelhash.photos.stores import add_to_store, read_again
 
-        done = add_to_store(
-            store, read_again(store, None), None, progress, prune=True
-        )  # never makes a new one
+        # never makes a new one
+        done = add_to_store(store, read_again(store, None), None, progress, prune=True)
     return done.problems, done.changes(store)
 
 

@@ -195,9 +195,8 @@ def progress_bars(
         TextColumn("{task.fields[note]}", markup=False),
         TimeRemainingColumn(),
     )
-    no_bars = (
-        not _messages.is_terminal or "JPY_PARENT_PID" in os.environ
-    )  # a notebook's ! is one that cannot go up
+    # a notebook's ! is one that cannot go up
+    no_bars = not _messages.is_terminal or "JPY_PARENT_PID" in os.environ
     seconds = 0 if no_bars else 30  # of which a stage keeps its steps, for the time left of its bar
     bars = Progress(*columns, console=_messages, disable=no_bars, speed_estimate_period=seconds)
     ended = threading.Event()

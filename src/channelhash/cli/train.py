@@ -136,9 +136,8 @@ def train(
     from channelhash.runs.train import plan_run, start_run
 
     config = configuration_path(config, preset) or preset_path("recommended")
-    short = short_overrides(
-        read_sections(config), data, images, epochs
-    )  # --set comes after them and prevails
+    # --set comes after them and prevails
+    short = short_overrides(read_sections(config), data, images, epochs)
     resolved = read_config(config, [*short, *_read_overrides(settings, skip_bad)])
     if dry_run:
         plan = plan_run(resolved)

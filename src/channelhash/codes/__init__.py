@@ -104,9 +104,8 @@ def hamming_distances(queries: PackedCodes, database: PackedCodes) -> NDArray[np
         )
     query_words, database_words = words(queries), words(database)
     distances = np.zeros((len(queries), len(database)), dtype=np.int64)
-    for column in range(
-        query_words.shape[1]
-    ):  # one 64-bit word at a time keeps the extra memory at one (nq, nd) array
+    # one 64-bit word at a time keeps the extra memory at one (nq, nd) array
+    for column in range(query_words.shape[1]):
         distances += np.bitwise_count(
             query_words[:, column, None] ^ database_words[None, :, column]
         )

@@ -248,9 +248,8 @@ def _read_labels(
                 f"{path}: {n} codes, but {name} is {values.shape}; both have one row an item"
             )
         labels.append(values)
-    if all(
-        values.ndim == 1 for values in labels
-    ):  # a column for each number that occurs on either side
+    # a column for each number that occurs on either side
+    if all(values.ndim == 1 for values in labels):
         for name, values in zip(names, labels, strict=True):
             if (
                 values.dtype.kind not in "biuf"

@@ -113,9 +113,8 @@ def _stored_types(table: pa.Table, n_bits: int) -> pa.Table:
             pa.types.is_large_string(stored) or pa.types.is_string_view(stored),
         )
         if name.startswith("code_"):
-            is_other = not pa.types.is_fixed_size_binary(
-                column.type
-            )  # one of another width is of other codes
+            # one of another width is of other codes
+            is_other = not pa.types.is_fixed_size_binary(column.type)
             kind, is_alike = pa.binary(-(-n_bits // 8)), is_binary(stored) and is_other
         elif name == "labels":
             kind, is_alike = (

@@ -403,10 +403,9 @@ def _tar_modalities(file: str) -> tuple[str, ...]:
 
 @contextmanager
 def _opened_tar(address: str) -> Iterator[tarfile.TarFile]:
+    # read in order, in requests of so many bytes where it is remote
     with (
-        open_address(
-            address, 8 << 20
-        ) as stream,  # read in order, in requests of so many bytes where it is remote
+        open_address(address, 8 << 20) as stream,
         reading(address, "not a readable tar file, perhaps truncated or compressed"),
         tarfile.open(fileobj=stream, mode="r:") as tar,
     ):

@@ -45,9 +45,8 @@ def load_coco(
     if not files:
         raise InputError("data.instances: lists no file; name at least one")
     problems = Problems(skip_bad)
-    images: dict[
-        Any, tuple[Path, Path]
-    ] = {}  # id -> its file, and the file of instances that lists it
+    # id -> its file, and the file of instances that lists it
+    images: dict[Any, tuple[Path, Path]] = {}
     categories: dict[Any, str] = {}
     labels = defaultdict[Any, list[str]](list)
     n_found = 0

@@ -255,16 +255,14 @@ def _items(modality: str, first: Items, additions: Mapping[str, Items]) -> Items
         )
     second = additions[modality]
     if not isinstance(first, Features) and not isinstance(second, Features):
-        return cast(
-            Items, (*first, *second)
-        )  # paths with paths, strings with strings: a modality is one or the other
+        # paths with paths, strings with strings: a modality is one or the other
+        return cast(Items, (*first, *second))
     kinds = [values.shape[1] if isinstance(values, Features) else 0 for values in (first, second)]
     if kinds[0] != kinds[1]:
         old, new = (f"features of width {width}" if width else "raw items" for width in kinds)
         raise InputError(f"the new {modality}s are {new}, the old ones {old}; give the same kind")
-    return cast(
-        Items, np.concatenate([np.asarray(first), np.asarray(second)])
-    )  # sparse ones become dense
+    # sparse ones become dense
+    return cast(Items, np.concatenate([np.asarray(first), np.asarray(second)]))
 
 
 @dataclass(frozen=True)
@@ -456,16 +454,13 @@ def _chance(labels: NDArray[np.bool_]) -> float:
     label sets.
     """
     sets, counts = np.unique(labels, axis=0, return_counts=True)
-    columns, weights = (
-        sets.astype(np.float32).T,
-        counts.astype(np.float32),
-    )  # for BLAS; exact below 2^24
+    # for BLAS; exact below 2^24
+    columns, weights = (sets.astype(np.float32).T, counts.astype(np.float32))
     pairs = -int(counts[sets.any(axis=1)].sum())  # a sample makes no pair with itself
     for start in range(0, len(sets), _BLOCK):  # a collection may have 50,000 distinct sets
         block = slice(start, start + _BLOCK)
-        related = (
-            np.minimum(columns[:, block].T @ columns, 1) @ weights
-        )  # samples that share a label with each set
+        # samples that share a label with each set
+        related = np.minimum(columns[:, block].T @ columns, 1) @ weights
         pairs += int(counts[block] @ related.astype(np.int64))
     n = len(labels)
     return pairs / (n * (n - 1)) if n > 1 else 0.0

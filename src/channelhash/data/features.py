@@ -546,9 +546,8 @@ def _real_values(
                 f"{path}: {name} is sparse, which goes without {key}; store real values"
             )
         return stored.astype(np.float32)
-    with np.errstate(
-        over="ignore", invalid="ignore"
-    ):  # values that overflow are reported with their rows
+    # values that overflow are reported with their rows
+    with np.errstate(over="ignore", invalid="ignore"):
         values: NDArray[np.float32] = stored.astype(np.float32)
         for key, apply in ((f"{name}_zero", np.subtract), (f"{name}_scale", np.multiply)):
             if key in arrays:

@@ -20,9 +20,8 @@ from channelhash.utils.typed_settings import unknown
 
 _IMAGE = re.compile(r"im(\d+)\.jpe?g", re.IGNORECASE)
 _TAGS = re.compile(r"tags(\d+)\.txt", re.IGNORECASE)
-_LABELS = re.compile(
-    r"(?!readme)(.*[^\d])\.txt", re.IGNORECASE
-)  # not tags1.txt, nor sky_r1.txt of "relevant" labels
+# not tags1.txt, nor sky_r1.txt of "relevant" labels
+_LABELS = re.compile(r"(?!readme)(.*[^\d])\.txt", re.IGNORECASE)
 
 
 def load_mirflickr(

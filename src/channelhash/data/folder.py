@@ -303,9 +303,8 @@ def _no_image(entry: os.DirEntry[str], is_folder: bool) -> str | None:
 def _no_file(entry: os.DirEntry[str], name: str) -> str:
     """Return why the image of a name is no file that can be read; empty for a file."""
     try:
-        if (
-            len(entry.path) > 1000
-        ):  # perhaps too long for the system; only such paths are looked at twice
+        # perhaps too long for the system; only such paths are looked at twice
+        if len(entry.path) > 1000:
             entry.stat()
         if not entry.is_file():
             kind = (
@@ -463,13 +462,11 @@ def _of_table(path: Path, text: str, separator: str) -> _Pairs:
     columns = next((cells for _, cells in rows if cells), [])
     file, caption = (columns.index(column) for column in _columns(path, columns))
     for line, cells in rows:
-        if caption == len(columns) - 1 and len(cells) > len(
-            columns
-        ):  # separators in a caption without quotes
+        # separators in a caption without quotes
+        if caption == len(columns) - 1 and len(cells) > len(columns):
             cells[caption:] = [separator.join(cells[caption:])]
-        if separator == "|" and len(cells) == 2 < len(
-            columns
-        ):  # in one row of Flickr30k "4|" lacks its bar
+        # in one row of Flickr30k "4|" lacks its bar
+        if separator == "|" and len(cells) == 2 < len(columns):
             cells[1:] = cells[1].split(maxsplit=1)
         place = f"{path}, line {line}"
         if cells and len(cells) != len(columns):
@@ -523,9 +520,8 @@ def _of_json(path: Path, text: str) -> _Pairs:
     with reading(path, "not JSON", "a file of one JSON object a line ends in .jsonl"):
         content = json.loads(text)
     entries, names = content, dict[Any, str]()
-    if (
-        isinstance(content, dict) and "annotations" in content
-    ):  # COCO, which names images by their numbers
+    # COCO, which names images by their numbers
+    if isinstance(content, dict) and "annotations" in content:
         entries = content["annotations"]
         with reading(path, "no image of COCO's list", "it needs id and file_name"):
             names = {image["id"]: image["file_name"] for image in content["images"]}
@@ -542,9 +538,8 @@ def _of_json(path: Path, text: str) -> _Pairs:
                 "pairs"
             )
         name = names.get(entry[file], entry[file])
-        if (
-            file == "filename" and "filepath" in entry
-        ):  # Karpathy's splits of COCO have the folder there
+        # Karpathy's splits of COCO have the folder there
+        if file == "filename" and "filepath" in entry:
             name = f"{entry['filepath']}/{name}"
         yield f"{path}, entry {place + 1}", name, entry[caption]
 

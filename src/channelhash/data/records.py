@@ -52,9 +52,8 @@ class Records:
     removed: dict[str, int] = field(default_factory=dict)  # rows taken out by filters, by reason
     problems: tuple[str, ...] = ()  # a line for each error that was repaired or left out
     found: int | None = None  # rows before any filter; None if there was none
-    display: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # with features: texts, image paths
+    # with features: texts, image paths
+    display: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         n = len(self.ids)

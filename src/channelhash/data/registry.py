@@ -91,9 +91,8 @@ def check_data(kind: str, values: dict[str, Any]) -> tuple[typed_settings.Settin
     (60, 10)
     """
     data_kind = resolve_data_kind(kind)
-    loader = typed_settings.settings_of(
-        data_kind.load, frozenset({"progress"})
-    )  # a callback is no setting
+    # a callback is no setting
+    loader = typed_settings.settings_of(data_kind.load, frozenset({"progress"}))
     values = {**data_kind.split_sizes, **values}
     source, split = typed_settings.read_both(
         loader, SplitSettings, values, "data", f"kind {kind!r}"

@@ -347,9 +347,8 @@ def _stratified_sample(
     row_labels = labels[rows]
     needed_rows = np.array([count, len(rows) - count], dtype=np.float64)
     remaining = row_labels.sum(axis=0)
-    needed = (needed_rows / max(1, len(rows)))[
-        :, None
-    ] * remaining  # (2, c): rows of each label that a subset needs
+    # (2, c): rows of each label that a subset needs
+    needed = (needed_rows / max(1, len(rows)))[:, None] * remaining
     subset = np.full(len(rows), -1)
     members = [np.flatnonzero(column).tolist() for column in row_labels.T]
     while (remaining > 0).any():

@@ -21,9 +21,8 @@ from channelhash.utils.seeds import generator
 
 _Color = tuple[int, ...]
 
-_PARSER = ConfigParser(
-    interpolation=ExtendedInterpolation(), comment_prefixes=("# ",)
-)  # entries may begin with #
+# entries may begin with #
+_PARSER = ConfigParser(interpolation=ExtendedInterpolation(), comment_prefixes=("# ",))
 _PARSER.read(Path(__file__).with_name("scenes.txt"), encoding="utf-8")
 _TABLES = {name: dict(section) for name, section in _PARSER.items()}
 _WORDS, _IMPLIED = _TABLES["words"], _TABLES["implied"]
@@ -164,9 +163,8 @@ def _as_typed(word: str, random: np.random.Generator) -> str:
     chance = random.random()
     if chance < 0.10:
         return str(random.choice(_TABLES["tags"]["adjectives"].split())) + word
-    if (
-        chance < 0.17 and len(word) > 3
-    ):  # two letters swapped, one left out or doubled, never the first
+    # two letters swapped, one left out or doubled, never the first
+    if chance < 0.17 and len(word) > 3:
         i = int(random.integers(1, len(word) - 1))
         start, end = word[:i], word[i:]
         return str(
@@ -198,11 +196,8 @@ def synthesize(
 
 def _draw_all(root: Path, n_images: int, seed: int, progress: Progress) -> None:
     marker = root / "synthetic.json"
-    settings = {
-        "format": 2,
-        "n_images": n_images,
-        "seed": seed,
-    }  # raise the format when the drawing changes
+    # raise the format when the drawing changes
+    settings = {"format": 2, "n_images": n_images, "seed": seed}
     if marker.exists():
         existing = json.loads(marker.read_text(encoding="utf-8"))
         if existing != existing | settings:
@@ -227,18 +222,16 @@ def _draw_all(root: Path, n_images: int, seed: int, progress: Progress) -> None:
             typed = "".join(
                 f"{tag}\n" for tag in _write_hashtags(labels, generator(seed, "hashtags", number))
             )
-            temporary = (
-                images / f"im{number}.tmp"
-            )  # without atomic_path: 25,000 files are not flushed one by one
+            # without atomic_path: 25,000 files are not flushed one by one
+            temporary = images / f"im{number}.tmp"
             with space_for(images):
                 for kind, text in (("tags_raw", typed), ("tags", typed.lower())):
                     (meta / kind / f"tags{number}.txt").write_text(
                         text, encoding="utf-8", newline="\n"
                     )
                 image.save(temporary, "JPEG", quality=90)
-            temporary.replace(
-                images / f"im{number}.jpg"
-            )  # last: the image exists only if the sample is complete
+            # last: the image exists only if the sample is complete
+            temporary.replace(images / f"im{number}.jpg")
         progress(number, n_images)
     for label, members in numbers.items():
         write_text(

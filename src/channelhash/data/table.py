@@ -88,9 +88,8 @@ def _printed_list(text: str) -> list[str | None] | None:
             for each in re.findall(_ELEMENT, text)
         ]
     names = [None if str(value).lower() in _MISSING else str(value) for value in values]
-    if any(
-        "\ud800" <= sign <= "\udfff" for name in names for sign in name or ""
-    ):  # half a character, in no file
+    # half a character, in no file
+    if any("\ud800" <= sign <= "\udfff" for name in names for sign in name or ""):
         return None
     return names or [None]
 
@@ -137,9 +136,8 @@ def _label_doubts(rows: Sequence[Sequence[str]], separator: str, column: str) ->
 
 def _multi_hot(rows: Sequence[Sequence[str]], names: Collection[str]) -> str:
     """Return a cell if the cells look like vectors of 0 and 1 of one length, else an empty text."""
-    if names and all(
-        re.fullmatch(_BIT, name) for name in names
-    ):  # split, or a list; numbers of classes do not repeat
+    # split, or a list; numbers of classes do not repeat
+    if names and all(re.fullmatch(_BIT, name) for name in names):
         return next((" ".join(row) for row in rows if len(row) > len(set(row))), "")
     lengths = {len(re.findall(_BIT, name)) for name in names}
     if len(lengths) != 1 or not all(_MULTI_HOT.fullmatch(name) for name in names):
@@ -263,9 +261,8 @@ def load_table(
             remedy = "name it in labels_column, or say label_columns=[]"
             raise InputError(f"{path}: has no column 'labels', but {near!r}; {remedy}")
     for column in (*chosen.values(), id_column, *label_cells):
-        if (
-            column not in columns and chosen.get(column) != column
-        ):  # only `image` and `text` may be absent
+        # only `image` and `text` may be absent
+        if column not in columns and chosen.get(column) != column:
             raise InputError(f"{path}: has no column {column!r}, its columns are {listed}")
     if not modalities:
         raise InputError(
@@ -277,9 +274,8 @@ def load_table(
     roles = {"id": id_column, **modalities} | (
         {"labels": labels_column} if label_columns is None else {}
     )
-    usable: list[
-        tuple[str, dict[str, Any], list[str]]
-    ] = []  # id, values by modality, names of labels
+    # id, values by modality, names of labels
+    usable: list[tuple[str, dict[str, Any], list[str]]] = []
     places: dict[str, str] = {}  # id -> where its row is
     for row in rows:
         try:
@@ -418,9 +414,8 @@ def csv_rows(
     >>> list(csv_rows(Path("t.csv"), 'id,text\\n1,"two\\nlines"\\n2,b', ","))
     [(1, ['id', 'text']), (2, ['1', 'two\\nlines']), (4, ['2', 'b'])]
     """
-    csv.field_size_limit(
-        2**31 - 1
-    )  # characters of a cell, the most that it can be set to on every system
+    # characters of a cell, the most that it can be set to on every system
+    csv.field_size_limit(2**31 - 1)
     # Strict: a quotation mark out of place must not swallow the rows that follow it.
     reader = csv.reader(
         io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True

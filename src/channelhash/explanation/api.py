@@ -110,9 +110,8 @@ def _bit_label_correlation(
     both = np.zeros((n_bits, labels.shape[1]))
     with_bit = np.zeros(n_bits)
     for start in range(0, len(packed), _ROWS):
-        bits = unpack(packed[start : start + _ROWS], n_bits).astype(
-            np.float32
-        )  # counts of a block are exact in it
+        # counts of a block are exact in it
+        bits = unpack(packed[start : start + _ROWS], n_bits).astype(np.float32)
         both += bits.T @ labels[start : start + _ROWS].astype(np.float32)
         with_bit += bits.sum(axis=0)
     n, with_label = float(len(packed)), labels.sum(axis=0, dtype=np.float64)

@@ -275,9 +275,8 @@ class ChannelLoss(HashLoss):
             similarity: S of the pairs, ``(r, c)``.
             bounds: of the pairs; None takes `bounds`.
         """
-        lower, upper = (
-            ends[:, None] for ends in (bounds or self.bounds)(similarity)
-        )  # for all pairs of modalities
+        # for all pairs of modalities
+        lower, upper = (ends[:, None] for ends in (bounds or self.bounds)(similarity))
         m, r, k = a.shape
         half_k = lower.new_tensor(0.5 * k)
         distances = torch.addmm(half_k, a.flatten(0, 1), b.flatten(0, 1).T, alpha=-0.5 * k).view(

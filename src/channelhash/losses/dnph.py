@@ -77,9 +77,8 @@ def _assigned(codes: Tensor, drawn: Tensor) -> Tensor:
     >>> _assigned(torch.tensor([[1.0], [-1.0]]), torch.tensor([[-1.0], [1.0]])).tolist()
     [1, 0]
     """
-    from scipy.optimize import (
-        linear_sum_assignment,
-    )  # half a second, which other losses do not wait for
+    # half a second, which other losses do not wait for
+    from scipy.optimize import linear_sum_assignment
 
     distances = torch.cdist(codes.detach(), drawn).cpu().numpy()
     return torch.from_numpy(linear_sum_assignment(distances)[1]).to(codes.device)

@@ -39,8 +39,7 @@ class GreedyHashLoss(ItemLoss):
 
     def compute_items(self, items: Items) -> Tensor:
         """Return the loss of ``items``."""
-        bits = sign(items.codes) + (
-            items.codes - items.codes.detach()
-        )  # exactly ±1, with the slope of the codes
+        # exactly ±1, with the slope of the codes
+        bits = sign(items.codes) + (items.codes - items.codes.detach())
         entropy = items.cross_entropy(bits @ self.classifier.weight.to(bits).T)
         return entropy + self.alpha * (items.codes.abs() - 1).abs().pow(3).mean()

@@ -56,9 +56,8 @@ class HashNetLoss(ItemLoss):
         shared = items.labels @ items.labels.T
         sizes = items.labels.sum(dim=1)
         union = sizes[:, None] + sizes - shared
-        jaccard = torch.where(
-            union > 0, shared / union.clamp_min(1), 1
-        )  # a sample without labels is like itself
+        # a sample without labels is like itself
+        jaccard = torch.where(union > 0, shared / union.clamp_min(1), 1)
         of_similar, of_dissimilar = similar.sum().clamp_min(1), (~similar).sum().clamp_min(1)
         weights = torch.where(similar, jaccard / of_similar, 1 / of_dissimilar)  # w_ij / |S|
         return (weights * (F.softplus(logits) - similar * logits)).sum()

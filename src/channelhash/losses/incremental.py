@@ -103,10 +103,8 @@ class ExtensionLoss(HashLoss):
         )
         constants = {f"codes_{modality}": values for modality, values in codes.items()}
         constants |= {"labels": labels, "rows": rows}
-        for (
-            name,
-            values,
-        ) in constants.items():  # on the model's device, but in no checkpoint: they never change
+        # on the model's device, but in no checkpoint: they never change
+        for name, values in constants.items():
             self.register_buffer(name, values, persistent=False)
 
     def compute(self, batch: Batch) -> Tensor:

@@ -75,9 +75,8 @@ def _mean_soft_average_precision(
         _soft_histogram(distances, weights, n_bits) for weights in (ranked, relevant)
     )
     total_sum, positive_sum = total.cumsum(dim=1), positive.cumsum(dim=1)
-    precision = (2 * positive_sum - positive + 1) / (
-        2 * total_sum - total + 1
-    )  # N_{d−1} = N_d − n_d
+    # N_{d−1} = N_d − n_d
+    precision = (2 * positive_sum - positive + 1) / (2 * total_sum - total + 1)
     positives = relevant.sum(dim=1)
     average = (positive * precision).sum(dim=1) / positives.clamp_min(1)
     return average.sum() / (positives > 0).sum().clamp_min(1)

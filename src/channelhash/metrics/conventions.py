@@ -93,9 +93,8 @@ def _average_precisions_cut(
     for row, (code, labels) in enumerate(
         zip(query_codes, np.asarray(query_labels, dtype=bool), strict=True)
     ):
-        distances = hamming_distances(code[None], database_codes)[0].astype(
-            np.uint16
-        )  # which NumPy sorts by radix
+        # which NumPy sorts by radix
+        distances = hamming_distances(code[None], database_codes)[0].astype(np.uint16)
         relevant = np.logical_or.reduce(columns[labels], axis=0)
         order = np.argsort(distances, kind="stable")
         if self_pairs is not None:

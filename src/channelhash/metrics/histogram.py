@@ -284,10 +284,8 @@ class HammingHistogram:
         before, relevant_before = self._before()
         counted = self.relevant if z is None else np.clip(z - relevant_before, 0, self.relevant)
         bounds = []
-        for start in (
-            before + self.total - self.relevant,
-            before,
-        ):  # relevant items last, or first, at each distance
+        # relevant items last, or first, at each distance
+        for start in (before + self.total - self.relevant, before):
             # r of them in a row behind N items of which R are relevant add Σ_{t=1…r} (R + t) / (N +
             # t) = r + (R − N) · (H_{N+r} − H_N).
             row = counted + (relevant_before - start) * _harmonic_difference(start, counted)
@@ -355,9 +353,8 @@ class HammingHistogram:
 
         Costs O(nd) time for the discounts of all ranks, and memory for 2²⁰ of them.
         """
-        ideal = _discounts_up_to(
-            self.relevant.sum(axis=1)
-        )  # of the ranking that has all relevant items first
+        # of the ranking that has all relevant items first
+        ideal = _discounts_up_to(self.relevant.sum(axis=1))
         return self._mean(divide(_discounted(self.total, self.relevant), ideal, np.nan))
 
     def ndcg_graded(self) -> float:
@@ -409,9 +406,8 @@ class HammingHistogram:
         irrelevant = (total - relevant).astype(np.float64)
         closer = np.cumsum(relevant, axis=1) - relevant / 2  # ties count half
         pairs = irrelevant.sum(axis=1) * relevant.sum(axis=1)
-        areas = divide(
-            (irrelevant * closer).sum(axis=1), pairs, np.nan
-        )  # by the trapezoid over radii
+        # by the trapezoid over radii
+        areas = divide((irrelevant * closer).sum(axis=1), pairs, np.nan)
         if np.isnan(areas).all():
             raise ValueError(
                 "ROC-AUC needs irrelevant items as well as relevant ones; every item is relevant "

@@ -147,9 +147,8 @@ def _distances_plot(histograms: _Histograms) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axes in panels[:, 0]:
         axes.set_ylabel("share of such pairs, %")
-    for axes in panels.ravel()[
-        max(0, len(histograms) - columns) : len(histograms)
-    ]:  # those with none below them
+    # those with none below them
+    for axes in panels.ravel()[max(0, len(histograms) - columns) : len(histograms)]:
         axes.set_xlabel("Hamming distance, bits")
         axes.tick_params(labelbottom=True)
     for axes in panels.ravel()[len(histograms) :]:

@@ -356,9 +356,8 @@ def report(
     """
     lower, upper = histogram.map_bounds()
     valid = [z for z in cutoffs if z <= histogram.total.sum(axis=1).max(initial=0)]
-    interval = bootstrap_interval(
-        histogram.average_precision(), resamples=_RESAMPLES
-    )  # of their mean, which is mAP_T
+    # of their mean, which is mAP_T
+    interval = bootstrap_interval(histogram.average_precision(), resamples=_RESAMPLES)
     curve = histogram.precision_recall_curve()
     counted = histogram.relevant.sum(axis=1) > 0
     return {
@@ -515,7 +514,6 @@ def save_scores(
     write_text(out / "metrics.json", json.dumps(result, indent=2))
     if histograms:
         with naming_extra():
-            from channelhash.metrics.plots import (
-                write_plots,
-            )  # matplotlib: nothing else here needs it
+            # matplotlib: nothing else here needs it
+            from channelhash.metrics.plots import write_plots
         write_plots(histograms, out / "plots", title)

@@ -277,9 +277,8 @@ def image_layers(pretrained: str | None) -> nn.Module:
     Raises:
         InputError: the package of the weights is missing, or other weights are asked for.
     """
-    importlib.import_module(
-        "channelhash.utils.torchvision_compat"
-    )  # before timm, which imports torchvision
+    # before timm, which imports torchvision
+    importlib.import_module("channelhash.utils.torchvision_compat")
     from timm.models.efficientnet import tf_efficientnet_lite2
 
     layers: nn.Module = tf_efficientnet_lite2(num_classes=0)
@@ -290,9 +289,8 @@ def image_layers(pretrained: str | None) -> nn.Module:
                 f"model.pretrained of {photo.IMAGES} is package or null, got {pretrained!r}"
             )
         file = package_file(*_LITE2, extra="train")
-        names = list(
-            layers.state_dict()
-        )  # in the order of the published file, which ends with the classifier
+        # in the order of the published file, which ends with the classifier
+        names = list(layers.state_dict())
         values = list(read_weights(file).values())[: len(names)]
         load_weights(layers.state_dict(), dict(zip(names, values, strict=True)), _LITE2[0])
     return nn.Sequential(_Normalize((127 / 255,) * 3, (128 / 255,) * 3), layers)
@@ -331,9 +329,8 @@ def load_open_clip(
     tag, file = weights_source(pretrained)
     _check_tag(tag, name, open_clip.list_pretrained_tags_by_model(name))
     before = logging.root.manager.disable
-    logging.disable(
-        logging.CRITICAL
-    )  # OpenCLIP logs to the root logger what is an error here, or was requested
+    # OpenCLIP logs to the root logger what is an error here, or was requested
+    logging.disable(logging.CRITICAL)
     try:
         clip = open_clip.create_model(
             name, pretrained=str(file) if file else tag, device=torch.get_default_device()
@@ -388,9 +385,8 @@ def _resize(image_size: Any, options: dict[str, Any], preprocess: Preprocess) ->
 def _register(path: Path) -> str:
     with naming("model.backbone"), naming(path, OSError):
         config = read_json(path, "not a readable JSON file")
-    if "trust_remote_code" in json.dumps(
-        config
-    ):  # OpenCLIP hands such keys to a tokenizer's loader
+    # OpenCLIP hands such keys to a tokenizer's loader
+    if "trust_remote_code" in json.dumps(config):
         raise InputError(
             f"model.backbone: {path}: asks to trust_remote_code, which is never done; remove the "
             "key"

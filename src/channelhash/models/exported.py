@@ -132,9 +132,8 @@ def _open_side(
     with naming_extra():
         onnxruntime = onnx_runtime()
     options = onnxruntime.SessionOptions()
-    options.add_session_config_entry(
-        "session.intra_op.allow_spinning", "0"
-    )  # other threads have work to do
+    # other threads have work to do
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if modality == "text":
         # Of a short text, that takes longer than it saves, and as much memory again as the weights.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -295,9 +294,8 @@ def _write(branch: "nn.Module", inputs: "Tensor", path: Path) -> None:
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # one fused operation, which ONNX does not have
     try:
-        with warnings.catch_warnings(
-            action="ignore"
-        ):  # of constants in the trace: what is traced is compared below
+        # of constants in the trace: what is traced is compared below
+        with warnings.catch_warnings(action="ignore"):
             torch.onnx.export(
                 branch,
                 (inputs,),

@@ -328,9 +328,8 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
 
     @classmethod
     def _build(cls, config: dict[str, Any], folder: Path) -> Self:
-        from channelhash.models import (
-            resolve_model,
-        )  # the registry imports the model files, which import this one
+        # the registry imports the model files, which import this one
+        from channelhash.models import resolve_model
 
         name, n_bits, architecture = (config[key] for key in ("name", "n_bits", "architecture"))
         if not isinstance(n_bits, int) or architecture.get("n_bits", n_bits) != n_bits:

@@ -78,15 +78,12 @@ class PartlyFrozen(nn.Module):
             )
         parts = list(encoder.modules())
         for part in parts[parts.index(layers[-n_blocks]) :]:
-            if not isinstance(
-                part, nn.Embedding
-            ):  # of tokens, which a CLIP model names behind its blocks
+            # of tokens, which a CLIP model names behind its blocks
+            if not isinstance(part, nn.Embedding):
                 for values in part.parameters(recurse=False):
                     values.requires_grad_(True)
-        for (
-            name,
-            values,
-        ) in encoder.named_parameters():  # projections that are no layers: OpenCLIP's
+        # projections that are no layers: OpenCLIP's
+        for name, values in encoder.named_parameters():
             if name.rpartition(".")[2] in ("proj", "text_projection"):
                 values.requires_grad_(True)
 

@@ -125,9 +125,8 @@ def _image_session(process: int) -> Any:
     """Open the network: in each process, as the threads of a session stay behind in a fork."""
     runtime = onnx_runtime()
     options = runtime.SessionOptions()
-    options.add_session_config_entry(
-        "session.intra_op.allow_spinning", "0"
-    )  # the cores decode images meanwhile
+    # the cores decode images meanwhile
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.enable_cpu_mem_arena = False  # which keeps the memory of the largest batch
     file = package_file("channelhash", "models/photo_weights/image.onnx", _SHA256, "photos")
     return runtime.InferenceSession(str(file), options, ["CPUExecutionProvider"])
@@ -156,9 +155,8 @@ def _text_features(inputs: NDArray[np.uint8]) -> _Array:
     first, second, weights = np.concatenate(english), np.stack(general), _arrays(_PREDICTION)
     predicted = second @ weights["matrix"] + weights["offset"]
     predicted /= np.linalg.norm(predicted, axis=1, keepdims=True)
-    read = (first * predicted).sum(
-        axis=1, keepdims=True
-    ) >= _READ  # else far from what is predicted
+    # else far from what is predicted
+    read = (first * predicted).sum(axis=1, keepdims=True) >= _READ
     return np.concatenate([np.where(read, first, predicted), second], axis=1)
 
 
@@ -203,9 +201,8 @@ def spelling() -> Spelling:
             words[word] = max(score, words.get(word, score))
 
     def known(word: str) -> bool:
-        if (
-            max(word) >= "\u0e00"
-        ):  # Thai, Chinese, Japanese and Korean: no words between spaces, or endings on all
+        # Thai, Chinese, Japanese and Korean: no words between spaces, or endings on all
+        if max(word) >= "\u0e00":
             return True
         # A long beginning is a stem, and what follows its ending or another word.
         beginnings = (pieces.words[pieces(form)[1]][1:] for form in (word, word.capitalize()))

@@ -110,9 +110,8 @@ class TransformerText(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Encode ``(n, m)`` token ids as ``(n, n_features)``; a text without tokens gives zeros."""
         real = tokens != 0
-        cut = (
-            self.mask_padding and not torch.onnx.is_in_onnx_export()
-        )  # an exported network has one width
+        # an exported network has one width
+        cut = self.mask_padding and not torch.onnx.is_in_onnx_export()
         if cut and (used := real.any(0).nonzero()).numel():
             # Masked columns without a token in any row change nothing but cost: captions have 10
             # tokens, not 128.

@@ -188,9 +188,8 @@ def index_source(
         advance(done, len(todo))
     encoding_seconds = time.perf_counter() - encoding
     replaced = len(writes & stored.keys())
-    removals = (
-        [item.id for item in missing if item.id in store] if prune else []
-    )  # those moved have another id now
+    # those moved have another id now
+    removals = [item.id for item in missing if item.id in store] if prune else []
     pruned = store.delete(removals) if removals else 0
     indexed = Indexed(
         added=len(writes) - replaced,

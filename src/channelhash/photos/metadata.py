@@ -545,9 +545,8 @@ def read_text(path: Path) -> str:
     if min(width, height) < _LOWEST:
         return ""
     resized = image.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=2)
-    result = open_reader()(
-        np.ascontiguousarray(np.asarray(resized)[:, :, ::-1])
-    )  # as OpenCV orders colours
+    # as OpenCV orders colours
+    result = open_reader()(np.ascontiguousarray(np.asarray(resized)[:, :, ::-1]))
     return "\n".join(line for line in result.txts or () if sum(map(str.isalnum, line)) > 1)
 
 

@@ -237,9 +237,8 @@ class Source:
             )
             raise InputError(line)
         if path.suffix.lower() in (".yaml", ".yml"):
-            from channelhash.config import (
-                read_config,
-            )  # losses and models, which plain folders do without
+            # losses and models, which plain folders do without
+            from channelhash.config import read_config
 
             records = Collection.load(read_config(path).sources).records
         else:

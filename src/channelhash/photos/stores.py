@@ -273,9 +273,8 @@ def index(
         )
         with _only_run(address, progress):
             if _holds_items(address):
-                if encoder is not None and is_encoder(
-                    encoder
-                ):  # a run is compared when it is loaded
+                # a run is compared when it is loaded
+                if encoder is not None and is_encoder(encoder):
                     _check_encoder(address, encoder)
                 indexed = _add_to_store(address, items, saved, progress, prune)
             else:
@@ -430,16 +429,14 @@ def _add_to_store(
                 f"{address}: can only be read; make a store with `channelhash index create`"
             )
         description, load = described_fit(store), partial(load_encoder, store, model)
-        if (
-            model is None and description and source.folder is not None
-        ):  # whose networks only changes need
+        # whose networks only changes need
+        if model is None and description and source.folder is not None:
             source = source.with_modalities(list(description["architecture"]["widths"]))
             return _add(store, load, source, progress, prune)
         encoder = load()
         source = source.encodable(encoder)
-        if (
-            store.model in encoder.extends
-        ):  # not its code_spaces: a student makes queries, but adds nothing
+        # not its code_spaces: a student makes queries, but adds nothing
+        if store.model in encoder.extends:
             folder = store.model_folder  # whose model may extend this one in turn, and stays then
             if folder is not None and encoder.fingerprint() not in load_model(folder).extends:
                 encoder.save_pretrained(folder / "model")

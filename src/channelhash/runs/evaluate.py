@@ -70,9 +70,10 @@ def evaluate_pairs(
             "more"
         )
     if isinstance(opened, HashModel):
+        # off the disk
         features = feature_records(opened, records, settings, progress).take(
             np.arange(len(records))
-        )  # off the disk
+        )
         outputs = {
             side: opened.on_features().outputs(side, features.items[side]).numpy()
             for side in _SIDES
@@ -281,9 +282,8 @@ def run_codes(
     In a run that extends another, old items of the retrieval set have their stored codes (see
     `stored_codes`).
     """
-    prefix = pick(
-        {"test": "", "validation": "validation_"}, split, "split"
-    )  # of the names in `Splits`
+    # of the names in `Splits`
+    prefix = pick({"test": "", "validation": "validation_"}, split, "split")
     run = open_run(folder, checkpoint)
     splits = run.splits
     rows = {role: getattr(splits, prefix + role) for role in ("query", "retrieval")}

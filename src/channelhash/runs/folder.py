@@ -114,9 +114,8 @@ def claim_folder(config: RunConfig, folder: Path, resume: bool) -> Iterator[bool
     ):
         if distributed.rank() == 0:
             _claim(folder, config, resume)
-        yield not distributed.from_first(
-            (folder / "model" / "config.json").exists()
-        )  # which the others wait for
+        # which the others wait for
+        yield not distributed.from_first((folder / "model" / "config.json").exists())
 
 
 def save_model(model: HashModel, config: RunConfig, folder: Path) -> None:

@@ -65,10 +65,8 @@ def open_store(
     ...     len(store), store.n_bits
     (0, 64)
     """
-    from channelhash.search.sqlite.store import (
-        open_codes,
-        open_folder,
-    )  # compiled code, seconds to load
+    # compiled code, seconds to load
+    from channelhash.search.sqlite.store import open_codes, open_folder
 
     text = str(address)
     check_address(text)

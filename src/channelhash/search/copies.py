@@ -48,10 +48,8 @@ _COLOURS, _LEVELS, _PER_CONTRAST, _PLAIN = 4, 32, 2, 8
 _TEXT_SIDE, _BACKGROUND, _SHADES = 128, 0.4, 8
 _FINE_SIDE, _CELLS, _FINE_CONTRAST, _TILES = 256, 8, 16, 0.5
 _VERSION = 1  # of the small copies that a store keeps
-_TURNS, _TURNED = (
-    8,
-    0.08,
-)  # positions of a picture; how much more shapes must correlate in all but the first
+# positions of a picture; how much more shapes must correlate in all but the first
+_TURNS, _TURNED = (8, 0.08)
 _COARSE, _COARSE_TILES = 64, 0.8  # a small picture's grid, and what its tiles must reach
 # Copies that are kept in memory, some 60 MB and 130 MB; pictures that are compared with as many
 # others at a time.
@@ -354,9 +352,8 @@ def _same_tiles(a: _Floats, b: _Floats, pairs: _Pairs) -> _Pairs:
             cells.reshape(len(cells), _CELLS, -1, _CELLS).transpose(2, 0, 1, 3)
             for cells in row_of_tiles
         )
-        left, right = (
-            _unit(of_side, _FINE_CONTRAST)[0] for of_side in tiles
-        )  # (tiles, n, 8 * 8 + 1)
+        # (tiles, n, 8 * 8 + 1)
+        left, right = (_unit(of_side, _FINE_CONTRAST)[0] for of_side in tiles)
         pairs[np.ix_(rows, columns)] &= (left @ right.transpose(0, 2, 1)).min(axis=0) >= least
     return pairs
 
@@ -546,9 +543,8 @@ def join_groups(numbers: _Places, rows: _Places, columns: _Places) -> _Places:
     >>> join_groups(np.arange(4), np.array([0, 3]), np.array([2, 2])).tolist()
     [0, 1, 0, 0]
     """
-    roots = np.arange(
-        len(numbers)
-    )  # of each group, the smallest number among those that it is joined with so far
+    # of each group, the smallest number among those that it is joined with so far
+    roots = np.arange(len(numbers))
     while True:
         left, right = roots[numbers[rows]], roots[numbers[columns]]
         if np.array_equal(left, right):

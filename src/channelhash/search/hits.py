@@ -488,9 +488,8 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     searched = store.choose_modality()
     judged = _judge_hits(store, query, searched, names, rankings.get(searched, Ranking([], [])))
     close = judged.close
-    if (
-        close is False and _WORDS in chosen and order
-    ):  # all of the words need no code to confirm them
+    # all of the words need no code to confirm them
+    if close is False and _WORDS in chosen and order:
         complete = store.search_words(
             query.words, max(DEPTH, len(order)), options.where, query.without, coverage=1.0
         )

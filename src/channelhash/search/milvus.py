@@ -74,9 +74,8 @@ class MilvusStore(Store):
         self._process = os.getpid()
         self._new = Facts(n_bits or 0, model)
         self._stored: Facts | None = None
-        self._key_sets: set[str] = (
-            set()
-        )  # read by `_keys`, which every call with a filter begins with
+        # read by `_keys`, which every call with a filter begins with
+        self._key_sets: set[str] = set()
         self._lock = threading.RLock()
         self._look()
 
@@ -283,9 +282,8 @@ class MilvusStore(Store):
         # distance.
         schema.add_field("code", kinds.BINARY_VECTOR, dim=8 * -(-n_bits // 8))
         index = self._client.prepare_index_params()
-        index.add_index(
-            "code", index_type="BIN_FLAT", metric_type="HAMMING"
-        )  # every code is compared: exact
+        # every code is compared: exact
+        index.add_index("code", index_type="BIN_FLAT", metric_type="HAMMING")
         self._ask(
             "create", self._client.create_collection, schema=schema, consistency_level="Strong"
         )
@@ -307,9 +305,8 @@ class MilvusStore(Store):
         except library("pymilvus", "milvus").MilvusException as error:
             reason = " ".join(str(error.message).split())
             raise JobError(f"{self.address}: {action}: Milvus says: {reason[:300]}") from None
-        except library(
-            "grpc", "milvus"
-        ).RpcError as error:  # such as no answer in time, which pymilvus hands on
+        except library("grpc", "milvus").RpcError as error:
+            # such as no answer in time, which pymilvus hands on
             raise JobError(
                 f"{self.address}: {action}: no answer ({error.code().name}); try again"
             ) from None

@@ -370,9 +370,8 @@ class PostgresStore(Store):
             "nspname = %s"
         )
         names = [name for (name,) in cursor.execute(sql, (self._schema,)).fetchall()]
-        if (
-            not names
-        ):  # a schema without a table an administrator may have made for a user who may make none
+        # a schema without a table an administrator may have made for a user who may make none
+        if not names:
             return None
         if "facts" not in names:
             problem = (
@@ -449,9 +448,8 @@ class PostgresStore(Store):
         """Add the columns of the modalities that have none yet."""
         coded = self._coded(cursor)
         for modality in modalities:
-            if (
-                len(f"projection_{modality}".encode()) > 63
-            ):  # bytes, the most of an identifier of PostgreSQL
+            # bytes, the most of an identifier of PostgreSQL
+            if len(f"projection_{modality}".encode()) > 63:
                 raise InputError(
                     f"{self.address}: modality {modality!r} has too long a name; choose a shorter "
                     "one"
@@ -521,9 +519,8 @@ class PostgresStore(Store):
             for row in zip(*(values for _, values in columns.values()), strict=True):
                 copy.write_row(row)
         merged = "jsonb_strip_nulls(coalesce(items.metadata, '{}') || incoming.metadata)"  # a null takes its key away
-        if (
-            not new.codes
-        ):  # of items that are there; one that was deleted meanwhile does not come back
+        # of items that are there; one that was deleted meanwhile does not come back
+        if not new.codes:
             source = "FROM pg_temp.incoming WHERE items.id = incoming.id"
             cursor.execute(f"UPDATE {self._items} SET metadata = {merged} {source}")
             return

@@ -227,9 +227,8 @@ class Connections:
 
     def close(self) -> None:
         """Close the connections; those that are in use when they are given back."""
-        if (
-            os.getpid() != self._process
-        ):  # they are the parent's, and another thread of it may hold the lock for ever
+        # they are the parent's, and another thread of it may hold the lock for ever
+        if os.getpid() != self._process:
             return
         with self._lock:
             idle, self._idle, self._closed = self._idle, [], True

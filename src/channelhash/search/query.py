@@ -549,10 +549,8 @@ def _stored_outputs(store: Store, item_id: str, option: str) -> NDArray[np.float
 
 
 def _item(store: Store, item_id: str, option: str) -> Item:
-    for name in (
-        item_id,
-        unicodedata.normalize("NFC", item_id),
-    ):  # a shell may complete the decomposed form
+    # a shell may complete the decomposed form
+    for name in (item_id, unicodedata.normalize("NFC", item_id)):
         if name in store:
             return store.get([name])[0]
     raise InputError(f"{option} {item_id}: {store.address} has no item with this id")

@@ -110,9 +110,8 @@ def check_projections(
     return checked
 
 
-_BYTES = np.unpackbits(
-    np.arange(256, dtype=np.uint8)[:, None], axis=1
-)  # (256, 8): the bits of every byte
+# (256, 8): the bits of every byte
+_BYTES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
 
 
 def sure_distances(

@@ -98,9 +98,8 @@ def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) ->
             try:
                 await (refusal if is_refused else app)(scope, receive, send_on)
             finally:
-                route = getattr(
-                    scope.get("route"), "path_format", "other"
-                )  # ids are no endless number of labels
+                # ids are no endless number of labels
+                route = getattr(scope.get("route"), "path_format", "other")
                 method = asked if asked in ("GET", "POST", "DELETE", "HEAD") else "other"
                 metrics.requests.labels(route, method, str(status)).inc()
                 seconds = time.perf_counter() - start

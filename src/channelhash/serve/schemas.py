@@ -120,17 +120,17 @@ class _Narrowing(_Request):
         if self.label:
             parts.append(f"label IN ({', '.join(map(quoted, self.label))})")
         if self.folder:
+            # 0 comes after /
             parts.append(
                 f"(id >= {quoted(f'{self.folder}/')} AND id < {quoted(f'{self.folder}0')})"
-            )  # 0 comes after /
+            )
         if self.month:
             parts.append(store.date_filter(f"{{0}} >= '{self.month}' AND {{0}} < '{self.month}~'"))
             if not parts[-1]:
                 raise InputError("month: no item of this store has a date")
         if self.where and parts:
-            store.check_filter(
-                self.where
-            )  # alone: what is unbalanced may be balanced among the others
+            # alone: what is unbalanced may be balanced among the others
+            store.check_filter(self.where)
             parts.append(f"({self.where})")
         return " AND ".join(parts) or self.where or None
 

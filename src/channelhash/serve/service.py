@@ -317,9 +317,8 @@ class Service:
 
     def _find_references(self) -> None:
         """Find out what fits the questions that can be encoded; see `channelhash.search.match`."""
-        if (
-            self.encoding.exception() or not self.store.modalities
-        ):  # the server stops, and says why; or it is empty
+        # the server stops, and says why; or it is empty
+        if self.encoding.exception() or not self.store.modalities:
             return
         for modality in self.encoding.result().batchers:
             find_reference(self.store, modality, self.store.choose_modality())
@@ -365,9 +364,8 @@ class Service:
             if token is not None
         ]
         content = sent.strip().encode("latin-1", "replace")
-        if not sum(
-            hmac.compare_digest(token.encode(), content) for token in allowed
-        ):  # all are compared
+        # all are compared
+        if not sum(hmac.compare_digest(token.encode(), content) for token in allowed):
             raise HTTPException(401, "the token is wrong", headers)
 
     def is_local(self, request: Request) -> bool:
@@ -503,9 +501,8 @@ class _Browser:
             if self._catalogue is None or (
                 version != self._version and time.monotonic() >= self._due
             ):
-                start = (
-                    time.thread_time()
-                )  # of this thread: a busy machine does not make a store large
+                # of this thread: a busy machine does not make a store large
+                start = time.thread_time()
                 self._catalogue = Catalogue.of(
                     (item.id, item.metadata) for item in self._store.listed()
                 )

@@ -68,10 +68,8 @@ _OF = r"(?:\s+(?:of|de|del|van|di|do))?"
 _TO, _AND = (
     rf"\s*(?:{words})\s*(?:the\s)?" for words in ("to|until|bis|al?|tot|[-–]", "and|und|et?|y|en")
 )
-_OLDEST, _LONGEST = (
-    1826,
-    60,
-)  # year of the first photograph; characters before a date that are looked at
+# year of the first photograph; characters before a date that are looked at
+_OLDEST, _LONGEST = (1826, 60)
 # What may stand before a place, and between two; "à" is written as @, since "a" is English. Dates
 # are written as \1.
 _LEAD = re.compile(

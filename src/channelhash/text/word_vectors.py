@@ -70,9 +70,8 @@ class _TextReader:
         return [token for reading in self.read(text) for token in reading.tokens][:max_tokens]
 
     def _read_one(self, word: str) -> _WordReading:
-        masked = re.sub(
-            r"\d", "#", unicodedata.normalize("NFC", word)
-        )  # as in the vocabulary of Google News
+        # as in the vocabulary of Google News
+        masked = re.sub(r"\d", "#", unicodedata.normalize("NFC", word))
         if self._known(masked):
             return _WordReading(word, "kept", (masked,))
         if len(word) > _LONGEST_WORD or not any(letter.isalpha() for letter in word):
@@ -226,9 +225,8 @@ class WordVectors:
         if place == len(self._hashes) or self._hashes[place] != word_hash:
             return None
         row = int(self._rows[place])
-        return (
-            row if self.word(row) == word else None
-        )  # an unknown word may have the hash of a known one
+        # an unknown word may have the hash of a known one
+        return row if self.word(row) == word else None
 
     def word(self, row: int) -> str:
         """Return the word of a row."""
@@ -296,10 +294,8 @@ def _build(path: Path, folder: Path, source: str) -> None:
             "files": {name: _sampled_hash(temporary / name) for name in _FILES},
         }
         (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
-        for name in (
-            *_FILES,
-            "meta.json",
-        ):  # synced before the rename, so that a power cut leaves no zeros
+        # synced before the rename, so that a power cut leaves no zeros
+        for name in (*_FILES, "meta.json"):
             sync(temporary / name)
         try:
             temporary.replace(folder)

@@ -122,9 +122,8 @@ class WordPieces:
             known = (
                 end for end in ends if ("##" if start else "") + word[start:end] in self._token
             )
-            if (end := next(known, None)) is None or len(
-                word
-            ) > 100:  # as the library of its authors
+            # as the library of its authors
+            if (end := next(known, None)) is None or len(word) > 100:
                 return [self._token["[UNK]"]]
             pieces.append(self._token[("##" if start else "") + word[start:end]])
             start = end

@@ -292,9 +292,8 @@ class Steps:
             if self.average:
                 self.average.load_state_dict(state["average"])
             return int(state["epochs_done"])
-        except (
-            Exception
-        ) as error:  # torch, pickle and zip each have their own types for a damaged file
+        except Exception as error:
+            # torch, pickle and zip each have their own types for a damaged file
             message = (
                 f"{path}: damaged or of another model ({one_line(error)}); remove it to train "
                 "from the start"
@@ -556,9 +555,8 @@ class Trainee(NamedTuple):
             )
         data = inputs.TrainingSet(self.sources, targets, self.images)
         train(self.model, loss, data, settings, folder, validate, progress("train"))
-        if n_leading := self.feature_model.architecture.get(
-            "nested"
-        ):  # of a model ``aligned``: they are to be codes
+        # of a model ``aligned``: they are to be codes
+        if n_leading := self.feature_model.architecture.get("nested"):
             records = self.features.take(splits.train)
             images = _images_of_rows(records)
             rotate_outputs(

@@ -188,9 +188,8 @@ def _matching(system: "AbstractFileSystem", path: str) -> list[dict[str, Any]]:
     root = fixed.rpartition("/")[0] or "/"
     if _info(system, root) is None:
         return []
-    with naming(
-        path, ValueError
-    ):  # ``*`` alone is special: within a name, or as ``**`` across folders
+    # ``*`` alone is special: within a name, or as ``**`` across folders
+    with naming(path, ValueError):
         matches = re.compile(glob_translate(re.sub(r"[\[?]", r"[\g<0>]", path))).fullmatch
     # Not `find`, which passes over folders that cannot be listed, and servers that fall silent.
     files = _below(system, root, fixed, depth=_ENDLESS if "**" in path else names.count("/") + 1)

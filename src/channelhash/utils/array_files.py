@@ -24,9 +24,8 @@ from channelhash.errors import InputError
 from channelhash.utils.files import reading
 from channelhash.utils.optional_imports import library
 
-if (
-    sys.platform != "win32"
-):  # which has no such limits: a reader that crashes is still a process of its own
+# which has no such limits: a reader that crashes is still a process of its own
+if sys.platform != "win32":
     import resource
 
 #: Memory of the reading process: enough for any file, and for those that compression made small.
@@ -403,9 +402,8 @@ def _limit(size: int) -> None:
     }
     for limit, value in limits.items():
         most = resource.getrlimit(limit)[1]
-        with suppress(
-            *([ValueError, OSError] if sys.platform == "darwin" else [])
-        ):  # it limits no address space
+        # it limits no address space
+        with suppress(*([ValueError, OSError] if sys.platform == "darwin" else [])):
             resource.setrlimit(
                 limit, (value if most == resource.RLIM_INFINITY else min(value, most), most)
             )

@@ -173,9 +173,8 @@ def sync(path: Path) -> None:
     """Wait until the content of a file, or the names in a folder, are on the disk."""
     if not _POSIX and path.is_dir():  # Windows has no such call, and logs names itself
         return
-    handle = os.open(
-        path, os.O_RDONLY if _POSIX else os.O_RDWR
-    )  # Windows flushes only what may be written
+    # Windows flushes only what may be written
+    handle = os.open(path, os.O_RDONLY if _POSIX else os.O_RDWR)
     try:
         os.fsync(handle)
     finally:

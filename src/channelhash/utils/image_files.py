@@ -181,9 +181,8 @@ def _open_raw(path: Path | str) -> Image.Image:
     with suppress(Exception), open(path, "rb") as file:  # what is damaged counts as none
         exif, header = image.getexif(), Image.Exif()
         inner, gps = exif.get_ifd(ExifTags.IFD.Exif), exif.get_ifd(ExifTags.IFD.GPSInfo)
-        if str(exif.get(ExifTags.Base.Software)).startswith(
-            "dcraw"
-        ):  # LibRaw's own, which garbles north and south
+        # LibRaw's own, which garbles north and south
+        if str(exif.get(ExifTags.Base.Software)).startswith("dcraw"):
             gps.clear()
         header.load_from_fp(file)  # most raw files are TIFF files, too
         exif.update({tag: header[tag] for tag in _HEADER_TAGS if tag in header and tag not in exif})
@@ -571,9 +570,10 @@ def _font_file(letters: frozenset[str]) -> str:
     from matplotlib import font_manager, get_data_path
 
     bundled = str(Path(get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"))
+    # all boxes
     installed = [
         name for name in sorted(font_manager.findSystemFonts()) if "LastResort" not in name
-    ]  # all boxes
+    ]
     return next(
         (name for name in [bundled, *installed] if set(map(ord, letters)) <= _letters(name)),
         bundled,

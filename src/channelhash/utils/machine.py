@@ -99,9 +99,8 @@ def hold_interrupts() -> Iterator[None]:
     A terminal sends Ctrl-C to all of them at once; each would print a traceback, and the loss of
     one is an error.
     """
-    if not hasattr(
-        signal, "pthread_sigmask"
-    ):  # Windows, where the processes of `process_pool` ignore it instead
+    # Windows, where the processes of `process_pool` ignore it instead
+    if not hasattr(signal, "pthread_sigmask"):
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -142,9 +141,8 @@ def process_pool(
 def _begin(start: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     if not hasattr(signal, "pthread_sigmask"):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with_parent(
-        lambda: os._exit(1)
-    )  # it would hold the folders that the next call goes on with
+    # it would hold the folders that the next call goes on with
+    end_with_parent(lambda: os._exit(1))
     start(*arguments)
 
 

@@ -155,9 +155,8 @@ def _reserved_memmap(path: Path, shape: tuple[int, int], dtype: _DType) -> "np.m
     (2, 3)
     """
     try:
-        np.lib.format.open_memmap(
-            path, mode="w+", dtype=dtype, shape=shape
-        )  # closed again: its length is right
+        # closed again: its length is right
+        np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
         with open(path, "r+b") as file:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, max(1, path.stat().st_size))

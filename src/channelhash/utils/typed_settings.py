@@ -57,9 +57,8 @@ def settings_of(function: Callable[..., Any], skip: frozenset[str] = frozenset()
     >>> list(settings_of(load, frozenset({"progress"})).model_fields)
     ['path', 'count']
     """
-    is_constructed = inspect.isclass(function) and not issubclass(
-        function, tuple
-    )  # a named tuple has hints itself
+    # a named tuple has hints itself
+    is_constructed = inspect.isclass(function) and not issubclass(function, tuple)
     target = function.__init__ if is_constructed else function
     hints = get_type_hints(target, include_extras=True)  # Annotated holds further checks
     fields: dict[str, Any] = {}
@@ -177,17 +176,14 @@ def apply_overrides(values: dict[str, Any], *overrides: str) -> None:
                 f"--set {override}: write it as section.key=value, e.g. --set train.epochs=30"
             )
         value: Any = text
-        if not text.startswith("python:") and not _SIGNS.fullmatch(
-            text
-        ):  # YAML would read a mapping
-            with suppress(
-                yaml.YAMLError, ValueError, RecursionError
-            ):  # of dates that are none, of too many brackets
+        # YAML would read a mapping
+        if not text.startswith("python:") and not _SIGNS.fullmatch(text):
+            # of dates that are none, of too many brackets
+            with suppress(yaml.YAMLError, ValueError, RecursionError):
                 value = yaml.safe_load(text)
         if value == text.strip():
-            with suppress(
-                ValueError
-            ):  # YAML 1.1 reads 1e-4 as a string; a number is what a person means
+            # YAML 1.1 reads 1e-4 as a string; a number is what a person means
+            with suppress(ValueError):
                 value = float(text)
         values.setdefault(section, {})[key] = value
 
@@ -429,9 +425,8 @@ def python_names(values: object) -> list[str]:
         if isinstance(value, str):
             if is_python_name(value):
                 names.append(value)
-        elif (
-            isinstance(value, Mapping | list | tuple) and id(value) not in seen
-        ):  # YAML's anchors can make circles
+        elif isinstance(value, Mapping | list | tuple) and id(value) not in seen:
+            # YAML's anchors can make circles
             seen.add(id(value))
             waiting += [*value, *value.values()] if isinstance(value, Mapping) else value
     return names

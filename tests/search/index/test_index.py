@@ -38,10 +38,8 @@ def place(kind: str, n: int, k: int, seed: int) -> np.ndarray:
     """Bits ``(n, k)`` placed to be hard: the query of `queries_for` is all zeros, among others."""
     random = np.random.default_rng(seed)
     bits = random.random((n, k)) < 0.5
-    if kind in (
-        "sphere",
-        "shells",
-    ):  # all at one distance from zeros, or at two that follow each other
+    # all at one distance from zeros, or at two that follow each other
+    if kind in ("sphere", "shells"):
         far = max(1, k // 3) + (
             random.integers(0, 2, n) if kind == "shells" and k > 2 else np.zeros(n, int)
         )

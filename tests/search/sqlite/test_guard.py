@@ -260,9 +260,8 @@ def test_a_whole_store_is_not_touched_by_a_repair_and_one_in_use_is_checked_alon
 def test_a_file_that_another_program_changes_is_noticed_while_it_is_read(closed):
     store = ch.open_store(closed)
     assert store.search(CODES[3:4], 1).ids == [["i3"]]
-    with open(
-        closed / "items.sqlite", "r+b"
-    ) as file:  # the same file, not another one in its place
+    # the same file, not another one in its place
+    with open(closed / "items.sqlite", "r+b") as file:
         file.seek(5000)
         file.write(b"x")
     for call in (store.ids, lambda: store.search(CODES[:1]), lambda: store.add(["x"], CODES[:1])):
@@ -271,9 +270,8 @@ def test_a_file_that_another_program_changes_is_noticed_while_it_is_read(closed)
     check_refusal(r"is damaged \(is empty\)", store.ids)
     check_refusal("malformed", store.close)
     file = os.stat(closed / "items.sqlite")
-    assert (
-        guard._holds[file.st_dev, file.st_ino] == 0
-    )  # the number may be that of another store's file soon
+    # the number may be that of another store's file soon
+    assert guard._holds[file.st_dev, file.st_ino] == 0
 
 
 @pytest.mark.parametrize("name", ["store.json", "items.sqlite"])

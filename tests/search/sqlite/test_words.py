@@ -79,9 +79,8 @@ def test_frequent_words_are_found_with_rare_ones_and_without(tmp_path, monkeypat
             "018",
             "019",
         ]
-        assert store.search_words("man beach dog", 9).ids == [
-            f"{n:03}" for n in range(18, 27)
-        ]  # with the rarer two
+        # with the rarer two
+        assert store.search_words("man beach dog", 9).ids == [f"{n:03}" for n in range(18, 27)]
         assert len(store.search_words("man beach dog", 99).ids) == 28
 
 
@@ -220,13 +219,8 @@ def test_parts_of_what_was_read_are_found_and_change_with_it(tmp_path, query, fo
         )
         store.upsert(list(read), np.zeros((5, 1), np.uint8), metadata=metadata)
         store.delete(["harp"])
-        half = (
-            "arp a",
-            "hat c",
-            "stop harper b",
-            "harp 1750 a",
-            "harp 1750 b",
-        )  # too little to count beside codes
+        # too little to count beside codes
+        half = ("arp a", "hat c", "stop harper b", "harp 1750 a", "harp 1750 b")
         assert store.search_words(query).ids == found.split()
         assert store.search_words(query, where="id <> 'b'").ids == [
             name for name in found.split() if name != "b"

@@ -142,9 +142,8 @@ def bit_health(packed: PackedCodes, n_bits: int) -> _BitHealth:
     _check_some(packed, n_bits)
     together = np.zeros((n_bits, n_bits))
     for start in range(0, len(packed), _ROWS):
-        block = unpack(packed[start : start + _ROWS], n_bits).astype(
-            np.float32
-        )  # counts of a block are exact in it
+        # counts of a block are exact in it
+        block = unpack(packed[start : start + _ROWS], n_bits).astype(np.float32)
         together += block.T @ block
     ones = np.diag(together) / len(packed)
     varied = np.flatnonzero((ones > 0) & (ones < 1))
@@ -196,9 +195,8 @@ def channel_health(
     import torch
 
     nothing = np.zeros(n_bits + 1, dtype=np.int64)
-    by_similarity: dict[float, Counts] = {
-        0.0: nothing
-    }  # there is one row even for a single item, which has no pairs
+    # there is one row even for a single item, which has no pairs
+    by_similarity: dict[float, Counts] = {0.0: nothing}
     for similarity, pairs in _pairs_by_sizes(first, second, labels, n_bits):
         by_similarity[similarity] = by_similarity.get(similarity, nothing) + pairs
     similarities, counts = np.array(list(by_similarity)), np.stack(list(by_similarity.values()))

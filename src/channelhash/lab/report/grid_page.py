@@ -196,9 +196,8 @@ def _run_table(results: Sequence[Result], differing: Sequence[str]) -> page.Tabl
         if any(task in _last(result) for result in results)
     ]
     header = ["run", "method", "status", "seconds", *[f"mAP {arrow(task)}, %" for task in tasks]]
-    header += [
-        name.replace(".", " ", 1) for name in differing
-    ]  # a space, where a narrow column may break
+    # a space, where a narrow column may break
+    header += [name.replace(".", " ", 1) for name in differing]
     rows = []
     for result in results:
         settings = [_setting(result.settings, name) for name in differing]

@@ -389,9 +389,8 @@ def _or_note(notes: list[str], folder: Path, read: Callable[[], _T]) -> _T | Non
     try:
         return read()
     except InputError as error:
-        notes.append(
-            str(error).replace(f"{folder}/", "")
-        )  # pages are passed on; the folder does not matter
+        # pages are passed on; the folder does not matter
+        notes.append(str(error).replace(f"{folder}/", ""))
         return None
 
 

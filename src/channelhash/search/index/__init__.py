@@ -87,9 +87,8 @@ def _in_order(codes: Words) -> NDArray[np.int64]:
     [1, 3, 2, 0]
     """
     order = np.argsort(codes[:, 0], kind="stable")
-    if (
-        codes.shape[1] > 1
-    ):  # the first words of most codes differ: only the others are compared further
+    # the first words of most codes differ: only the others are compared further
+    if codes.shape[1] > 1:
         first = codes[order, 0]
         tied = np.zeros(len(order), dtype=np.bool_)
         tied[1:] = first[1:] == first[:-1]
@@ -304,9 +303,8 @@ def compile_loops(n_words: int = _FEW_WORDS + 1, on_one_core: int = 0) -> None:
         from channelhash.search.index import scans
 
         scans.few_words = on_one_core
-    codes = (
-        np.arange(64, dtype=np.uint64).view(np.uint8).reshape(64, 8)
-    )  # enough for clusters to be searched
+    # enough for clusters to be searched
+    codes = np.arange(64, dtype=np.uint64).view(np.uint8).reshape(64, 8)
     for clusters in (False, True):
         CodeIndex.build(codes, n_bits=64, clusters=clusters).nearest(codes[:1], k=1)
 

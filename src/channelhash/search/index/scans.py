@@ -342,10 +342,8 @@ def _write(q, candidates, search, out_rows, out_distances):  # type: ignore[no-u
     """Write the answers of one query, the first rows by (distance, row), and return their number."""
     best, k = _best_entries(q, candidates, search), len(out_rows)
     starts, rows, allowed = search.starts, search.rows, search.allowed
-    found, n = (
-        np.empty(min(len(rows), k * len(best)), dtype=np.uint64),
-        0,
-    )  # of memory only what is written to is taken
+    # of memory only what is written to is taken
+    found, n = (np.empty(min(len(rows), k * len(best)), dtype=np.uint64), 0)
     for i in range(len(best)):
         if n >= k and best[i] >> _HALF != best[i - 1] >> _HALF:
             break

@@ -133,10 +133,8 @@ def backup_store(path: Path, target: Path) -> tuple[int, int]:
     if target.resolve().is_relative_to(path.resolve()):
         raise InputError(f"{target}: lies in the store; name a folder elsewhere")
     with temporary_folder(target) as temporary:
-        with (
-            closing(open_folder(path)),
-            closing(ItemsDatabase(source.database)) as items,
-        ):  # refuses a damaged one
+        # refuses a damaged one
+        with closing(open_folder(path)), closing(ItemsDatabase(source.database)) as items:
             items.copy_to(StoreFolder(temporary).database)
         if source.model.is_dir():
             shutil.copytree(source.model, temporary / source.model.name)
@@ -225,9 +223,8 @@ def _salvage(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
                         raise sqlite3.DatabaseError("no item is whole")
                     lost += _copy_codes(old, items, names, manifest.facts)
                     _number_on(folder, old, items)
-                with suppress(
-                    sqlite3.DatabaseError
-                ):  # what is in the log goes into the damaged file
+                # what is in the log goes into the damaged file
+                with suppress(sqlite3.DatabaseError):
                     old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             if log.exists():  # or it would be taken for the new file's
                 os.replace(log, f"{copy}-wal")

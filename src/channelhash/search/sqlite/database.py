@@ -390,9 +390,8 @@ class ItemsDatabase:
                 if isinstance(names, list)
                 for label in names
             )
-            execute(
-                "INSERT OR IGNORE INTO labels VALUES (?, ?)", sorted(rows)
-            )  # in the order of the table
+            # in the order of the table
+            execute("INSERT OR IGNORE INTO labels VALUES (?, ?)", sorted(rows))
         return numbers
 
     def _known(self, ids: Sequence[str]) -> dict[str, tuple[int, str]]:

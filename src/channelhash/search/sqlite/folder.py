@@ -106,9 +106,8 @@ def one_line_errors(name: str) -> Iterator[None]:
 def _check_files_left(name: str) -> None:
     """Raise an error if too many files are open, which SQLite does not say."""
     try:
-        os.close(
-            os.open(os.devnull, os.O_RDONLY)
-        )  # closing the file itself would end SQLite's locks
+        # closing the file itself would end SQLite's locks
+        os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
         check_exhausted(error, name)
 

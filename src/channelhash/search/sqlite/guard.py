@@ -92,9 +92,8 @@ class Guard:
             return
         if self.read_only:
             raise JobError(f"{self._folder.path}: was written to while it was open; open it again")
-        if not os.stat(
-            self._folder.database
-        ).st_size:  # which a new connection would wait for a minute to write to
+        # which a new connection would wait for a minute to write to
+        if not os.stat(self._folder.database).st_size:
             raise disk.damaged(str(self._folder.database), "is empty")
         if self._is_sealed(_read_database(self._folder)[0]):
             raise disk.damaged(str(self._folder.database), "another program has written to it")
@@ -124,9 +123,8 @@ class Guard:
         ):
             return
         with suppress(OSError, sqlite3.DatabaseError), locked(self._folder.gate):
-            disk.connect(
-                self._folder.database, alone=True
-            ).close()  # puts what is in the log into the file
+            # puts what is in the log into the file
+            disk.connect(self._folder.database, alone=True).close()
             _seal_database(self._folder)
 
     def _is_sealed(self, writes: int) -> bool:
@@ -178,13 +176,10 @@ def _digest(folder: disk.StoreFolder) -> str:
 
 def compare_with_manifest(folder: disk.StoreFolder) -> tuple[list["Finding"], bool]:
     """Compare a database with what the store's description says of it."""
-    manifest, noted = (
-        folder.manifest(),
-        folder.noted_writes(),
-    )  # before the database: others write meanwhile
-    if not os.stat(
-        folder.database
-    ).st_size:  # beside an empty file SQLite throws the log away, with what is in there
+    # before the database: others write meanwhile
+    manifest, noted = (folder.manifest(), folder.noted_writes())
+    # beside an empty file SQLite throws the log away, with what is in there
+    if not os.stat(folder.database).st_size:
         return [Finding(_DATABASE, "is empty")], False
     digest = _digest(folder)
     writes, about = _read_database(folder)

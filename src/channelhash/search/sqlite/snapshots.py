@@ -204,9 +204,8 @@ class CodeLayers:
         self._snapshot_name = ""
         self._snapshot = self._middle = self._newest = _Layer({}, 0)
         self._removed = np.empty(0, np.int64)  # serials of codes that do not count
-        self._searched: dict[
-            tuple[str, str], list[Part]
-        ] = {}  # by filter and modality, once it has been searched
+        # by filter and modality, once it has been searched
+        self._searched: dict[tuple[str, str], list[Part]] = {}
         self._version = _NONE
 
     def parts(self, modality: str, where: Filter | None) -> list[Part]:
@@ -284,10 +283,8 @@ class CodeLayers:
         """Return the parts of all layers; items that do not pass the filter do not count. Snapshots
         are read here.
         """
-        cache, key = (
-            self._searched,
-            (repr(where), modality),
-        )  # equal filters differ: to Python, 1 == True
+        # equal filters differ: to Python, 1 == True
+        cache, key = (self._searched, (repr(where), modality))
         if key not in cache:
             parts = []
             if where is None:
@@ -328,11 +325,8 @@ class CodeLayers:
         """Make a snapshot; if it cannot be written, hold all codes in memory from now on."""
         try:
             self.make_snapshot(old.snapshot)
-        except (
-            OSError,
-            InputError,
-            JobError,
-        ):  # what is wrong with the database is said when it is read next
+        except (OSError, InputError, JobError):
+            # what is wrong with the database is said when it is read next
             self._folder = None
             self._snapshot = self._middle = _Layer({}, 0)
             self._version = _NONE
@@ -483,9 +477,8 @@ def _array_from_npy(content: bytes | mmap.mmap) -> NDArray[Any]:
         np.lib.format.read_magic(file)
         shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
         values = np.frombuffer(content, dtype, offset=file.tell()).reshape(shape)
-    except (
-        Exception
-    ) as error:  # a header is parsed as Python, and what is wrong with it comes in many kinds
+    except Exception as error:
+        # a header is parsed as Python, and what is wrong with it comes in many kinds
         raise ValueError(f"not an array's file ({' '.join(str(error).split())[:100]})") from None
     as_written = values.shape == shape and not by_columns and values.flags.aligned
     if dtype.kind not in "biuf" or not dtype.isnative or not as_written:

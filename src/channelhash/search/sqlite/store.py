@@ -97,9 +97,8 @@ class EmbeddedStore(Store):
         self._reading = threading.RLock()
         self._writing = threading.RLock()
         self._wrote = self._closed = False
-        self._counted: dict[
-            str, tuple[int, dict[str, int]]
-        ] = {}  # key -> version, and `value_counts` of that
+        # key -> version, and `value_counts` of that
+        self._counted: dict[str, tuple[int, dict[str, int]]] = {}
         # Also of a store that nobody closes, at the latest when the process ends: an unsealed one
         # is checked anew.
         self._finalizer = weakref.finalize(self, _close_quietly, opened)
@@ -153,9 +152,8 @@ class EmbeddedStore(Store):
         """Close the store. If anything was written, make the snapshot that the next search would
         make.
         """
-        if (
-            os.getpid() != self._opened.process
-        ):  # another thread of the parent may hold the locks for ever
+        # another thread of the parent may hold the locks for ever
+        if os.getpid() != self._opened.process:
             return
         with self._writing, self._reading:
             if self._closed:

@@ -195,9 +195,8 @@ def _all_trials(grid: Grid) -> list[GridRun]:
         rates = [
             float(f"{factor * run.config.train.learning_rate:.3g}") for factor in _RATE_FACTORS
         ]
-        kinds = (
-            _INITIAL if hasattr(run.config.model, "initial") else (None,)
-        )  # a model without the choice
+        # a model without the choice
+        kinds = _INITIAL if hasattr(run.config.model, "initial") else (None,)
         choices: dict[str, Sequence[Any]] = {"initial": kinds, "learning_rate": rates}
         if _is_tuned(run):
             choices |= _CHOICES.get(run.config.loss_name, _OTHER)

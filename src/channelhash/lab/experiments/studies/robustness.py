@@ -289,9 +289,8 @@ def _tables(results: Sequence[Result]) -> list[Table]:
     """
     finished = [result for result in results if result.status == "finished"]
     every = finished[0].tasks() if finished else ()
-    shown = [
-        task for task in every if len(set(task.split("->"))) == 2
-    ] or every  # of one modality, its own task
+    # of one modality, its own task
+    shown = [task for task in every if len(set(task.split("->"))) == 2] or every
     tables = []
     for task in shown:
         rows: _Rows = {}
