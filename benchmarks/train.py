@@ -19,7 +19,7 @@ from channelhash.metrics import hamming_histogram
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import hash_head
 from channelhash.training.inputs import TrainingSet, memory_batches
-from channelhash.training.trainer import Steps
+from channelhash.training.steps import Steps
 from channelhash.utils.machine import pick_device
 from channelhash.utils.seeds import generator
 from measure import options, print_rows

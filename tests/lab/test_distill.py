@@ -9,7 +9,7 @@ import pytest
 import channelhash as ch
 from channelhash.codes import CodeSet, unpack
 from channelhash.config import read_config
-from channelhash.training.trainer import Steps
+from channelhash.training.steps import Steps
 from small_runs import (
     assert_refused,
     feature_config,

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from channelhash.training import distributed
-from channelhash.training.trainer import _rows_of_rank
+from channelhash.training.steps import _rows_of_rank
 from picture_runs import clip_model, picture_config, write_pictures
 from refusals import check_refusal
 from small_runs import feature_config, run_command, write_features
@@ -149,7 +149,7 @@ import sys, torch, torch.distributed as dist
 from channelhash.losses import make_loss
 from channelhash.losses.base import Shard
 from channelhash.training.distributed import rank, world_size
-from channelhash.training.trainer import _gather_outputs, _sum_gradients
+from channelhash.training.steps import _gather_outputs, _sum_gradients
 if world_size() == 1 and len(sys.argv) > 2:
     dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
 torch.set_num_threads(1)

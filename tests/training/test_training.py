@@ -30,7 +30,9 @@ from channelhash.models.hash_model import feature_rows
 from channelhash.runs.train import plan_run
 from channelhash.training import inputs
 from channelhash.training.inputs import TrainingSet, epoch_steps, memory_batches, prepare_inputs
-from channelhash.training.trainer import Steps, _learning_rate, train
+from channelhash.training.schedule import learning_rate
+from channelhash.training.steps import Steps
+from channelhash.training.trainer import train
 from channelhash.training.validation import read_log, selection_score
 from channelhash.utils.progress import no_progress
 from channelhash.utils.typed_settings import read_settings
@@ -60,9 +62,9 @@ def test_the_schedule_is_the_papers():
             expected = 1e-5 * (0.1 + 0.9 * (1 + math.cos(math.pi * (e - 75) / 75)) / 2)
         else:
             expected = 1e-6
-        assert _learning_rate(e, 200, 1e-5) == pytest.approx(expected, rel=1e-12)
-    assert [_learning_rate(e, 8, 1.0) == 1.0 for e in range(4)] == [True, True, True, True]
-    assert _learning_rate(6, 8, 1.0) == pytest.approx(0.1)
+        assert learning_rate(e, 200, 1e-5) == pytest.approx(expected, rel=1e-12)
+    assert [learning_rate(e, 8, 1.0) == 1.0 for e in range(4)] == [True, True, True, True]
+    assert learning_rate(6, 8, 1.0) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(("how", "anchors"), [("epoch", "iiittt"), ("batch", "ititit")])
@@ -90,7 +92,7 @@ def test_every_loss_of_labels_learns_from_texts_alone(name):
 
 
 def test_the_cosine_schedule_rises_for_a_twentieth_and_falls_to_0():
-    rates = [_learning_rate(e / 10, 40, 0.5, "cosine") for e in range(401)]
+    rates = [learning_rate(e / 10, 40, 0.5, "cosine") for e in range(401)]
     assert rates[:21] == pytest.approx([0.5 * i / 20 for i in range(21)])
     assert rates[21:] == pytest.approx(
         [0.25 * (1 + math.cos(math.pi * i / 380)) for i in range(1, 381)]
@@ -461,7 +463,7 @@ def test_backbone_head_and_proxies_have_rates_of_their_own(records, rates, weigh
     for batch in steps.batches(0):
         literal_loss(other(batch.inputs), batch.labels).backward()
         for part, optimizer in optimizers.items():
-            optimizer.param_groups[0]["lr"] = _learning_rate(
+            optimizer.param_groups[0]["lr"] = learning_rate(
                 batch.time, 2, rates.get(part, 1e-3), "cosine"
             )
             optimizer.step()
@@ -469,7 +471,7 @@ def test_backbone_head_and_proxies_have_rates_of_their_own(records, rates, weigh
     steps.run(steps.batches(0))
     torch.testing.assert_close([*model.parameters()], [*other.parameters()])
     torch.testing.assert_close(loss.proxies, literal_loss.proxies)
-    assert steps.rate == _learning_rate(5 / 6, 2, rates.get("head", 1e-3), "cosine")
+    assert steps.rate == learning_rate(5 / 6, 2, rates.get("head", 1e-3), "cosine")
 
 
 @pytest.mark.parametrize("longest", [1e-4, 1e4])

@@ -53,7 +53,8 @@ from channelhash.training.inputs import (
     memory_batches,
     raw_source,
 )
-from channelhash.training.trainer import Steps, Trainee, training_images
+from channelhash.training.steps import Steps
+from channelhash.training.trainer import Trainee, training_images
 from channelhash.utils.files import write_text
 from channelhash.utils.machine import peak_bytes
 from channelhash.utils.progress import Progress, StageProgress, no_stage_progress
