@@ -213,15 +213,13 @@ def _sample_items(store: Store) -> tuple[Sequence[str], _LabelledCodes]:
     if not 0 < len(store) <= _MAX_ITEMS:
         return (), {}
     ids = store.ids()
-    sample = [
-        ids[i]
-        for i in np.unique(np.linspace(0, len(ids) - 1, min(_MAX_COUNTED, len(ids))).astype(int))
-    ]
-    items = [item for item in store.get(sample) if isinstance(item.metadata.get("labels"), list)]
+    places = np.linspace(0, len(ids) - 1, min(_MAX_COUNTED, len(ids))).astype(int)
+    items = store.get([ids[place] for place in np.unique(places)])
+    items = [item for item in items if isinstance(item.metadata.get("labels"), list)]
     names: list[Any] = [item.metadata["labels"] for item in items]
     labels, label_names = labels_from_names(names, None, store.address)
     rows = {}
-    for modality in sorted({name for item in items for name in item.codes}):
+    for modality in sorted(set().union(*(item.codes for item in items))):
         coded = [i for i, item in enumerate(items) if modality in item.codes]
         rows[modality] = np.stack([items[i].codes[modality] for i in coded]), labels[coded]
     return label_names, rows
@@ -399,46 +397,35 @@ class Explanation:
         counts = f"{agreeing} of {len(self.bits)} bits agree, {differing}."
         if not self.label_names:
             return f"{counts} No labels are known that could give the bits a meaning."
-        if not (labels := self.labels()):
+        labels = self.labels()
+        if not labels:
             return f"{counts} The agreeing bits speak for no label clearly."
         evidence = ", ".join(f"{name} ({weight:.2f})" for name, weight in labels)
         return f"{counts} Those that agree speak for: {evidence}."
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON-able values."""
-        sides = [
-            {
-                "modality": side.modality,
-                "name": side.name,
-                "map": image_map and _map_dict(image_map),
-                "words": None
-                if words is None
-                else [{**word._asdict(), "flips": list(word.flips)} for word in words],
-            }
-            for side, image_map, words in zip(self.sides, self.image_maps, self.words, strict=True)
-        ]
+        sides = zip(self.sides, self.image_maps, self.words, strict=True)
         return {
             "n_bits": len(self.bits),
             "distance": self.distance,
             "relaxed_distance": self.relaxed_distance,
             "summary": self.summary(),
             "labels": [{"label": name, "weight": weight} for name, weight in self.labels()],
-            "bits": [
-                {
-                    "bit": bit.number,
-                    "values": [int(value) for value in bit.values],
-                    "agrees": bit.agrees,
-                    "strengths": list(bit.strengths),
-                    "share": bit.share,
-                    "meaning": [
-                        {"label": name, "correlation": value}
-                        for name, value in self.bit_labels(bit)
-                    ],
-                }
-                for bit in self.bits
-            ],
-            "sides": sides,
+            "bits": [self._bit_dict(bit) for bit in self.bits],
+            "sides": [_side_dict(*side) for side in sides],
             "remarks": list(self.remarks),
+        }
+
+    def _bit_dict(self, bit: Bit) -> dict[str, Any]:
+        meaning = [{"label": name, "correlation": value} for name, value in self.bit_labels(bit)]
+        return {
+            "bit": bit.number,
+            "values": [int(value) for value in bit.values],
+            "agrees": bit.agrees,
+            "strengths": list(bit.strengths),
+            "share": bit.share,
+            "meaning": meaning,
         }
 
     def _strongest_first(self, values: Iterable[float]) -> list[tuple[str, float]]:
@@ -446,6 +433,20 @@ class Explanation:
             (name, value) for name, value in zip(self.label_names, values, strict=True) if value
         ]
         return sorted(pairs, key=lambda pair: (-abs(pair[1]), pair[0]))
+
+
+def _side_dict(
+    side: Side, image_map: ImageMap | None, words: Sequence[WordInfluence] | None
+) -> dict[str, Any]:
+    influences = None
+    if words is not None:
+        influences = [{**word._asdict(), "flips": list(word.flips)} for word in words]
+    return {
+        "modality": side.modality,
+        "name": side.name,
+        "map": image_map and _map_dict(image_map),
+        "words": influences,
+    }
 
 
 def _map_dict(image_map: ImageMap) -> dict[str, Any]:
@@ -490,41 +491,44 @@ def explain(
         InputError: there are not two items, one cannot be read or encoded, an id is unknown, or
             there is no such store.
     """
-    n_items = len(images) + len(texts) + len(likes)
-    if n_items != 2:
-        raise InputError(
-            f"explain: give two of --image, --text and --like, not {n_items or 'none'}"
-        )
-    if by and len(by) != len(likes):
-        raise InputError(
-            f"--by: says which code of a --like is meant; give one for each of {len(likes)}, or "
-            "none"
-        )
-    if not all(text.strip() for text in texts):
-        raise InputError("--text: is empty; give some words")
+    _check_pair(len(images), texts, len(likes), len(by))
     with open_filled_store(address) as store:
         encoders: dict[str, Encode] = {}
         if images or texts or model or store.model_folder:
             encoder = load_encoder(store, model, trust_code)
-            encoders = {
-                modality: partial(encode_items, encoder, modality)
-                for modality in encoder.modalities
-            }
-        items: list[tuple[str, Any]] = [
-            ("image", Path(image) if isinstance(image, str) else image) for image in images
-        ]
-        items += [("text", text) for text in texts]
-        if unknown := {modality for modality, _ in items} - set(encoders):
-            raise InputError(f"--{min(unknown)}: this model encodes {' and '.join(encoders)}")
-        sides = [Side.encode(modality, item, encoders[modality]) for modality, item in items]
-        for item_id, modality in zip(likes, by or [""] * len(likes), strict=True):
-            modality = modality or store.choose_modality()
-            sides.append(
-                Side.load(
-                    coded_item(store, item_id, modality), modality, store.n_bits or 0, encoders
-                )
-            )
+            for modality in encoder.modalities:
+                encoders[modality] = partial(encode_items, encoder, modality)
+        paths = [Path(image) if isinstance(image, str) else image for image in images]
+        sides = _encode_sides(encoders, "image", paths) + _encode_sides(encoders, "text", texts)
+        for item_id, chosen in zip(likes, by or [""] * len(likes), strict=True):
+            modality = chosen or store.choose_modality()
+            item = coded_item(store, item_id, modality)
+            sides.append(Side.load(item, modality, store.n_bits or 0, encoders))
         return explain_pair((sides[0], sides[1]), BitLabels.load(store), encoders, settings)
+
+
+def _check_pair(n_images: int, texts: Sequence[str], n_likes: int, n_by: int) -> None:
+    """Raise `InputError` unless two items are given, and a modality for each like or none."""
+    n_items = n_images + len(texts) + n_likes
+    if n_items != 2:
+        raise InputError(
+            f"explain: give two of --image, --text and --like, not {n_items or 'none'}"
+        )
+    if n_by not in (0, n_likes):
+        raise InputError(
+            f"--by: says which code of a --like is meant; give one for each of {n_likes}, or none"
+        )
+    if not all(text.strip() for text in texts):
+        raise InputError("--text: is empty; give some words")
+
+
+def _encode_sides(
+    encoders: Mapping[str, Encode], modality: str, items: Sequence[Any]
+) -> list[Side]:
+    """Encode the raw items of one modality that are to be explained."""
+    if items and modality not in encoders:
+        raise InputError(f"--{modality}: this model encodes {' and '.join(encoders)}")
+    return [Side.encode(modality, item, encoders[modality]) for item in items]
 
 
 def explain_pair(
@@ -550,7 +554,8 @@ def explain_pair(
     names: tuple[str, ...] = ()
     clear = np.zeros((len(bits), 0))
     if bit_labels is not None and all(side.modality in bit_labels.correlations for side in pair):
-        names, clear = bit_labels.label_names, bit_labels.clear([side.modality for side in pair])
+        names = bit_labels.label_names
+        clear = bit_labels.clear([side.modality for side in pair])
     image, words, remarks = _map_side(first, encoders, second.outputs, settings)
     image_2, words_2, remarks_2 = _map_side(second, encoders, first.outputs, settings)
     return Explanation(
@@ -586,7 +591,8 @@ def _map_side(
     ):
         image = occlusion.reduce_image(opened)
     grid = settings.grid(image.size)
-    if (n_positions := len(grid.positions())) > settings.max_positions:
+    n_positions = len(grid.positions())
+    if n_positions > settings.max_positions:
         problem = (
             f"{n_positions} patches would have to be looked at, more than {settings.max_positions}"
         )

@@ -45,26 +45,20 @@ def write_report(folder: Path) -> Path:
     return path
 
 
+#: Status of a run -> what became of runs with it, where the page says so.
+_FATES = {"failed": "failed; their errors are below", "missing": "have not ended yet"}
+
+
 def _grid_page(folder: Path) -> page.Page:
     """Return the report of a grid."""
     title, results = read_grid(folder)
     counts = Counter(str(result.status) for result in results)
     notes = [
         f"{counts[status]} of {len(results)} runs {fate}."
-        for status, fate in (
-            ("failed", "failed; their errors are below"),
-            ("missing", "have not ended yet"),
-        )
+        for status, fate in _FATES.items()
         if counts[status]
     ]
     common, differing = _compare_settings([result.settings for result in results])
-    runs: list[page.Block] = [_run_table(results, differing)]
-    if failed := [(result.name, result.error) for result in results if result.status == "failed"]:
-        runs.append(page.Table(["run", "error"], failed, "Runs that failed"))
-    records = (
-        each for result in results for each in read_environments(result.folder / "environment.json")
-    )
-    environments = {json.dumps(environment): environment for environment in records}
     levels = _chance(results)
     trained = [result for result in results if _last(result)]
     low = sum(_at_chance(result, levels) for result in trained)
@@ -85,14 +79,29 @@ def _grid_page(folder: Path) -> page.Page:
             page.Section("Retrieval examples", _examples(results, notes)),
             page.Section("Plots", page.Plot.read_all(folder / "plots")),
             page.Section("Tables", _tables(folder / "tables")),
-            page.Section("Runs", runs),
+            page.Section("Runs", [_run_table(results, differing), *_error_tables(results)]),
             page.Section(
                 "Configuration", [page.Text("What all runs have in common:"), page.Listing(common)]
             ),
-            page.Section("Environment", environment_blocks(list(environments.values()))),
+            page.Section("Environment", environment_blocks(_environments(results))),
             page.Section("Repeat it", _repeat(folder)),
         ],
     )
+
+
+def _error_tables(results: Sequence[Result]) -> list[page.Block]:
+    """Return a table of the errors of runs that failed, if there are any."""
+    failed = [(result.name, result.error) for result in results if result.status == "failed"]
+    return [page.Table(["run", "error"], failed, "Runs that failed")] if failed else []
+
+
+def _environments(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Return the different environments in which the runs were made."""
+    environments = {}
+    for result in results:
+        for environment in read_environments(result.folder / "environment.json"):
+            environments[json.dumps(environment)] = environment
+    return list(environments.values())
 
 
 def _subtitle(results: Sequence[Result]) -> str:
@@ -190,11 +199,8 @@ _ABSENT = object()
 
 
 def _run_table(results: Sequence[Result], differing: Sequence[str]) -> page.Table:
-    tasks = [
-        task
-        for task in ("image->text", "text->image")
-        if any(task in _last(result) for result in results)
-    ]
+    scored = set().union(*map(_last, results))
+    tasks = [task for task in ("image->text", "text->image") if task in scored]
     header = ["run", "method", "status", "seconds", *[f"mAP {arrow(task)}, %" for task in tasks]]
     # a space, where a narrow column may break
     header += [name.replace(".", " ", 1) for name in differing]
@@ -221,7 +227,9 @@ def _last(result: Result) -> Mapping[str, Mapping[str, Any]]:
 def _setting(settings: Mapping[str, Mapping[str, Any]], name: str) -> str:
     section, _, key = name.partition(".")
     value = settings.get(section, {}).get(key, _ABSENT)
-    return "–" if value is _ABSENT else "null" if value is None else str(value)
+    if value is _ABSENT:
+        return "–"
+    return "null" if value is None else str(value)
 
 
 def _tables(folder: Path) -> list[page.Block]:
