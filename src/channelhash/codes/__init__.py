@@ -6,8 +6,9 @@ bytes: bit ``j`` of a code is bit ``7 - j % 8`` of byte ``j // 8`` (most signifi
 `numpy.packbits` writes them), and the bits past ``k`` are 0.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -202,26 +203,28 @@ class CodeSet:
 
     def __post_init__(self) -> None:
         for name in ("ids", "label_names", "texts", "images"):
-            if (column := getattr(self, name)) is not None:
+            column = getattr(self, name)
+            if column is not None:
                 object.__setattr__(self, name, tuple(str(value) for value in column))
-        n = len(self.ids)
         if not self.codes:
             raise ValueError("a code set has the codes of at least one modality")
         for modality, packed in self.codes.items():
             check_packed(packed, self.n_bits)
-            if len(packed) != n:
-                raise ValueError(f"{len(packed)} {modality} codes for {n} ids")
+            self._check_length(f"{modality} codes", packed)
+        self._check_length("texts", self.texts)
+        self._check_length("images", self.images)
+        n_labels = 0
         if self.labels is not None:
             object.__setattr__(self, "labels", boolean_labels(self.labels))
-            if len(self.labels) != n:
-                raise ValueError(f"labels are (n, c) with n = {n}, not {self.labels.shape}")
-        if self.label_names and (
-            self.labels is None or len(self.label_names) != self.labels.shape[1]
-        ):
+            if len(self.labels) != len(self):
+                raise ValueError(f"labels are (n, c) with n = {len(self)}, not {self.labels.shape}")
+            n_labels = self.labels.shape[1]
+        if self.label_names and len(self.label_names) != n_labels:
             raise ValueError(f"{len(self.label_names)} label names do not fit the labels")
-        for name, column in (("texts", self.texts), ("images", self.images)):
-            if column is not None and len(column) != n:
-                raise ValueError(f"{len(column)} {name} for {n} ids")
+
+    def _check_length(self, what: str, column: Sized | None) -> None:
+        if column is not None and len(column) != len(self):
+            raise ValueError(f"{len(column)} {what} for {len(self)} ids")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -250,23 +253,20 @@ class CodeSet:
         ('a', 'a')
         """
         first = parts[0]
-        with_images = any(part.images for part in parts)
+        codes = {}
+        for modality in first.codes:
+            codes[modality] = np.concatenate([part.codes[modality] for part in parts])
+        labels = [part.labels for part in parts if part.labels is not None]
+        images = None
+        if any(part.images for part in parts):
+            images = list(chain.from_iterable(part.images or [""] * len(part) for part in parts))
         return replace(
             first,
-            ids=[name for part in parts for name in part.ids],
-            codes={
-                modality: np.concatenate([part.codes[modality] for part in parts])
-                for modality in first.codes
-            },
-            labels=None
-            if first.labels is None
-            else np.concatenate([part.labels for part in parts]),
-            texts=None
-            if first.texts is None
-            else [text for part in parts for text in part.texts or ()],
-            images=[path for part in parts for path in part.images or [""] * len(part)]
-            if with_images
-            else None,
+            ids=list(chain.from_iterable(part.ids for part in parts)),
+            codes=codes,
+            labels=np.concatenate(labels) if labels else None,
+            texts=first.texts and list(chain.from_iterable(part.texts or () for part in parts)),
+            images=images,
         )
 
     def names_of(self, row: int) -> list[str]:

@@ -10,6 +10,7 @@ Real values are ranked by cosine. Items are tied where their cosines round to th
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
@@ -177,34 +178,41 @@ def recall_at_k(
     >>> recall_at_k(codes, codes, k=[1])["image->text"]["recall_at"]
     {'1': 0.5}
     """
-    if isinstance(query, CodeSet) and isinstance(database, CodeSet):
-        check_comparable(query, database)
-        rows = counterparts(query.ids, database.ids) if pairs is None else pairs
-        groups = {
-            f"{a}->{b}": FirstGroup.of_codes(packed, database.codes[b], rows, query.n_bits)
-            for a, packed in query.codes.items()
-            for b in database.codes
-            if a != b
-        }
-    elif isinstance(query, CodeSet) or isinstance(database, CodeSet):
-        raise ValueError("query and database are both codes or both real values")
-    elif pairs is None:
-        raise ValueError(
-            "real values have no ids: give the database rows of each query's counterparts as pairs"
-        )
-    else:
-        groups = {
-            f"{a}->{b}": FirstGroup.of_vectors(query[a], database[b], pairs)
-            for a in query
-            for b in database
-            if a != b
-        }
+    groups = _groups_by_task(query, database, pairs)
     if not groups:
         raise ValueError(
             "recall is of cross-modal tasks, and query and database have only one modality"
         )
     cutoffs = list(k)
     return {task: group.report(cutoffs) for task, group in groups.items()}
+
+
+def _groups_by_task(
+    query: CodeSet | _Vectors, database: CodeSet | _Vectors, pairs: _Rows | None
+) -> dict[str, FirstGroup]:
+    """Find the groups of the first counterparts, of each cross-modal task."""
+    if isinstance(query, CodeSet) and isinstance(database, CodeSet):
+        check_comparable(query, database)
+        rows = counterparts(query.ids, database.ids) if pairs is None else pairs
+        return {
+            f"{a}->{b}": FirstGroup.of_codes(query.codes[a], database.codes[b], rows, query.n_bits)
+            for a, b in _cross_modal(query.codes, database.codes)
+        }
+    if isinstance(query, CodeSet) or isinstance(database, CodeSet):
+        raise ValueError("query and database are both codes or both real values")
+    if pairs is None:
+        raise ValueError(
+            "real values have no ids: give the database rows of each query's counterparts as pairs"
+        )
+    return {
+        f"{a}->{b}": FirstGroup.of_vectors(query[a], database[b], pairs)
+        for a, b in _cross_modal(query, database)
+    }
+
+
+def _cross_modal(query: Iterable[str], database: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the pairs of different modalities, one of the queries and one of the database."""
+    return [(a, b) for a, b in product(query, database) if a != b]
 
 
 def check_comparable(query: CodeSet, database: CodeSet) -> None:
@@ -249,18 +257,19 @@ def find_self_pairs(query: CodeSet, database: CodeSet) -> NDArray[np.int64] | No
     rows = counterparts(query.ids, [database.ids[row] for row in shared])
     queries, places = np.nonzero(rows >= 0)
     items = np.array(shared, dtype=np.int64)[rows[queries, places]]
-    sides = query.labels, database.labels
-    if sides[0] is not None and sides[1] is not None and sides[0].shape[1] == sides[1].shape[1]:
-        same = (sides[0][queries] == sides[1][items]).all(axis=1)
-        differing = np.setdiff1d(queries, queries[same])
-        if len(differing) and all(query.ids[row].isdecimal() for row in differing):
+    of_query = query.labels
+    of_item = database.labels
+    if of_query is None or of_item is None or of_query.shape[1] != of_item.shape[1]:
+        return np.stack([queries, items], axis=1)
+    same = (of_query[queries] == of_item[items]).all(axis=1)
+    differing = np.setdiff1d(queries, queries[same])
+    if len(differing):
+        if all(query.ids[row].isdecimal() for row in differing):
             return None
-        if len(differing):
-            raise ValueError(
-                f"the id {query.ids[differing[0]]!r} is of a query and of a database item with "
-                "other labels; an item "
-                "has one id on both sides and different items have different ids"
-            )
+        raise ValueError(
+            f"the id {query.ids[differing[0]]!r} is of a query and of a database item with other "
+            "labels; an item has one id on both sides and different items have different ids"
+        )
     return np.stack([queries, items], axis=1)
 
 
@@ -278,7 +287,8 @@ def _first_groups(
     step = max(1, _PAIRS // max(1, nd))
     for start in range(0, nq if rows.shape[1] else 0, step):
         block = slice(start, start + step)
-        known, values = rows[block] >= 0, similarities(block)
+        known = rows[block] >= 0
+        values = similarities(block)
         pair_values = np.take_along_axis(values, np.maximum(rows[block], 0), axis=1)
         best = pair_values.max(
             axis=1, where=known, initial=pair_values.min(initial=0), keepdims=True
@@ -327,27 +337,24 @@ def instance_recall(query: CodeSet, database: CodeSet) -> dict[str, _RecallRepor
     rows = (*query.ids, *database.ids)
     images = (*(query.images or ()), *(database.images or ()))
     names: Sequence[str] = pairs_by_image(rows, images) if len(images) == len(rows) else rows
-    query_names, searched = names[: len(query)], names[len(query) :]
-    apart = (
-        find_self_pairs(query, database) is None
-        if names is rows
-        else not set(query_names) & set(searched)
-    )
+    query_names = names[: len(query)]
+    database_names = names[len(query) :]
+    if names is rows:
+        apart = find_self_pairs(query, database) is None
+    else:
+        apart = set(query_names).isdisjoint(database_names)
     if apart:
-        database, searched = query, query_names
+        database = query
+        database_names = query_names
     reports: dict[str, _RecallReport] = {}
-    for a in query.codes:
-        for b in database.codes:
-            if a != b:
-                (one, of_query), (other, of_item) = (
-                    _side(query, a, query_names),
-                    _side(database, b, searched),
-                )
-                pairs = counterparts(of_query, of_item)
-                if (pairs >= 0).any():
-                    check_comparable(query, database)
-                    result = FirstGroup.of_codes(one, other, pairs, query.n_bits).report()
-                    reports[f"{a}->{b}"] = {**result, "recall_items": len(other)}
+    for a, b in _cross_modal(query.codes, database.codes):
+        queries, of_query = _side(query, a, query_names)
+        items, of_item = _side(database, b, database_names)
+        pairs = counterparts(of_query, of_item)
+        if (pairs >= 0).any():
+            check_comparable(query, database)
+            result = FirstGroup.of_codes(queries, items, pairs, query.n_bits).report()
+            reports[f"{a}->{b}"] = {**result, "recall_items": len(items)}
     return reports
 
 

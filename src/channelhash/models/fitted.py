@@ -308,18 +308,17 @@ class FittedModel(description.Model):
         arrays = description.read_arrays(folder / "model.safetensors")
         heads = Head.read_all(arrays)
         sides = {name: side._replace(head=heads.get(name)) for name, side in encoder.sides.items()}
-        maps = {
-            name: _LinearMap(arrays[f"{name}.map.mean"], arrays[f"{name}.map.weights"])
-            for name in form["widths"]
-            if f"{name}.map.mean" in arrays
-        }
+        maps = {}
+        for name in form["widths"]:
+            if f"{name}.map.mean" in arrays:
+                maps[name] = _LinearMap(arrays[f"{name}.map.mean"], arrays[f"{name}.map.weights"])
         for name, saved in config["backbones"].items():
-            if saved != (side := dict(sides[name].identity)):
+            side = dict(sides[name].identity)
+            if saved != side:
                 raise InputError(
                     f"{folder / 'config.json'}: fitted to {saved['name']} with weights "
-                    f"{saved['weights']}, but here "
-                    f"are {side['name']} with {side['weights']}; give the same weights, or make it "
-                    "again"
+                    f"{saved['weights']}, but here are {side['name']} with {side['weights']}; give "
+                    "the same weights, or make it again"
                 )
         return cls(replace(encoder, sides=sides), form, maps)
 
@@ -363,34 +362,30 @@ def fit_codes(
         features = dict([min(features.items())])  # "image" comes before "text"
     maps = _fit_maps(encoder, features, n_bits, chosen, seed)
     modalities = maps or encoder.modalities
-    word, widths = encoder.word, {name: encoder.sides[name].width for name in modalities}
     architecture: dict[str, Any] = dict(
         n_bits=n_bits,
-        encoder=word if isinstance(word, str) else "extractors",
+        encoder=encoder.word if isinstance(encoder.word, str) else "extractors",
         codes=chosen,
         seed=seed,
         fitted_on=0 if chosen == "learned" else n_items,
-        widths=widths,
+        widths={name: encoder.sides[name].width for name in modalities},
         unit=encoder.one_space and chosen != "learned",
     )
-    if chosen == "learned" and (fit := encoder.fits.get(str(n_bits))):
+    fit = encoder.fits.get(str(n_bits))
+    if chosen == "learned" and fit:
         architecture["fit"] = list(fit)
-    if not isinstance(word, str):
-        architecture |= {
-            "extractors": dict(word),
-            "seen": {name: encoder.seen[name] for name in modalities},
-        }
+    if not isinstance(encoder.word, str):
+        architecture["extractors"] = dict(encoder.word)
+        architecture["seen"] = {name: encoder.seen[name] for name in modalities}
     return FittedModel(encoder, architecture, maps)
 
 
 def _choose(encoder: Encoder, features: _Features, n_items: int, n_bits: int, codes: Codes) -> str:
     """Return the method that ``codes`` stands for."""
     if codes == "learned" and n_bits > encoder.own_bits:
-        reason = (
-            f"has {encoder.own_bits} bits of its own"
-            if encoder.own_bits
-            else "has no codes of its own"
-        )
+        reason = "has no codes of its own"
+        if encoder.own_bits:
+            reason = f"has {encoder.own_bits} bits of its own"
         word = description.in_one_word(encoder.word)
         raise InputError(f"--codes learned: the encoder {word} {reason}, not {n_bits}; take itq")
     if codes == "auto" and n_bits <= encoder.own_bits:
@@ -415,10 +410,9 @@ def _fit_maps(
     """Return modality -> the map that `_choose` chose, from features to outputs."""
     if chosen == "learned":
         return {}
-    views = {
-        name: unit_rows(values) if encoder.one_space else values
-        for name, values in features.items()
-    }
+    views = features
+    if encoder.one_space:
+        views = {name: unit_rows(values) for name, values in features.items()}
     if chosen == "cca-itq":
         n_items = len(next(iter(views.values())))
         n_features = sum(values.shape[1] for values in views.values())
@@ -428,12 +422,8 @@ def _fit_maps(
         return {name: method(values, n_bits, seed, name) for name, values in views.items()}
     # One rotation for both modalities of the space, each around its own mean.
     means = {name: values.mean(axis=0) for name, values in views.items()}
-    shared = method(
-        np.concatenate([values - means[name] for name, values in views.items()]),
-        n_bits,
-        seed,
-        "all",
-    )
+    centred = np.concatenate([values - means[name] for name, values in views.items()])
+    shared = method(centred, n_bits, seed, "all")
     if "text" in encoder.sides and "text" not in means:
         phrases = _PHRASES.read_text(encoding="utf-8").splitlines()
         means["text"] = unit_rows(encoder.features("text", phrases)).mean(axis=0)

@@ -5,11 +5,11 @@ blocks.
 ``cliphash``: one hash head for the two towers of an OpenCLIP model.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -204,36 +204,46 @@ def create_tdsrdh_model(
             "to eval"
         )
     widths = {"image": [4096, 4096], "text": [1024, 8192]} | (hidden or {})
-    if unknown_modality := set(widths) - {"image", "text"}:
+    unknown_modalities = set(widths) - {"image", "text"}
+    if unknown_modalities:
         raise InputError(
-            f"model.hidden: {min(unknown_modality)!r} is no modality; known: image, text"
+            f"model.hidden: {min(unknown_modalities)!r} is no modality; known: image, text"
         )
-    vocabulary = None
-    if word_vectors is None and "text" in train.items:  # each word learns a vector
-        vocabulary = list(
-            Vocabulary.from_texts([str(text) for text in train.items["text"]], min_count=1).words
-        )
-        if not vocabulary:
-            raise InputError(f"data: the {len(train)} training texts hold no word")
-    vectors = None if word_vectors is None else str(Path(word_vectors).resolve())
     architecture: dict[str, Any] = dict(
-        n_bits=n_bits, modalities=list(train.items), hidden=widths, dropout=dropout
+        n_bits=n_bits,
+        modalities=list(train.items),
+        hidden=widths,
+        dropout=dropout,
+        backbone=backbone,
+        pretrained=pretrained,
+        freeze_backbone=freeze_backbone,
+        frozen_batchnorm=frozen_batchnorm,
+        **_unfrozen(unfreeze_blocks, freeze_backbone),
+        word_vectors=None,
+        vocabulary=None,
+        segmentation_words=segmentation_words,
+        max_tokens=max_tokens,
+        mask_padding=mask_padding,
     )
-    architecture |= dict(backbone=backbone, pretrained=pretrained, freeze_backbone=freeze_backbone)
-    architecture |= dict(
-        frozen_batchnorm=frozen_batchnorm, **_unfrozen(unfreeze_blocks, freeze_backbone)
-    )
-    architecture |= dict(
-        word_vectors=vectors, vocabulary=vocabulary, segmentation_words=segmentation_words
-    )
-    architecture |= dict(max_tokens=max_tokens, mask_padding=mask_padding)
     if image_size != _IMAGE_SIZE:
         architecture["image_size"] = image_size
-    if vectors is not None:
+    if word_vectors is not None:
+        vectors = str(Path(word_vectors).resolve())
+        architecture["word_vectors"] = vectors
         architecture["word_vectors_hash"] = _open(vectors).hash
-    return HashModel(
-        "tdsrdh", n_bits, architecture, build_tdsrdh_branches(**architecture, untrained=True)
-    )
+    elif "text" in train.items:
+        architecture["vocabulary"] = _learned_words(train)
+    branches = build_tdsrdh_branches(**architecture, untrained=True)
+    return HashModel("tdsrdh", n_bits, architecture, branches)
+
+
+def _learned_words(train: Records) -> list[str]:
+    """Return the words of the training texts, each of which learns a vector."""
+    texts = [str(text) for text in train.items["text"]]
+    words = list(Vocabulary.from_texts(texts, min_count=1).words)
+    if not words:
+        raise InputError(f"data: the {len(train)} training texts hold no word")
+    return words
 
 
 def build_tdsrdh_branches(
@@ -262,24 +272,17 @@ def build_tdsrdh_branches(
     """
     branches = {}
     if "image" in modalities:
-        frozen = freeze_backbone and not unfreeze_blocks
-        weights = pretrained if frozen or untrained else None
-        is_photo = backbone == photo.IMAGES
-        name = backbone if is_photo else f"torchvision {backbone}"
-        with (
-            backbones.fixed_random_weights(backbone)
-            if frozen and weights is None
-            else nullcontext()
-        ):
-            if is_photo:
-                encoder, width = backbones.image_layers(weights), photo.IMAGE_WIDTH
-            else:
-                encoder, width = backbones.load_torchvision(backbone, weights)
         resize = Resize(image_size, short_side=round(image_size * _SHORT_SIDE))
-        if frozen:
-            encoder = backbones.Frozen(
-                encoder, f"{name} {pretrained}", str(resize), width, frozen_batchnorm == "train"
-            )
+        is_frozen = freeze_backbone and not unfreeze_blocks
+        weights = pretrained if is_frozen or untrained else None
+        fixed = backbones.fixed_random_weights(backbone)
+        with fixed if is_frozen and weights is None else nullcontext():
+            encoder, width = _load_image_layers(backbone, weights)
+        if is_frozen:
+            library = "" if backbone == photo.IMAGES else "torchvision "
+            name = f"{library}{backbone} {pretrained}"
+            drifts = frozen_batchnorm == "train"
+            encoder = backbones.Frozen(encoder, name, str(resize), width, drifts)
         elif unfreeze_blocks:
             encoder = PartlyFrozen(encoder, unfreeze_blocks)
         head = hash_head([width, *hidden["image"], n_bits], dropout)
@@ -287,28 +290,57 @@ def build_tdsrdh_branches(
     if "text" in modalities:
         head = hash_head([512, *hidden["text"], n_bits], dropout)
         if word_vectors is None:
-            words = Vocabulary(tuple(vocabulary or ()))
-            table: nn.Module = nn.Embedding(len(words.words) + 1, _VECTOR_WIDTH, padding_idx=0)
-            prepare: VocabularyTokens | _VectorTexts = VocabularyTokens(words, max_tokens)
-            width, collection = _VECTOR_WIDTH, None
+            words = _learned_table(vocabulary or [], max_tokens)
         else:
-            vectors = _open(word_vectors)
-            if vectors.hash != word_vectors_hash:
-                raise InputError(
-                    f"{word_vectors}: not the word vectors that the model was trained with"
-                )
-            prepare = _VectorTexts(vectors, segmentation_words, max_tokens)
-            table, width, collection = (
-                _WordTable(vectors.vectors),
-                vectors.vectors.shape[1],
-                prepare.collection,
-            )
-        tokens = nn.Sequential(table, nn.Linear(width, 512, bias=False))
+            words = _fixed_table(word_vectors, word_vectors_hash, segmentation_words, max_tokens)
+        tokens = nn.Sequential(words.table, nn.Linear(words.width, 512, bias=False))
         text_encoder = TransformerText(
             tokens, dropout=dropout, mask_padding=mask_padding, max_tokens=max_tokens
         )
-        branches["text"] = Branch(prepare, text_encoder, head, collection)
+        branches["text"] = Branch(words.prepare, text_encoder, head, words.prepare_collection)
     return branches
+
+
+def _load_image_layers(backbone: str, weights: str | None) -> tuple[nn.Module, int]:
+    """Return a backbone of images without its classifier, and the width of its features."""
+    if backbone == photo.IMAGES:
+        return backbones.image_layers(weights), photo.IMAGE_WIDTH
+    return backbones.load_torchvision(backbone, weights)
+
+
+class _WordVectors(NamedTuple):
+    """The first layer of the branch of texts.
+
+    Attributes:
+        table: token numbers to vectors.
+        width: of the vectors.
+        prepare: texts to token numbers.
+        prepare_collection: prepares all texts of a collection together; None: one by one.
+    """
+
+    table: nn.Module
+    width: int
+    prepare: "VocabularyTokens | _VectorTexts"
+    prepare_collection: Callable[[Any, Progress | None], Tensor] | None = None
+
+
+def _learned_table(vocabulary: Sequence[str], max_tokens: int) -> _WordVectors:
+    """Return vectors that are learned, one a word of a vocabulary."""
+    words = Vocabulary(tuple(vocabulary))
+    table = nn.Embedding(len(words.words) + 1, _VECTOR_WIDTH, padding_idx=0)
+    return _WordVectors(table, _VECTOR_WIDTH, VocabularyTokens(words, max_tokens))
+
+
+def _fixed_table(
+    file: str, expected_hash: str | None, segmentation_words: int, max_tokens: int
+) -> _WordVectors:
+    """Return the word vectors of a file, which stay as they are."""
+    vectors = _open(file)
+    if vectors.hash != expected_hash:
+        raise InputError(f"{file}: not the word vectors that the model was trained with")
+    prepare = _VectorTexts(vectors, segmentation_words, max_tokens)
+    width = vectors.vectors.shape[1]
+    return _WordVectors(_WordTable(vectors.vectors), width, prepare, prepare.collection)
 
 
 class _WordTable(nn.Module):
