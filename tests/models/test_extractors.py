@@ -254,6 +254,7 @@ PIECES = st.lists(
 
 
 @example("/@@a", "open_clip", "image")
+@example("/a.a@", "open_clip", "image")
 @given(PIECES.map("".join), st.sampled_from(["", *_EXTRACTORS]), st.sampled_from(["image", "text"]))
 def test_a_name_that_is_accepted_means_the_same_when_read_again(what, kind, modality):
     try:

@@ -224,12 +224,18 @@ def split_source(pretrained: str) -> tuple[str | None, Path | None, str]:
     Returns:
         The tag, the file with an absolute path, and both in one string.
 
+    Raises:
+        InputError: nothing follows the ``@``.
+
     >>> split_source("DEFAULT"), split_source("DEFAULT@weights.pt")[1].name
     (('DEFAULT', None, 'DEFAULT'), 'weights.pt')
     """
     tag, at, file = pretrained.partition("@")
     if "/" in tag or (not at and (Path(pretrained).is_file() or Path(pretrained).suffix)):
-        tag, file = "", pretrained
+        tag = ""
+        file = pretrained
+    if at and not file:
+        raise InputError(f"{pretrained}: no file follows the @; write TAG, FILE or TAG@FILE")
     path = Path(file).resolve() if file else None
     return tag or None, path, "@".join(str(part) for part in (tag, path) if part) or pretrained
 
@@ -299,11 +305,9 @@ def fit_facts(description: Mapping[str, Any]) -> dict[str, str]:
     if description.get("name") != "fitted":
         return {}
     architecture = description["architecture"]
-    n, codes, modalities = (
-        architecture["fitted_on"],
-        architecture["codes"],
-        list(architecture["widths"]),
-    )
+    n = architecture["fitted_on"]
+    codes = architecture["codes"]
+    modalities = list(architecture["widths"])
     if codes == "learned":
         return {
             "encoder": in_one_word(architecture["encoder"]),
