@@ -68,14 +68,17 @@ def check_labels(labels: Tensor, largest: float = math.inf) -> None:
     row, column = (~fits).nonzero()[0].tolist()
     value = labels[row, column].item()
     if value < 0:
-        problem, hint = "labels are 0 or more", "of labels of -1 and 1 pass labels > 0"
+        problem = "labels are 0 or more"
+        hint = "of labels of -1 and 1 pass labels > 0"
     elif not math.isfinite(value):
-        problem, hint = "labels are finite numbers", "pass 0 for a label that an item lacks"
+        problem = "labels are finite numbers"
+        hint = "pass 0 for a label that an item lacks"
     elif labels.shape[1] == 1:
         problem = "a single column of labels holds 0 or 1"
         hint = "of class numbers pass torch.nn.functional.one_hot(labels[:, 0].long())"
     else:
-        problem, hint = "this loss takes labels from 0 to 1", "of counts pass labels > 0"
+        problem = "this loss takes labels from 0 to 1"
+        hint = "of counts pass labels > 0"
     raise ValueError(f"{problem}, not {value} (row {row}, column {column}); {hint}")
 
 
@@ -223,7 +226,8 @@ def similarity_ratio(labels: Tensor) -> float:
     if not columns.shape[1]:  # torch.unique takes no rows of length 0
         columns = columns.new_zeros(len(columns), 1)
     rows, counts = torch.unique(columns, dim=0, return_counts=True)
-    total, dissimilar = 0.0, 0
+    total = 0.0
+    dissimilar = 0
     for block, numbers in zip(rows.split(_BLOCK), counts.split(_BLOCK), strict=True):
         similarity = label_cosines(block, rows)
         pairs = numbers[:, None] * counts
@@ -231,5 +235,6 @@ def similarity_ratio(labels: Tensor) -> float:
         dissimilar += int(((similarity == 0) * pairs).sum())
     # each 1 to itself, which a comparison of rows cannot see
     unlabelled = int(counts[rows.sum(dim=1) == 0].sum())
-    total, dissimilar = total + unlabelled, dissimilar - unlabelled
+    total = total + unlabelled
+    dissimilar = dissimilar - unlabelled
     return total / dissimilar if dissimilar else math.inf

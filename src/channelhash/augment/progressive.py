@@ -51,7 +51,8 @@ def _crop(image: Tensor, scale: float, ratio: float, x: float, y: float) -> Tens
     full_height, full_width = image.shape[-2:]
     height, width = _window(image, scale, ratio)
     if height > full_height or width > full_width:
-        height, width = full_height, full_width
+        height = full_height
+        width = full_width
     top, left = _corner(image, height, width, x, y)
     cut: Tensor = F.resized_crop(
         image, top, left, height, width, [full_height, full_width], _BILINEAR, antialias=True

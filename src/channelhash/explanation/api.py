@@ -71,7 +71,8 @@ class Bit(NamedTuple):
         """
         outputs = np.stack([first, second])
         unit = unit_rows(outputs)
-        values, shares = binarize(outputs).tolist(), (unit[0] * unit[1]).tolist()
+        values = binarize(outputs).tolist()
+        shares = (unit[0] * unit[1]).tolist()
         strengths = (np.abs(unit) * np.sqrt(unit.shape[1])).tolist()
         rows = [
             row if is_real else [None] * len(row)
@@ -114,7 +115,8 @@ def _bit_label_correlation(
         bits = unpack(packed[start : start + _ROWS], n_bits).astype(np.float32)
         both += bits.T @ labels[start : start + _ROWS].astype(np.float32)
         with_bit += bits.sum(axis=0)
-    n, with_label = float(len(packed)), labels.sum(axis=0, dtype=np.float64)
+    n = float(len(packed))
+    with_label = labels.sum(axis=0, dtype=np.float64)
     scale = np.sqrt(np.outer(with_bit * (n - with_bit), with_label * (n - with_label)))
     numerator = n * both - np.outer(with_bit, with_label)
     correlation: _Correlations = np.divide(
@@ -185,7 +187,8 @@ class BitLabels(NamedTuple):
         store, 20,000 items are counted, evenly spaced in the order of ids; items without the key
         ``labels`` are skipped. The result is None for a store of more than 5 million items.
         """
-        file, n_bits = codes_at(Path(store.address)), store.n_bits
+        file = codes_at(Path(store.address))
+        n_bits = store.n_bits
         label_names, rows = _sample_items(store) if file is None else _read_items(file)
         if not label_names or n_bits is None:
             return None
@@ -287,7 +290,8 @@ class Side(NamedTuple):
         Its words or its image are encoded anew, which gives real-valued outputs and maps, if they
         are known and can be encoded; else only its bits are known.
         """
-        raw, code = item.metadata.get(modality), item.codes[modality]
+        raw = item.metadata.get(modality)
+        code = item.codes[modality]
         name = str(item.metadata.get("text") or item.id) if modality == "text" else item.id
         if not raw:
             return cls.unpack(code, modality, name, n_bits, _UNKNOWN[modality])

@@ -60,7 +60,8 @@ class _Grid(NamedTuple):
         """Return the patch's (left, top, right, bottom) in pixels of an image of ``size`` (width,
         height).
         """
-        (row, column), (width, height) = position, size
+        row, column = position
+        width, height = size
         left, right = (round(edge * width / self.columns) for edge in (column, column + self.patch))
         top, bottom = (round(edge * height / self.rows) for edge in (row, row + self.patch))
         return left, top, right, bottom
@@ -205,7 +206,8 @@ def map_image(
     [[1.0, 0.0], [1.0, 0.0]]
     """
     full = encode([image])[0]
-    positions, filler = grid.positions(), _make_filler(image, fill)
+    positions = grid.positions()
+    filler = _make_filler(image, fill)
     parts = []
     for start in range(0, len(positions), _BATCH):
         batch = positions[start : start + _BATCH]
@@ -213,7 +215,8 @@ def map_image(
             encode([_hide(image, grid.box(position, image.size), filler) for position in batch])
         )
     rows = np.concatenate(parts)
-    changes, flips = _distance_changes(full, rows, partner), binarize(rows) != binarize(full[None])
+    changes = _distance_changes(full, rows, partner)
+    flips = binarize(rows) != binarize(full[None])
     return ImageMap(
         image,
         influence=grid.cell_means(changes),
@@ -253,10 +256,8 @@ def map_words(text: str, encode: Encode, partner: Outputs, max_words: int) -> li
     words = text.split()
     shorter = [" ".join([*words[:i], *words[i + 1 :]]) for i in range(min(max_words, len(words)))]
     rows = encode([text, *shorter])
-    changes, flips = (
-        _distance_changes(rows[0], rows[1:], partner),
-        binarize(rows[1:]) != binarize(rows[:1]),
-    )
+    changes = _distance_changes(rows[0], rows[1:], partner)
+    flips = binarize(rows[1:]) != binarize(rows[:1])
     influences = zip(words, changes.tolist(), flips, strict=False)
     return [WordInfluence(word, change, _numbers(bits)) for word, change, bits in influences]
 

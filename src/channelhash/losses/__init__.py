@@ -200,8 +200,11 @@ class LossWithTerms(HashLoss):
         super().__init__()
         if problem := terms.problem(type(loss)):
             raise ValueError(problem)
-        self.loss, self.n_bits, self.terms = loss, n_bits, terms
-        self.contrastive, self.talr = ContrastiveLoss(terms.temperature), TALRLoss(n_bits)
+        self.loss = loss
+        self.n_bits = n_bits
+        self.terms = terms
+        self.contrastive = ContrastiveLoss(terms.temperature)
+        self.talr = TALRLoss(n_bits)
 
     @property
     def channels(self) -> ChannelLoss | None:
@@ -210,7 +213,8 @@ class LossWithTerms(HashLoss):
 
     def compute(self, batch: Batch) -> Tensor:
         """Return the loss of ``batch``."""
-        terms, value = self.terms, self.loss.compute_shard(batch)
+        terms = self.terms
+        value = self.loss.compute_shard(batch)
         if batch.shard.number == 0:
             if terms.contrastive:
                 value = value + terms.contrastive * self.contrastive.compute_by_labels(batch)

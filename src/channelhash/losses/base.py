@@ -228,8 +228,10 @@ class ChannelLoss(HashLoss):
         if n_bits < 1:
             raise ValueError(f"n_bits is {n_bits}; a code has at least 1 bit")
         self.n_bits = n_bits
-        self.alpha, self.beta = alpha, beta
-        self.gamma_l, self.kappa_q = gamma_l, kappa_q
+        self.alpha = alpha
+        self.beta = beta
+        self.gamma_l = gamma_l
+        self.kappa_q = kappa_q
 
     @abstractmethod
     def bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
@@ -249,7 +251,8 @@ class ChannelLoss(HashLoss):
     def compute(self, batch: Batch) -> Tensor:
         """Return the loss of ``batch``; the quantisation error is in its first shard."""
         stacked = batch.codes_of_width(self.n_bits)
-        labels, n = batch.labels.to(stacked), stacked.shape[1]
+        labels = batch.labels.to(stacked)
+        n = stacked.shape[1]
         bounds = self.bounds_for(batch.labels)
         directions = unit_rows(stacked)
 
@@ -402,11 +405,13 @@ class _SumOfTiles(torch.autograd.Function):
     def forward(
         ctx: Any, codes: Tensor, tiles: list[tuple[slice, slice]], tile_error: _TileError
     ) -> Tensor:
-        total, gradient = codes.new_zeros(()), torch.zeros_like(codes)
+        total = codes.new_zeros(())
+        gradient = torch.zeros_like(codes)
         for rows, columns in tiles:
             with torch.enable_grad():
                 a = codes[:, rows].detach().requires_grad_()
-                b, parts = a, [(a, rows)]
+                b = a
+                parts = [(a, rows)]
                 if rows != columns:
                     b = codes[:, columns].detach().requires_grad_()
                     parts.append((b, columns))

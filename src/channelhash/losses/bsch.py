@@ -50,7 +50,8 @@ class BSCHLoss(ChannelLoss):
             raise ValueError(f"rho is {rho}; it is a fraction, 0 to 1")
         if similarity_ratio is not None and not similarity_ratio >= 0:
             raise ValueError(f"similarity_ratio is {similarity_ratio}; similarities are 0 or more")
-        self.similarity_ratio, self.rho = similarity_ratio, rho
+        self.similarity_ratio = similarity_ratio
+        self.rho = rho
 
     def bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
         """Return the lower and upper end of the channel of each similarity, in bits; without an r

@@ -49,7 +49,9 @@ class CSQLoss(ItemLoss):
         lambda_p: float = 0.0,
     ) -> None:
         super().__init__(n_bits, n_labels)
-        self.lambda_q, self.squared, self.lambda_p = lambda_q, squared, lambda_p
+        self.lambda_q = lambda_q
+        self.squared = squared
+        self.lambda_p = lambda_p
         # Made of the settings: a checkpoint need not hold them.
         self.centres = nn.Buffer(hash_centres(n_labels, n_bits, seed), persistent=False)
         self.tie_break = nn.Buffer(random_signs((n_bits,), seed, "csq ties"), persistent=False)

@@ -43,7 +43,9 @@ class DCGHLoss(ItemLoss):
         self, n_bits: int, n_labels: int, alpha: float = 0.05, beta: float = 0.8, gamma: float = 1.0
     ) -> None:
         super().__init__(n_bits, n_labels)
-        self.alpha, self.beta, self.gamma = alpha, beta, gamma
+        self.alpha = alpha
+        self.beta = beta
+        self.gamma = gamma
         self.proxies = nn.Parameter(torch.empty(n_labels, n_bits))
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
         self.proxies.data.tanh_()
@@ -60,7 +62,8 @@ class DCGHLoss(ItemLoss):
             + mean_where(to_proxies.clamp_min(0), ~has)
             + self.gamma * variance
         )
-        similarity, near = items.similarity(), directions @ directions.T
+        similarity = items.similarity()
+        near = directions @ directions.T
         apart = items.sum_of_pairs(near.clamp_min(0), items.irrelevant())
         graded = items.sum_of_pairs((similarity - near).clamp_min(0), similarity > 0)
         return items.n_modalities * single + self.beta * apart + self.alpha * graded

@@ -55,7 +55,9 @@ class DCMHLoss(ItemLoss):
         super().__init__(n_bits)
         if n_train is not None and not n_train >= 1:
             raise ValueError(f"n_train is {n_train}; a training has at least 1 sample")
-        self.gamma, self.eta, self.n_train = gamma, eta, n_train
+        self.gamma = gamma
+        self.eta = eta
+        self.n_train = n_train
 
     def compute_items(self, items: Items) -> Tensor:
         """Return the loss of ``items``."""

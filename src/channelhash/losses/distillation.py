@@ -39,7 +39,8 @@ class DistillationLoss(HashLoss):
 
     def __init__(self, n_bits: int, modalities: Sequence[str]) -> None:
         super().__init__()
-        self.n_bits, self.modalities = n_bits, tuple(modalities)
+        self.n_bits = n_bits
+        self.modalities = tuple(modalities)
 
     def compute(self, batch: Batch) -> Tensor:
         """Return the loss of ``batch``, whose labels are targets ``(n, m, k)``: the teacher's

@@ -48,7 +48,9 @@ class DNPHLoss(ItemLoss):
         self, n_bits: int, n_labels: int, delta: float = 1.0, lambda_u: float = 0.1, seed: int = 0
     ) -> None:
         super().__init__(n_bits, n_labels)
-        self.delta, self.lambda_u, self.seed = delta, lambda_u, seed
+        self.delta = delta
+        self.lambda_u = lambda_u
+        self.seed = seed
         self.proxies = nn.Parameter(torch.randn(n_labels, n_bits) / 8)
 
     def random_codes(self, labels: Tensor) -> Tensor:

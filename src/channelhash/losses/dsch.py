@@ -48,7 +48,9 @@ class DSCHLoss(ChannelLoss):
                 f"lambda_neg is {lambda_neg} of {n_bits} bits, tau is {tau}; no channel is that "
                 "narrow"
             )
-        self.lambda_neg, self.tau, self.gamma_w = lambda_neg, tau, gamma_w
+        self.lambda_neg = lambda_neg
+        self.tau = tau
+        self.gamma_w = gamma_w
 
     def bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
         """Return the lower and upper end of the channel of each similarity, in bits."""

@@ -44,7 +44,8 @@ class HashNetLoss(ItemLoss):
     ) -> None:
         super().__init__(n_bits)
         self.alpha = 10 / n_bits if alpha is None else alpha
-        self.beta, self.weighted = beta, weighted
+        self.beta = beta
+        self.weighted = weighted
 
     def compute_items(self, items: Items) -> Tensor:
         """Return the loss of ``items``."""
@@ -58,6 +59,7 @@ class HashNetLoss(ItemLoss):
         union = sizes[:, None] + sizes - shared
         # a sample without labels is like itself
         jaccard = torch.where(union > 0, shared / union.clamp_min(1), 1)
-        of_similar, of_dissimilar = similar.sum().clamp_min(1), (~similar).sum().clamp_min(1)
+        of_similar = similar.sum().clamp_min(1)
+        of_dissimilar = (~similar).sum().clamp_min(1)
         weights = torch.where(similar, jaccard / of_similar, 1 / of_dissimilar)  # w_ij / |S|
         return (weights * (F.softplus(logits) - similar * logits)).sum()

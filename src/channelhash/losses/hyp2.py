@@ -54,7 +54,8 @@ class HyP2Loss(ItemLoss):
         dsph: bool = False,
     ) -> None:
         super().__init__(n_bits, n_labels)
-        self.beta, self.dsph = beta, dsph
+        self.beta = beta
+        self.dsph = dsph
         self.zeta = _largest_cosine(n_bits, n_labels) if zeta is None else zeta
         self.proxies = nn.Parameter(torch.empty(n_labels, n_bits))
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")

@@ -33,7 +33,9 @@ class IDHNLoss(ItemLoss):
         self, n_bits: int, alpha: float = 5.0, gamma: float = 0.1, lambda_q: float = 0.1
     ) -> None:
         super().__init__(n_bits)
-        self.alpha, self.gamma, self.lambda_q = alpha, gamma, lambda_q
+        self.alpha = alpha
+        self.gamma = gamma
+        self.lambda_q = lambda_q
 
     def compute_items(self, items: Items) -> Tensor:
         """Return the loss of ``items``."""

@@ -94,13 +94,11 @@ class ExtensionLoss(HashLoss):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.base_loss, self.stored, self.keep, self.partners, self.seed = (
-            base_loss,
-            stored,
-            keep,
-            partners,
-            seed,
-        )
+        self.base_loss = base_loss
+        self.stored = stored
+        self.keep = keep
+        self.partners = partners
+        self.seed = seed
         constants = {f"codes_{modality}": values for modality, values in codes.items()}
         constants |= {"labels": labels, "rows": rows}
         # on the model's device, but in no checkpoint: they never change
@@ -109,21 +107,22 @@ class ExtensionLoss(HashLoss):
 
     def compute(self, batch: Batch) -> Tensor:
         """Return the loss of ``batch``."""
-        outputs, labels, channels = batch.outputs, batch.labels, self.base_loss.channels
+        outputs = batch.outputs
+        labels = batch.labels
+        channels = self.base_loss.channels
         assert batch.rows is not None  # `forward` has checked it
         assert channels is not None  # `base_loss` has them
         rows = batch.rows.to(labels.device)
         stored_rows = self.get_buffer("rows")[rows]
-        old, new = stored_rows >= 0, stored_rows < 0
+        old = stored_rows >= 0
+        new = stored_rows < 0
         total = batch.codes.sum() * 0
         if new.any():
             total = total + self.base_loss(_rows(outputs, new), labels[new])
             if self.stored:
                 drawn = self._partners(rows)
-                stored, stored_labels = (
-                    self._codes(outputs, drawn),
-                    self.get_buffer("labels")[drawn],
-                )
+                stored = self._codes(outputs, drawn)
+                stored_labels = self.get_buffer("labels")[drawn]
                 error = _stored_loss(
                     _rows(outputs, new), labels[new], stored, stored_labels, channels
                 )

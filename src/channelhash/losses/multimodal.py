@@ -140,7 +140,8 @@ class ItemLoss(HashLoss):
 
     def __init__(self, n_bits: int, n_labels: int | None = None) -> None:
         super().__init__()
-        self.n_bits, self.n_labels = n_bits, n_labels
+        self.n_bits = n_bits
+        self.n_labels = n_labels
 
     def compute(self, batch: Batch) -> Tensor:
         """Return the loss of ``batch``."""

@@ -42,7 +42,8 @@ class OrthoHashLoss(ItemLoss):
         self, n_bits: int, n_labels: int, s: float = 8.0, m: float = 0.2, seed: int = 0
     ) -> None:
         super().__init__(n_bits, n_labels)
-        self.s, self.m = s, m
+        self.s = s
+        self.m = m
         self.centres = nn.Buffer(hash_centres(n_labels, n_bits, seed), persistent=False)
 
     def compute_items(self, items: Items) -> Tensor:

@@ -84,7 +84,9 @@ class SCHOriginalLoss(ItemLoss):
         super().__init__(n_bits)
         if not tau >= 0:
             raise ValueError(f"tau is {tau}; no channel is that narrow")
-        self.tau, self.alpha, self.beta = tau, alpha, beta
+        self.tau = tau
+        self.alpha = alpha
+        self.beta = beta
 
     def compute_items(self, items: Items) -> Tensor:
         """Return the loss of ``items``."""

@@ -46,7 +46,8 @@ class TALRLoss(ItemLoss):
         super().__init__(n_bits)
         if not bin_width >= 1:
             raise ValueError(f"bin_width is {bin_width}; a bin is at least 1 bit wide")
-        self.alpha, self.bin_width = alpha, bin_width
+        self.alpha = alpha
+        self.bin_width = bin_width
 
     def compute_items(self, items: Items) -> Tensor:
         """Return the loss of ``items``."""
@@ -54,7 +55,8 @@ class TALRLoss(ItemLoss):
         distances = 0.5 * (self.n_bits - codes @ codes.T)
         ranked = 1 - torch.eye(len(codes), dtype=codes.dtype, device=codes.device)
         relevant = ranked * (items.similarity() > 0)
-        n_rankings, n = len(codes) * items.n_modalities, items.n_samples
+        n_rankings = len(codes) * items.n_modalities
+        n = items.n_samples
         distances, ranked, relevant = (
             values.reshape(n_rankings, n) for values in (distances, ranked, relevant)
         )

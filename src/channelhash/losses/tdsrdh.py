@@ -37,7 +37,9 @@ class TDSRDHLoss(HashLoss):
 
     def __init__(self, alpha: float = 0.05, beta: float = 1.0, epsilon: float = 0.3) -> None:
         super().__init__()
-        self.alpha, self.beta, self.epsilon = alpha, beta, epsilon
+        self.alpha = alpha
+        self.beta = beta
+        self.epsilon = epsilon
 
     def compute(self, batch: Batch) -> Tensor:
         """Return the loss of the batch's anchor, or the sum over all of them."""

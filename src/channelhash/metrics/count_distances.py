@@ -55,11 +55,13 @@ class _WordPairs(NamedTuple):
 @inner
 def _distances(out, code, items, width, start, size):  # type: ignore[no-untyped-def]
     """``out[i] = width · distance`` of a query's words to item ``start + i``."""
-    word, items_w = code[0], items[0, start : start + size]
+    word = code[0]
+    items_w = items[0, start : start + size]
     for i in range(size):
         out[i] = width * popcount(word ^ items_w[i])  # type: ignore[call-arg]
     for w in range(1, len(code)):
-        word, items_w = code[w], items[w, start : start + size]
+        word = code[w]
+        items_w = items[w, start : start + size]
         for i in range(size):
             out[i] += width * popcount(word ^ items_w[i])  # type: ignore[call-arg]
 
@@ -70,7 +72,8 @@ def _count_cells(out, row, pairs, q, width, start, size):  # type: ignore[no-unt
     item of a block.
     """
     _distances(out, pairs.codes[q], pairs.items, width, start, size)
-    labels, sets = pairs.labels[q], pairs.sets
+    labels = pairs.labels[q]
+    sets = pairs.sets
     for w in range(len(labels)):
         set_word = labels[w]
         if set_word:
@@ -86,8 +89,10 @@ def _empty_cell(cell, width, row, shared, units, counts):  # type: ignore[no-unt
     """Add the items of a cell to the counts of a query, of all, relevant ones and gains, and empty
     it.
     """
-    count, row[cell] = row[cell], 0
-    d, a = cell // width, cell % width
+    count = row[cell]
+    row[cell] = 0
+    d = cell // width
+    a = cell % width
     shared[a] += count
     total, relevant, gained = counts
     total[d] += count
@@ -107,10 +112,8 @@ def _count_by_distance(first_query, last_query, pairs, widths, ends, units, tota
     """
     total, relevant, gained = totals
     n_bins = total.shape[1]
-    cells, buffer = (
-        np.zeros((_GROUP, n_bins * units.shape[1]), dtype=np.int64),
-        np.empty(_BLOCK, dtype=np.uint64),
-    )
+    cells = np.zeros((_GROUP, n_bins * units.shape[1]), dtype=np.int64)
+    buffer = np.empty(_BLOCK, dtype=np.uint64)
     for first in range(first_query, last_query, _GROUP):
         last = min(first + _GROUP, last_query)
         begin = 0
@@ -119,7 +122,8 @@ def _count_by_distance(first_query, last_query, pairs, widths, ends, units, tota
             for start in range(begin, end, _BLOCK):
                 size = min(_BLOCK, end - start)
                 for q in range(first, last):
-                    row, width = cells[q - first], widths[q]
+                    row = cells[q - first]
+                    width = widths[q]
                     counts = total[q], relevant[q], gained[q]
                     _count_cells(buffer, row, pairs, q, width, start, size)
                     # Cells are emptied once a segment; where there are more of them than items,
@@ -146,13 +150,12 @@ def _count_pairs_jointly(first_part, last_part, pairs, queries, width, counts): 
 
     ``width`` is one more than the most labels that a query has.
     """
-    n_queries, n_items, buffer = (
-        len(pairs.codes),
-        pairs.items.shape[1],
-        np.empty(_BLOCK, dtype=np.uint64),
-    )
+    n_queries = len(pairs.codes)
+    n_items = pairs.items.shape[1]
+    buffer = np.empty(_BLOCK, dtype=np.uint64)
     for part in range(first_part, last_part):
-        first, last = part * queries, min((part + 1) * queries, n_queries)
+        first = part * queries
+        last = min((part + 1) * queries, n_queries)
         for start in range(0, n_items, _BLOCK):
             size = min(_BLOCK, n_items - start)
             for q in range(first, last):
@@ -162,11 +165,13 @@ def _count_pairs_jointly(first_part, last_part, pairs, queries, width, counts): 
 @inner
 def _steps(out, labels, sets, start, size):  # type: ignore[no-untyped-def]
     """``out[i]``: 1 below, and 1 above if item ``start + i`` shares a label."""
-    set_word, sets_w = labels[0], sets[0, start : start + size]
+    set_word = labels[0]
+    sets_w = sets[0, start : start + size]
     for i in range(size):
         out[i] = set_word & sets_w[i]
     for w in range(1, len(labels)):
-        set_word, sets_w = labels[w], sets[w, start : start + size]
+        set_word = labels[w]
+        sets_w = sets[w, start : start + size]
         for i in range(size):
             out[i] |= set_word & sets_w[i]
     for i in range(size):
@@ -201,7 +206,8 @@ def _sum_precisions_in_order(first_query, last_query, pairs, counters, sums):  #
             for q in range(first, last):
                 _distances(distances, codes[q], items, np.uint64(1), start, size)
                 _steps(step, labels[q], sets, start, size)
-                row, n = counters[q], np.uint64(0)
+                row = counters[q]
+                n = np.uint64(0)
                 for i in range(size):
                     place = row[distances[i]] + step[i]
                     row[distances[i]] = place
@@ -272,7 +278,9 @@ def _label_gains(by_distance: Counts, lists: Sequence[_GainLists]) -> LabelGains
     query, gain, count = (np.concatenate(parts) for parts in zip(nothing, *lists, strict=True))
     if len(lists) > 1:
         order = np.lexsort((-gain, query))
-        query, gain, count = query[order], gain[order], count[order]
+        query = query[order]
+        gain = gain[order]
+        count = count[order]
     new = np.ones(len(query), dtype=bool)
     new[1:] = (np.diff(query) != 0) | (np.diff(gain) != 0)
     starts = np.flatnonzero(new)
@@ -335,7 +343,8 @@ def count_distances(
     total, relevant, gained = (
         np.zeros((len(query_codes), n_bits + 1), dtype=np.int64) for _ in range(3)
     )
-    chunk, lists = max(1, _CELLS // units.size), []
+    chunk = max(1, _CELLS // units.size)
+    lists = []
     for first in range(0, len(query_codes), chunk):
         rows = slice(first, first + chunk)
         some = sides._replace(codes=sides.codes[rows], labels=sides.labels[rows])

@@ -45,7 +45,8 @@ def _harmonic_difference(
     = x + ½, whose logarithms are subtracted as log1p(n / y): the closed forms below take n − (N +
     1)(H_{N+n} − H_N), which would lose its digits for a small group far down the ranking.
     """
-    first, last = np.asarray(start, dtype=np.int64), np.asarray(start, dtype=np.int64) + count
+    first = np.asarray(start, dtype=np.int64)
+    last = np.asarray(start, dtype=np.int64) + count
     small = _HARMONIC[np.minimum(last, _TABLE)] - _HARMONIC[np.minimum(first, _TABLE)]
     low, high = np.maximum(first, _TABLE) + 0.5, np.maximum(last, _TABLE) + 0.5
     return cast(
@@ -72,7 +73,8 @@ def _discounts_up_to(ranks: Counts) -> Scores:
     """Sum of the discounts 1/log₂(1 + rank) of the first r ranks, for each r in ``ranks``, in
     blocks of ranks.
     """
-    sums, before = np.zeros(ranks.shape), 0.0
+    sums = np.zeros(ranks.shape)
+    before = 0.0
     size = int(ranks.max(initial=0))
     for first in range(0, size, _RANKS):
         last = min(first + _RANKS, size)
@@ -116,13 +118,11 @@ def _write_expectations(group, sums, expected):  # type: ignore[no-untyped-def]
     """
     for q in range(len(expected)):
         if group[2, q]:
-            n, r, m, place, hits = (
-                group[0, q],
-                group[1, q],
-                group[2, q],
-                group[3, q] + 1,
-                group[4, q],
-            )
+            n = group[0, q]
+            r = group[1, q]
+            m = group[2, q]
+            place = group[3, q] + 1
+            hits = group[4, q]
             expected[q] = _expected(n, r, m, place, hits, sums[0, q], sums[1, q])
 
 
@@ -130,12 +130,17 @@ def _write_expectations(group, sums, expected):  # type: ignore[no-untyped-def]
 def _expected(n, r, m, place, relevant_before, before, harmonic):  # type: ignore[no-untyped-def]
     """Sum over h for one query, outwards from the likeliest h, each probability from its
     neighbour's; unnormalised weights and one division at the end need no factorials."""
-    low, high, others = max(0, m - (n - r)), min(r, m), n - r - m
+    low = max(0, m - (n - r))
+    high = min(r, m)
+    others = n - r - m
     mode = min(max((m + 1) * (r + 1) // (n + 2), low), high)
-    first, spread = (relevant_before + 1) * harmonic, m - place * harmonic
-    numerator, weights = 0.0, 0.0
+    first = (relevant_before + 1) * harmonic
+    spread = m - place * harmonic
+    numerator = 0.0
+    weights = 0.0
     for step in (1, -1):
-        h, weight = mode, 1.0
+        h = mode
+        weight = 1.0
         if step == -1:
             h -= 1
             weight = mode * (others + mode) / ((r - h) * (m - h)) if h >= low else 0.0
@@ -160,7 +165,11 @@ def _write_bounds(group, before, bounds):  # type: ignore[no-untyped-def]
     groups before.
     """
     for q in range(bounds.shape[1]):
-        n, r, m, total, hits = group[0, q], group[1, q], group[2, q], group[3, q], group[4, q]
+        n = group[0, q]
+        r = group[1, q]
+        m = group[2, q]
+        total = group[3, q]
+        hits = group[4, q]
         bounds[0, q], bounds[1, q] = _bounds_of_one(
             n, r, m, total, hits, before[0, q], before[1, q]
         )
@@ -171,7 +180,10 @@ def _bounds_of_one(n, r, m, total_before, relevant_before, last, first):  # type
     """Least and greatest AP@z of one query over h: with h the last, or the first, of the m items
     taken. One relevant item more among the last adds a precision at its place, and one hit to the h
     − 1 that follow it."""
-    least, following, lower, upper = max(0, m - (n - r)), 0.0, np.inf, -np.inf
+    least = max(0, m - (n - r))
+    following = 0.0
+    lower = np.inf
+    upper = -np.inf
     for h in range(min(r, m) + 1):
         hits = relevant_before + h
         if h:

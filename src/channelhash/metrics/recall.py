@@ -104,7 +104,8 @@ class FirstGroup(NamedTuple):
         >>> FirstGroup.of_vectors(vectors, vectors, np.array([0, 1])).ahead.tolist()
         [0, 0]
         """
-        queries, items = unit_rows(query), unit_rows(database).T
+        queries = unit_rows(query)
+        items = unit_rows(database).T
         cosines = lambda rows: np.rint((queries[rows] @ items) * _STEPS).astype(np.int32)  # noqa: E731
         return _first_groups(cosines, (len(queries), items.shape[1]), pairs)
 

@@ -75,7 +75,8 @@ def bootstrap_interval(
         raise ValueError(
             f"none of the {len(scores)} queries has a score: there is nothing to average"
         )
-    n, random = len(counted), generator(seed, "bootstrap")
+    n = len(counted)
+    random = generator(seed, "bootstrap")
     sizes = [min(_BATCH, resamples - start) for start in range(0, resamples, _BATCH)]
     means = np.concatenate(
         [counted[random.integers(0, n, (size, n))].mean(axis=1) for size in sizes]

@@ -40,7 +40,8 @@ class Tower(nn.Module):
         self, network: Callable[[NDArray[Any]], NDArray[np.float32]], weights_hash: str
     ) -> None:
         super().__init__()
-        self.network, self.weights_hash = network, weights_hash
+        self.network = network
+        self.weights_hash = weights_hash
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute features ``(n, d)`` float32 of ``n`` inputs, on the device of these."""
@@ -67,7 +68,9 @@ class Frozen(nn.Module):
     ) -> None:
         super().__init__()
         self.encoder = encoder.requires_grad_(False)
-        self.name, self.inputs, self.n_features = name, inputs, n_features
+        self.name = name
+        self.inputs = inputs
+        self.n_features = n_features
         self.drifts = drifts and any(isinstance(part, _BatchNorm) for part in encoder.modules())
         self.precision: Precision = "auto"
         self.eval()
@@ -477,7 +480,8 @@ def load_torchvision(name: str, pretrained: str | None) -> tuple[nn.Module, int]
             if not key.startswith(f"{classifier}.")
         }
         load_weights(model.state_dict(), state, f"{file} into {name}")
-    mean, std = IMAGENET_MEAN, IMAGENET_STD
+    mean = IMAGENET_MEAN
+    std = IMAGENET_STD
     if tag:
         preset = torchvision.models.get_model_weights(name)[tag].transforms()
         mean, std = tuple(preset.mean), tuple(preset.std)

@@ -128,7 +128,9 @@ def _openclip(source: str) -> Encoder:
     name, weights = _split_open_clip(source)
     with fixed_random_weights(Path(name).name):
         towers, width = load_open_clip(name, weights)
-    sides, word, inputs = {}, str(absolute_word(f"openclip:{source}")), str(towers["image"][0])
+    sides = {}
+    word = str(absolute_word(f"openclip:{source}"))
+    inputs = str(towers["image"][0])
     for modality, (prepare, network) in towers.items():
         frozen = Frozen(network, f"{word}, {modality}", inputs, width)
         sides[modality] = Side(prepare, NetworkOfArrays(frozen), width, frozen.identity())
@@ -139,7 +141,8 @@ def _split_open_clip(source: str) -> tuple[str, str | None]:
     """Return (name or configuration file, tag or file), files with absolute paths."""
     end = source.find(".json")
     if end >= 0:
-        name, rest = str(Path(source[: end + 5]).resolve()), source[end + 5 :].removeprefix("/")
+        name = str(Path(source[: end + 5]).resolve())
+        rest = source[end + 5 :].removeprefix("/")
     else:
         name, _, rest = source.partition("/")
     if not name or not (rest or end >= 0):
@@ -233,7 +236,8 @@ def open_encoder(
 
 def _photo() -> Encoder:
     """Open the encoder ``photo``: its backbones, and the heads that ship with the package."""
-    sides, heads = {}, photo.Head.read_all(read_arrays(photo.WEIGHTS / "model.safetensors"))
+    sides = {}
+    heads = photo.Head.read_all(read_arrays(photo.WEIGHTS / "model.safetensors"))
     form = read_description(photo.WEIGHTS / "config.json")
     for name, side in _photo_backbones().sides.items():
         if side.identity != (expected := form["backbones"][name]):
@@ -263,7 +267,8 @@ class _KnownExtractor(Extractor):
         self._waiting: list[float] | None = seen
 
     def __call__(self, items: Sequence[Any]) -> NDArray[np.float32]:
-        expected, self._waiting = self._waiting, None
+        expected = self._waiting
+        self._waiting = None
         if expected is not None and not np.allclose(
             _look_at_probe(self, self._modality)[1], expected, atol=_TOLERANCE
         ):
@@ -289,7 +294,8 @@ def _extractors(
             unknown_extractor.check_file()
             width, extractors[modality] = _look_at_probe(unknown_extractor, modality)
         else:
-            width, extractors[modality] = widths[modality], seen[modality]
+            width = widths[modality]
+            extractors[modality] = seen[modality]
         extractor = _KnownExtractor(name, modality, width, extractors[modality])
         sides[modality] = Side(FeatureRows(modality, width, extractor), None, width)
     return Encoder(names, sides, seen=extractors)

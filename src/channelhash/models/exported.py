@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 #: The file that describes the others, and the folder of a run or a store that `channelhash export`
 #: writes by default.
-DESCRIPTION, FOLDER = "export.json", "onnx"
+DESCRIPTION = "export.json"
+FOLDER = "onnx"
 
 #: Outputs of the file and of PyTorch may differ by this much, relative to the largest output where
 #: that is above 1.
@@ -70,7 +71,8 @@ class ExportedModel(QueryEncoder):
             raise InputError(f"{file}: no such file; write it with `channelhash export RUN --onnx`")
         description = read_json(file, _DAMAGED, _AGAIN)
         with reading(file, _DAMAGED, _AGAIN):
-            self.name, self.n_bits = str(description["model"]), int(description["n_bits"])
+            self.name = str(description["model"])
+            self.n_bits = int(description["n_bits"])
             self.extends = tuple(map(str, description.get("extends", ())))
             self.code_spaces = tuple(
                 str(word) for word in description["comparable_with"] if word not in self.extends
@@ -123,7 +125,8 @@ def _open_side(
 ) -> _Prepare:
     """Open one exported modality: a function from items to outputs."""
     with reading(folder / DESCRIPTION, _DAMAGED, _AGAIN):
-        path, dtype = folder / str(entry["file"]), np.dtype(entry["input"]["dtype"])
+        path = folder / str(entry["file"])
+        dtype = np.dtype(entry["input"]["dtype"])
         names = [str(entry["output"]["name"])], str(entry["input"]["name"])
         prepare = _PREPARE[str(entry["prepare"]["kind"])](entry["prepare"], folder)
     for name in (path.name, f"{path.name}.data"):

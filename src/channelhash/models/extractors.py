@@ -69,7 +69,8 @@ def _torchvision(argument: str) -> _Source:
 
         encoder, _ = load_torchvision(name, pretrained)
         preset = torchvision.models.get_model_weights(name)[tag].transforms()
-        (size,), (short_side,) = preset.crop_size, preset.resize_size
+        (size,) = preset.crop_size
+        (short_side,) = preset.resize_size
         return _by_batches(encoder, Resize(size, short_side, preset.interpolation.value))
 
     return _Source(f"{name}/{pretrained}", load, file)
@@ -203,7 +204,9 @@ class Extractor:
         with naming(where):
             self._source: _Source = read(argument)
         self.name = f"{kind}:{self._source.argument}{question}{option}"
-        self._modality, self._width, self._normalizes = modality, width, bool(question)
+        self._modality = modality
+        self._width = width
+        self._normalizes = bool(question)
         self._where = f"{modality} extractor {self.name}"
         self._extract: _Extract | None = None
 

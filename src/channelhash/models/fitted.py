@@ -208,7 +208,9 @@ class FittedModel(description.Model):
     def __init__(
         self, encoder: Encoder, architecture: dict[str, Any], maps: Mapping[str, _LinearMap]
     ) -> None:
-        self.encoder, self.architecture, self._maps = encoder, architecture, maps
+        self.encoder = encoder
+        self.architecture = architecture
+        self._maps = maps
         self.n_bits = architecture["n_bits"]
         self._fingerprint = description.fingerprint_of(self._description(), self._weights())
 

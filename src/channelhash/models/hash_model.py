@@ -129,7 +129,8 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
         extends: Sequence[str] = (),
     ) -> None:
         super().__init__()
-        self.code_spaces, self.extends = tuple(code_spaces), tuple(extends)
+        self.code_spaces = tuple(code_spaces)
+        self.extends = tuple(extends)
         self._features_of = features_of or {}
         self.name = name
         self.n_bits = n_bits
@@ -250,10 +251,8 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
             self.eval()
         outputs = {}
         for modality, values in inputs.items():
-            branch, parts = (
-                self.branches[modality],
-                torch.split(torch.as_tensor(values), self.batch_size),
-            )
+            branch = self.branches[modality]
+            parts = torch.split(torch.as_tensor(values), self.batch_size)
             outputs[modality] = torch.cat(
                 [branch(part.to(self.device)).float().cpu() for part in parts]
             )
@@ -322,7 +321,8 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
 
     @classmethod
     def _load(cls, folder: Path, trust_code: bool) -> Self:
-        model, file = super()._load(folder, trust_code), folder / "model.safetensors"
+        model = super()._load(folder, trust_code)
+        file = folder / "model.safetensors"
         load_weights(model.trained_state(), load(description.read_checked(file)), str(file))
         return model.eval()
 
@@ -349,10 +349,8 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
             raise ValueError(str(error)) from error
         if not branches:
             raise ValueError("it encodes no modality")
-        spaces, extends = (
-            str(config.get("code_space", "")).split(),
-            map(str, config.get("extends", ())),
-        )
+        spaces = str(config.get("code_space", "")).split()
+        extends = map(str, config.get("extends", ()))
         model = cls(name, n_bits, architecture, branches, None, spaces, tuple(extends))
         for modality, identity in config.get("backbones", {}).items():
             frozen = model.branch(modality).frozen

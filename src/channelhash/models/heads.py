@@ -31,7 +31,8 @@ Initial = Literal["paper", "pytorch"]
 #: A number in [0, 1].
 _Share = Annotated[float, Field(ge=0, le=1)]
 # Of the rotation of outputs.
-_BATCH, _RATE = 1024, 3e-3
+_BATCH = 1024
+_RATE = 3e-3
 
 
 def hash_head(
@@ -52,7 +53,8 @@ def hash_head(
     """
     layers: list[nn.Module] = []
     for i, (n_in, n_out) in enumerate(pairwise(widths)):
-        linear, is_last = nn.Linear(n_in, n_out), i == len(widths) - 2
+        linear = nn.Linear(n_in, n_out)
+        is_last = i == len(widths) - 2
         if initial == "paper":
             nn.init.zeros_(linear.bias)
             if is_last:
@@ -75,10 +77,8 @@ class _Standardize(nn.Module):
 
     def __init__(self, n_features: int) -> None:
         super().__init__()
-        self.mean, self.scale = (
-            nn.Buffer(torch.zeros(n_features)),
-            nn.Buffer(torch.ones(n_features)),
-        )
+        self.mean = nn.Buffer(torch.zeros(n_features))
+        self.scale = nn.Buffer(torch.ones(n_features))
 
     def fit(self, features: Any) -> None:
         """Set mean and standard deviation to those of ``features`` ``(n, d)``; constant columns
@@ -189,7 +189,8 @@ class _NoisyFeatures(nn.Module):
 
     def __init__(self, noise: float, dropout: float) -> None:
         super().__init__()
-        self.noise, self.dropout = noise, dropout
+        self.noise = noise
+        self.dropout = dropout
 
     def forward(self, features: Tensor) -> Tensor:
         """Change ``(n, d)`` features in training mode; the draws are those of PyTorch's generator."""
@@ -357,7 +358,8 @@ def rotate_outputs(
     Time O(k³ + b k (b + k)) a step, for batches of b = 1,024 rows.
     """
     torch.manual_seed(derive_seed(seed, "rotation"))
-    draws, device = generator(seed, "rotation"), model.device
+    draws = generator(seed, "rotation")
+    device = model.device
     lengths = sorted({*n_leading, model.n_bits})
     start = torch.linalg.qr(torch.randn(model.n_bits, model.n_bits))[0].to(device)
     free = torch.zeros_like(start, requires_grad=True)

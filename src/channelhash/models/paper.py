@@ -385,11 +385,9 @@ class _VectorTexts:
     """
 
     def __init__(self, vectors: WordVectors, segmentation_words: int, max_tokens: int) -> None:
-        self.vectors, self.segmentation_words, self.max_tokens = (
-            vectors,
-            segmentation_words,
-            max_tokens,
-        )
+        self.vectors = vectors
+        self.segmentation_words = segmentation_words
+        self.max_tokens = max_tokens
         self._reader = cache(lambda: vectors.reader(segmentation_words))
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
@@ -491,7 +489,8 @@ def build_cliphash_branches(
         prepare, encoder = towers[modality]
         inputs = str(prepare) if modality == "image" else f"prompt {prompt!r}"
         if normalize:
-            encoder, inputs = nn.Sequential(encoder, UnitLength()), f"{inputs}, unit length"
+            encoder = nn.Sequential(encoder, UnitLength())
+            inputs = f"{inputs}, unit length"
         if frozen:
             name = f"open_clip {backbone} {pretrained}, {modality}"
             encoder = backbones.Frozen(encoder, name, inputs, width)

@@ -34,15 +34,18 @@ _Array = NDArray[np.float32]
 #: The network of images, the heads, and what the networks of texts need; its README.md says where
 #: they come from.
 WEIGHTS = Path(__file__).with_name("photo_weights")
-IMAGES, IMAGE_WIDTH = "efficientnet-lite2", 1280
+IMAGES = "efficientnet-lite2"
+IMAGE_WIDTH = 1280
 
 _SHA256 = "4d6fd74921f2d2673347e4b33ef0936de5e5caf7ed33cf177b8df394e58bf40c"
 # Side of what the network sees; images at once: more are not faster, and take more memory.
-_SIDE_LENGTH, _IMAGE_BATCH = 260, 8
+_SIDE_LENGTH = 260
+_IMAGE_BATCH = 8
 
 # Of the English network and of both; what follows are the features of the one that reads sixteen
 # languages.
-_ENGLISH_WIDTH, _TEXT_WIDTH = 384, 896
+_ENGLISH_WIDTH = 384
+_TEXT_WIDTH = 896
 #: The languages that are read; of Chinese, both ways to write it.
 LANGUAGES = "ar, de, en, es, fr, it, ja, ko, nl, pl, pt, ru, th, tr and zh"
 # What the letters of the languages that are read are called in Unicode; "ー" is a modifier of
@@ -89,7 +92,9 @@ _TEXT_IDENTITY = {
 }
 # Bytes of a text and tokens of it that are read; texts at once: more are not faster, and take more
 # memory.
-_MAX_BYTES, _MAX_TOKENS, _TEXT_BATCH = 2000, 256, 32
+_MAX_BYTES = 2000
+_MAX_TOKENS = 256
+_TEXT_BATCH = 32
 # The least cosine between the English features and their prediction; of captions in English, at
 # least 99.8 % have more.
 _READ = 0.5
@@ -113,7 +118,8 @@ def missing_packages() -> list[str]:
 
 def _image_features(pixels: NDArray[np.uint8]) -> _Array:
     """Compute features ``(n, 1280)``, after ReLU6 and the mean, of ``(n, 3, 260, 260)`` pixels."""
-    session, starts = _image_session(os.getpid()), range(0, len(pixels), _IMAGE_BATCH)
+    session = _image_session(os.getpid())
+    starts = range(0, len(pixels), _IMAGE_BATCH)
     rows = [
         session.run(None, {"pixels": pixels[start : start + _IMAGE_BATCH]})[0] for start in starts
     ]
@@ -152,7 +158,9 @@ def _text_features(inputs: NDArray[np.uint8]) -> _Array:
         general = [_use(_sentence_pieces()(text)) for text in texts]
     if not texts:
         return np.empty((0, _TEXT_WIDTH), np.float32)
-    first, second, weights = np.concatenate(english), np.stack(general), _arrays(_PREDICTION)
+    first = np.concatenate(english)
+    second = np.stack(general)
+    weights = _arrays(_PREDICTION)
     predicted = second @ weights["matrix"] + weights["offset"]
     predicted /= np.linalg.norm(predicted, axis=1, keepdims=True)
     # else far from what is predicted
@@ -193,7 +201,8 @@ def spelling() -> Spelling:
     """Return the words that both networks know, and how likely they are; compounds of them are
     known, too.
     """
-    pieces, english = _sentence_pieces(), set(_word_pieces().words)
+    pieces = _sentence_pieces()
+    english = set(_word_pieces().words)
     words: dict[str, float] = {}
     for piece, score in zip(pieces.words, pieces.scores, strict=True):
         word = piece[1:].lower()
@@ -304,15 +313,18 @@ class _Bert:
 
 # Tables that the embeddings of the tokens are spread over, by number modulo this; widths of the
 # windows of tokens, and how many of them are before the token.
-_TABLES, _WINDOWS = 17, {2: 0, 3: 1, 5: 2}
+_TABLES = 17
+_WINDOWS = {2: 0, 3: 1, 5: 2}
 
 
 def _use(tokens: Sequence[int]) -> _Array:
     """Compute the features ``(512,)`` of a sentence: convolutions over its tokens, their sum, and
     dense layers.
     """
-    w, ids = _arrays(_USE), np.array(tokens)
-    table, row = ids % _TABLES, ids // _TABLES
+    w = _arrays(_USE)
+    ids = np.array(tokens)
+    table = ids % _TABLES
+    row = ids // _TABLES
     embedded = np.stack(
         [_use_table(t)[r] for t, r in zip(table.tolist(), row.tolist(), strict=True)]
     )
@@ -387,7 +399,8 @@ def _read_onnx_weights(file: Path) -> dict[str, NDArray[Any]]:
     graph = next(value for number, value in _fields(content) if number == 7)
     for number, tensor in _fields(graph):
         if number == 5:  # an initializer
-            values, shape = dict(_fields(tensor)), [n for key, n in _fields(tensor) if key == 1]
+            values = dict(_fields(tensor))
+            shape = [n for key, n in _fields(tensor) if key == 1]
             weights[bytes(values[8]).decode()] = np.frombuffer(
                 values[9], _ONNX_TYPES[values[2]]
             ).reshape(shape)
@@ -412,8 +425,10 @@ def _varint(message: memoryview, place: int) -> tuple[int, int]:
     """Return the number at a place, seven bits a byte, and the place behind it."""
     value = shift = 0
     while True:
-        byte, place = message[place], place + 1
-        value, shift = value | (byte & 127) << shift, shift + 7
+        byte = message[place]
+        place = place + 1
+        value = value | (byte & 127) << shift
+        shift = shift + 7
         if byte < 128:
             return value, place
 

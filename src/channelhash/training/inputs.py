@@ -303,9 +303,11 @@ def training_sources(
 ) -> dict[str, Source]:
     """Return the source of each modality's training inputs."""
     sources: dict[str, Source] = {}
-    feature_model, device = model.on_features(), model.device
+    feature_model = model.on_features()
+    device = model.device
     for modality in model.modalities:
-        branch, raw = model.branch(modality), train.items[modality]
+        branch = model.branch(modality)
+        raw = train.items[modality]
         rows: Any = features.items[modality]
         if branch.fixed and mode == "bank" and are_files(raw):
             bank = _augmented_features(branch, raw, rows, settings, progress("augmented features"))
@@ -410,7 +412,8 @@ def _augmented_features(
 
     Images that an epoch's draw leaves as they are take their features from ``plain``.
     """
-    n, epochs = len(paths), settings.epochs
+    n = len(paths)
+    epochs = settings.epochs
     images = _AugmentedImages(ImageFiles(paths, branch.prepare), settings)
     draw = {
         "draws": f"{_DRAWS}, seed {settings.augment_seed}, {epochs} epochs, {settings.easy_weights}"

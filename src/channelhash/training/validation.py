@@ -83,7 +83,8 @@ def recorder(folder: Path, start: int) -> Iterator[Callable[[list[Entry]], None]
 
     def record(log: list[Entry]) -> None:
         write_text(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in log))
-        entry, name = log[-1], f"validation {measure_of(log)}"
+        entry = log[-1]
+        name = f"validation {measure_of(log)}"
         scalars = {"loss": entry["loss"], "learning_rate": entry["learning_rate"]}
         scalars |= {f"{name}/{task}": value for task, value in entry.get("validation", {}).items()}
         with space_for(place):
@@ -154,10 +155,8 @@ def _recall_validator(
     model: HashModel, query: Records, settings: TrainSettings, progress: StageProgress
 ) -> Callable[[], Entry]:
     """Return the validation by instance retrieval among V_q."""
-    encode, images = (
-        encoder_of_rows(model, query, settings, progress),
-        query.display_values("image"),
-    )
+    encode = encoder_of_rows(model, query, settings, progress)
+    images = query.display_values("image")
 
     def validate() -> Entry:
         codes = CodeSet(query.ids, encode(), None, model.n_bits, images=images)

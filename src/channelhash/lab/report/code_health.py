@@ -199,10 +199,12 @@ def channel_health(
     by_similarity: dict[float, Counts] = {0.0: nothing}
     for similarity, pairs in _pairs_by_sizes(first, second, labels, n_bits):
         by_similarity[similarity] = by_similarity.get(similarity, nothing) + pairs
-    similarities, counts = np.array(list(by_similarity)), np.stack(list(by_similarity.values()))
+    similarities = np.array(list(by_similarity))
+    counts = np.stack(list(by_similarity.values()))
     lower, upper = (end.numpy()[:, None] for end in bounds(torch.from_numpy(similarities)))
     distances = np.arange(n_bits + 1)
-    below, above = distances < lower - _EDGE, distances > upper + _EDGE
+    below = distances < lower - _EDGE
+    above = distances > upper + _EDGE
     kinds: dict[_Kind, NDArray[np.bool_]] = {
         "dissimilar": similarities == 0,
         "partly_similar": (similarities > 0) & (similarities < 1),

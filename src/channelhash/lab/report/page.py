@@ -363,7 +363,8 @@ class Standing(NamedTuple):
         standings = []
         for task, report in tasks.items():
             if "recall_items" in report:
-                score, chance = report["recall_at"]["10"], min(1.0, 10 / report["recall_items"])
+                score = report["recall_at"]["10"]
+                chance = min(1.0, 10 / report["recall_items"])
                 random = generator(0, "chance", task)
                 spread = [
                     random.binomial(report["queries"], p, 10_000) / report["queries"]

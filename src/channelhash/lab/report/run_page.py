@@ -217,7 +217,8 @@ def _read_evaluations(folder: Path) -> list[tuple[str, _Tasks]]:
     grid's ``result.json``.
     """
     evaluations: list[tuple[str, _Tasks]] = []
-    problem, remedy = "holds no scores of this version", "evaluate the run again"
+    problem = "holds no scores of this version"
+    remedy = "evaluate the run again"
     if (path := folder / "metrics.json").exists():
         metrics = read_json(path, problem, remedy)
         title = f"{metrics.get('split', 'test')} split, {metrics.get('checkpoint', 'last')} epoch"
@@ -571,7 +572,8 @@ def _labels(query: CodeSet, database: CodeSet) -> page.Block:
 
 
 def _repeat(name: str) -> list[page.Block]:
-    quoted, again = shlex.quote(name), shlex.quote(f"{name}-again")
+    quoted = shlex.quote(name)
+    again = shlex.quote(f"{name}-again")
     how = (
         "With the versions above, from the folder that holds this run's (or with the configuration "
         "above, which is "

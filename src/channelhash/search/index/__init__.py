@@ -25,10 +25,13 @@ _MOST_ROWS = 2**32
 _FEWEST_CLUSTERED = 1 << 16
 # A search for more answers than one of so many codes is left to the scan; so is one that would look
 # at more than so many times as many, which lie side by side.
-_FRACTION, _SIDE_BY_SIDE = 16, 4
+_FRACTION = 16
+_SIDE_BY_SIDE = 4
 # Codes that are searched for to see whether clusters are worth it, answers of each, and the share
 # of such searches that they must not leave to the scan.
-_TRIALS, _TRIED_FIRST, _WORTH = 256, 10, 0.75
+_TRIALS = 256
+_TRIED_FIRST = 10
+_WORTH = 0.75
 _ALL = np.empty(0, dtype=np.bool_)
 # What the names of the clusters' arrays begin with.
 _CLUSTER = "cluster_"
@@ -231,7 +234,8 @@ def _check_clusters(clusters: Clusters, codes: Words) -> None:
     >>> _check_clusters(one, codes)
     """
     pivots, reach, offsets, shift = clusters
-    p, m = max(pivots.size // len(codes), 1), codes.shape[1]
+    p = max(pivots.size // len(codes), 1)
+    m = codes.shape[1]
     check_array(pivots, "pivots", codes.dtype, (len(codes), p))
     check_array(reach, "reaches of pivots", np.uint16, (p,))
     check_array(shift, "shifts", np.int64, (1,))
@@ -275,10 +279,8 @@ def _rows(search: Search, distances: NDArray[np.uint16], limit: int) -> Matches:
     sizes = search.starts[near + 1] - starts
     # The places of a code's rows: its start, and so on as often as it has rows.
     places = np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
-    rows, far = (
-        search.rows[places].astype(np.int64),
-        np.repeat(distances[near].astype(np.int64), sizes),
-    )
+    rows = search.rows[places].astype(np.int64)
+    far = np.repeat(distances[near].astype(np.int64), sizes)
     if len(search.allowed):
         counts = search.allowed[rows]
         rows, far = rows[counts], far[counts]
@@ -374,10 +376,8 @@ class CodeIndex:
         3
         """
         try:
-            n_bits, distinct = (
-                arrays["n_bits"],
-                DistinctCodes(*(arrays[name] for name in DistinctCodes._fields)),
-            )
+            n_bits = arrays["n_bits"]
+            distinct = DistinctCodes(*(arrays[name] for name in DistinctCodes._fields))
             clusters = None
             if f"{_CLUSTER}pivots" in arrays:
                 clusters = Clusters(*(arrays[f"{_CLUSTER}{name}"] for name in Clusters._fields))

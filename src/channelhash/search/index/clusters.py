@@ -16,9 +16,11 @@ from channelhash.utils.compiled import njit, run_tasks
 from channelhash.utils.seeds import generator
 
 # Pivots, and codes of the sample for each.
-_PIVOTS, _SAMPLE = 1 << 12, 32
+_PIVOTS = 1 << 12
+_SAMPLE = 32
 # Rounds in which pivots are drawn, and times that they move.
-_ROUNDS, _MOVES = 8, 2
+_ROUNDS = 8
+_MOVES = 2
 # Columns of distances for each pivot, at most.
 _COLUMNS = 64
 # Codes that go over a block of pivots before it leaves the first cache.
@@ -40,7 +42,8 @@ def cluster(distinct: DistinctCodes) -> tuple[DistinctCodes, Clusters]:
     codes, starts, rows = distinct
     pivots = _choose(codes)
     numbers, distances = _assign(codes, pivots)
-    p, farthest = pivots.shape[1], int(distances.max())
+    p = pivots.shape[1]
+    farthest = int(distances.max())
     shift = max(0, farthest.bit_length() - _COLUMNS.bit_length() + 1)
     columns = (farthest >> shift) + 1
     keys = numbers.astype(np.int64) * columns + (distances >> shift)
@@ -106,7 +109,8 @@ def _vote(codes, numbers, votes):  # type: ignore[no-untyped-def]
     bits = votes.shape[2]
     for i in range(codes.shape[1]):
         for w in range(len(codes)):
-            word, counts = np.uint64(codes[w, i]), votes[numbers[i], w]
+            word = np.uint64(codes[w, i])
+            counts = votes[numbers[i], w]
             for b in range(bits):
                 counts[b] += 2 * np.int32((word >> np.uint64(bits - 1 - b)) & np.uint64(1)) - 1
 

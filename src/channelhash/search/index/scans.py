@@ -37,7 +37,8 @@ BLOCK = 1024
 _CHUNK = 64
 # Codes around a query's place in the ascending order that give the first limit: so many, or so many
 # times k.
-_AROUND, _TIMES = 2048, 8
+_AROUND = 2048
+_TIMES = 8
 # Queries that go over such a block before it leaves the first cache.
 _GROUP = 8
 # Words to compare below which one core is quicker; more where others have work, see
@@ -50,16 +51,19 @@ def measure(out, code, codes, start, size):  # type: ignore[no-untyped-def]
     """``out[i]`` = distance of a query's words to code ``start + i``; farther than any up to the
     end of the chunk.
     """
-    word, column = code[0], codes[0, start : start + size]
+    word = code[0]
+    column = codes[0, start : start + size]
     if len(code) == 2:
-        second, second_column = code[1], codes[1, start : start + size]
+        second = code[1]
+        second_column = codes[1, start : start + size]
         for i in range(size):
             out[i] = popcount(word ^ column[i]) + popcount(second ^ second_column[i])  # type: ignore[call-arg]
     else:
         for i in range(size):
             out[i] = popcount(word ^ column[i])  # type: ignore[call-arg]
         for w in range(1, len(code)):
-            word, column = code[w], codes[w, start : start + size]
+            word = code[w]
+            column = codes[w, start : start + size]
             for i in range(size):
                 out[i] += popcount(word ^ column[i])  # type: ignore[call-arg]
     for i in range(size, (size + _CHUNK - 1) // _CHUNK * _CHUNK):
@@ -102,11 +106,14 @@ def _first_limit(code, search, begin, end, distances, counts, limit):  # type: i
     goes as zeros.
     """
     codes, k = search.codes, search.k
-    starts, rows, allowed = search.starts, search.rows, search.allowed
+    starts = search.starts
+    rows = search.rows
+    allowed = search.allowed
     around = max(_AROUND, _TIMES * k)
     if end - begin < 8 * around:
         return limit
-    low, high = begin, end
+    low = begin
+    high = end
     while low < high:
         middle = (low + high) // 2
         if codes[0, middle] < code[0]:
@@ -136,12 +143,19 @@ def _nearest_tasks(first_task, last_task, group, segments, search, candidates): 
     """Add the candidates of groups of queries, each in a segment of the codes, to
     ``candidates[segment, query]``.
     """
-    queries, codes, k = search.queries, search.codes, search.k
-    starts, rows, allowed = search.starts, search.rows, search.allowed
-    length, distances = -(-codes.shape[1] // segments), np.empty(BLOCK, dtype=np.uint16)
+    queries = search.queries
+    codes = search.codes
+    k = search.k
+    starts = search.starts
+    rows = search.rows
+    allowed = search.allowed
+    length = -(-codes.shape[1] // segments)
+    distances = np.empty(BLOCK, dtype=np.uint16)
     for task in range(first_task, last_task):
-        first, segment = task // segments * group, task % segments
-        last, begin = min(first + group, len(queries)), segment * length
+        first = task // segments * group
+        segment = task % segments
+        last = min(first + group, len(queries))
+        begin = segment * length
         end = min(begin + length, codes.shape[1])
         for q in range(first, last):
             state, counts = candidates.states[segment, q], candidates.counts[segment, q]
@@ -167,11 +181,14 @@ def search_all(search: Search) -> list[Matches]:
     >>> search_all(search)[0].rows.tolist()
     [0]
     """
-    (group, segments), nq, m = _division(search), len(search.queries), search.codes.shape[1]
+    group, segments = _division(search)
+    nq = len(search.queries)
+    m = search.codes.shape[1]
     candidates = _no_candidates(
         search, segments, nq, min(2 * (search.k + _SPARE), -(-m // segments))
     )
-    tasks, alone = -(-nq // group) * segments, search.queries.size * m < few_words
+    tasks = -(-nq // group) * segments
+    alone = search.queries.size * m < few_words
     run_tasks(_nearest_tasks, tasks, group, segments, search, candidates, alone=alone)
     rows, distances = np.empty((2, nq, search.k), dtype=np.int64)
     sizes = np.empty(nq, dtype=np.int64)
@@ -192,7 +209,9 @@ def _division(search: Search) -> tuple[int, int]:
     return group, -(-2 * threads // groups)
 
 
-_SIZE, _LIMIT, _WITHIN = 0, 1, 2
+_SIZE = 0
+_LIMIT = 1
+_WITHIN = 2
 _HALF = np.uint64(32)
 _LOWER = np.uint64(0xFFFFFFFF)
 
@@ -264,19 +283,27 @@ def _in_order(keys, values):  # type: ignore[no-untyped-def]
     NumPy's sorts, which Numba would compile here, take longer to compile than all else that a
     search needs.
     """
-    n, run = len(keys), 1
+    n = len(keys)
+    run = 1
     other_keys, other_values = np.empty(n, dtype=np.uint64), np.empty(n, dtype=np.uint64)
     while run < n:
-        i, j, end = 0, run, 0
+        i = 0
+        j = run
+        end = 0
         for place in range(n):
             if place == end:
-                i, j = place, min(place + run, n)
-                middle, end = j, min(place + 2 * run, n)
+                i = place
+                j = min(place + run, n)
+                middle = j
+                end = min(place + 2 * run, n)
             if j == end or (i < middle and keys[i] <= keys[j]):
-                taken, i = i, i + 1
+                taken = i
+                i = i + 1
             else:
-                taken, j = j, j + 1
-            other_keys[place], other_values[place] = keys[taken], values[taken]
+                taken = j
+                j = j + 1
+            other_keys[place] = keys[taken]
+            other_values[place] = values[taken]
         keys, other_keys = other_keys, keys
         values, other_values = other_values, values
         run *= 2
@@ -288,7 +315,8 @@ def _make_room(k, entries, counts, state, starts, rows, allowed):  # type: ignor
     """Drop what is beyond the limit and, if the limit itself is crowded, all but the ``k`` first
     codes.
     """
-    n, limit = 0, np.uint64(state[_LIMIT])
+    n = 0
+    limit = np.uint64(state[_LIMIT])
     for i in range(state[_SIZE]):
         if entries[i] >> _HALF <= limit:
             entries[n] = entries[i]
@@ -318,17 +346,22 @@ def _add(distance, c, k, entries, counts, state):  # type: ignore[no-untyped-def
 @inner
 def _best_entries(q, candidates, search):  # type: ignore[no-untyped-def]
     """Return the entries of one query that may be among the answers, in their order."""
-    entries, counts, states = candidates.entries, candidates.counts, candidates.states
+    entries = candidates.entries
+    counts = candidates.counts
+    states = candidates.states
     # A pass's counts are exact up to its own limit, within which it has met k codes: this ends
     # there at the latest.
-    limit, met, size = -1, 0, 0
+    limit = -1
+    met = 0
+    size = 0
     while limit < search.radius and met < search.k:
         limit += 1
         for p in range(len(counts)):
             met += counts[p, q, limit]
     for p in range(len(states)):
         size += states[p, q, _SIZE]
-    n, best = 0, np.empty(size, dtype=np.uint64)
+    n = 0
+    best = np.empty(size, dtype=np.uint64)
     for p in range(len(entries)):
         for i in range(states[p, q, _SIZE]):
             if entries[p, q, i] >> _HALF <= np.uint64(limit):
@@ -340,14 +373,19 @@ def _best_entries(q, candidates, search):  # type: ignore[no-untyped-def]
 @inner
 def _write(q, candidates, search, out_rows, out_distances):  # type: ignore[no-untyped-def]
     """Write the answers of one query, the first rows by (distance, row), and return their number."""
-    best, k = _best_entries(q, candidates, search), len(out_rows)
-    starts, rows, allowed = search.starts, search.rows, search.allowed
+    best = _best_entries(q, candidates, search)
+    k = len(out_rows)
+    starts = search.starts
+    rows = search.rows
+    allowed = search.allowed
     # of memory only what is written to is taken
-    found, n = (np.empty(min(len(rows), k * len(best)), dtype=np.uint64), 0)
+    found = np.empty(min(len(rows), k * len(best)), dtype=np.uint64)
+    n = 0
     for i in range(len(best)):
         if n >= k and best[i] >> _HALF != best[i - 1] >> _HALF:
             break
-        c, before = best[i] & _LOWER, n
+        c = best[i] & _LOWER
+        before = n
         for e in range(starts[c], starts[c + np.uint64(1)]):
             if n - before == k:
                 break
@@ -356,7 +394,8 @@ def _write(q, candidates, search, out_rows, out_distances):  # type: ignore[no-u
                 n += 1
     found = _in_order(found[:n], found[:n])
     for i in range(min(n, k)):
-        out_rows[i], out_distances[i] = np.int64(found[i] & _LOWER), np.int64(found[i] >> _HALF)
+        out_rows[i] = np.int64(found[i] & _LOWER)
+        out_distances[i] = np.int64(found[i] >> _HALF)
     return min(n, k)
 
 
@@ -387,7 +426,8 @@ def _cut(c, far, limit, offsets, shift):  # type: ignore[no-untyped-def]
     the limit.
     """
     last = offsets.shape[1] - 2
-    low, high = max(0, far - limit) >> shift, min(last, (far + limit) >> shift)
+    low = max(0, far - limit) >> shift
+    high = min(last, (far + limit) >> shift)
     if low > last:
         return np.int64(0), np.int64(0)
     return np.int64(offsets[c, low]), np.int64(offsets[c, high + 1])
@@ -398,7 +438,9 @@ def _visit(code, begin, end, distances, search, met):  # type: ignore[no-untyped
     """Compare the codes of a cut. ``met`` are the query's entries, counts and state."""
     entries, counts, state = met
     codes, k = search.codes, search.k
-    starts, rows, allowed = search.starts, search.rows, search.allowed
+    starts = search.starts
+    rows = search.rows
+    allowed = search.allowed
     for start in range(begin, end, BLOCK):
         size = min(BLOCK, end - start)
         measure(distances, code, codes, start, size)
@@ -413,8 +455,11 @@ def _list_cuts(far, limit, clusters, costs, listed):  # type: ignore[no-untyped-
     ``costs`` are that of a cut beside its codes, and what all may cost. Beyond it, the number
     returned is below 0.
     """
-    reach, offsets, shift = clusters.reach, clusters.offsets, clusters.shift[0]
-    (of_cut, budget), n = costs, 0
+    reach = clusters.reach
+    offsets = clusters.offsets
+    shift = clusters.shift[0]
+    of_cut, budget = costs
+    n = 0
     for c in range(len(far)):
         if far[c] != _MET and np.int64(far[c]) <= np.int64(reach[c]) + limit:
             begin, end = _cut(c, np.int64(far[c]), limit, offsets, shift)
@@ -431,10 +476,15 @@ def _list_cuts(far, limit, clusters, costs, listed):  # type: ignore[no-untyped-
 def _search_one(q, search, clusters, budget, rows, distances):  # type: ignore[no-untyped-def]
     """Write the answers of one query and return their number; -1 if the search is given up."""
     # With room for codes that are met again, as in forged files.
-    code, candidates = search.queries[q], _fresh(search, 1, 1, 2 * (search.k + _SPARE))
+    code = search.queries[q]
+    candidates = _fresh(search, 1, 1, 2 * (search.k + _SPARE))
     met = candidates.entries[0, 0], candidates.counts[0, 0], candidates.states[0, 0]
-    pivots, offsets, shift, state = clusters.pivots, clusters.offsets, clusters.shift[0], met[2]
-    p, measured = pivots.shape[1], np.empty(BLOCK, dtype=np.uint16)
+    pivots = clusters.pivots
+    offsets = clusters.offsets
+    shift = clusters.shift[0]
+    state = met[2]
+    p = pivots.shape[1]
+    measured = np.empty(BLOCK, dtype=np.uint16)
     far = np.empty((p + BLOCK - 1) // BLOCK * BLOCK, dtype=np.uint16)
     for start in range(0, p, BLOCK):
         measure(far[start:], code, pivots, start, min(BLOCK, p - start))
