@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from PIL import ExifTags, Image, ImageCms, ImageDraw, ImageOps, ImageSequence
+from PIL import ExifTags, Image, ImageCms, ImageOps, ImageSequence
 
 from channelhash.data.images import Resize, image_problem, square
 from channelhash.explanation.occlusion import reduce_image
@@ -412,31 +412,3 @@ def test_a_picture_that_cannot_be_read_any_more_is_drawn_as_its_caption(tmp_path
     write_contact_sheet([cells, [Cell(None, "a dog"), Cell(None, "a dog")]], tmp_path / "sheet.png")
     first, second = np.split(np.asarray(Image.open(tmp_path / "sheet.png")), 2)
     np.testing.assert_array_equal(first, second)
-
-
-def test_wide_letters_keep_to_their_column():
-    assert image_files._wrap("浜辺の犬" * 6) == [
-        "浜辺の犬浜辺の犬浜辺の",
-        "犬浜辺の犬浜辺の犬浜辺",
-        "の犬",
-    ]
-
-
-def drawn(text: str) -> np.ndarray:
-    image = Image.new("L", (40, 24), "white")
-    image_files._draw_lines(ImageDraw.Draw(image), (4, 4), [text])
-    return np.asarray(image)
-
-
-@pytest.mark.parametrize("letter", "üßéñłżЖяΩα")
-def test_letters_of_european_alphabets_are_no_boxes(letter):
-    assert (drawn(letter) != drawn("\U000f0000")).any()
-    assert (drawn(letter) != drawn(" ")).any()
-
-
-def test_a_line_is_drawn_in_the_first_font_that_has_all_its_letters(monkeypatch):
-    fonts = {"first": "ab", "second": "ab犬", "third": "b犬é"}
-    monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", lambda: sorted(fonts))
-    monkeypatch.setattr(image_files, "_letters", lambda name: set(map(ord, fonts.get(name, "aé"))))
-    found = [image_files._font_file(frozenset(line))[-10:] for line in ("éa", "犬a", "犬éb", "ø")]
-    assert found == ["VuSans.ttf", "second", "third", "VuSans.ttf"]

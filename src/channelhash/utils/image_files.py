@@ -17,22 +17,22 @@ does; and rows of images with captions as one picture.
 
 import io
 import os
-import textwrap
-import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
 from importlib.util import find_spec
+from itertools import islice
 from math import ceil, sqrt
 from pathlib import Path
 from typing import IO, NamedTuple
 
 import numpy as np
-from PIL import ExifTags, Image, ImageCms, ImageDraw, ImageFile, ImageFont, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageCms, ImageDraw, ImageFile, UnidentifiedImageError
 
 from channelhash.errors import InputError
 from channelhash.utils.files import atomic_path
+from channelhash.utils.fonts import draw_line, wrap_text
 
 #: Formats of stored images; Pillow has others that start programs or are rarely tested.
 STORED_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "HEIF", "PPM")
@@ -455,6 +455,8 @@ _CELL = 148
 _IMAGE = 124
 _LINE = 14
 _LETTERS = 11
+# Lines of text that stand in the place of an image.
+_LINES = 8
 _MARKS = {True: (24, 140, 60), False: (200, 45, 40)}
 
 
@@ -505,15 +507,15 @@ def _draw_cell(sheet: Image.Image, cell: Cell, x: int, y: int, caption_lines: in
     if (image := _load(cell.image)) is None:
         box = (x + margin, y + margin, x + margin + _IMAGE, y + margin + _IMAGE)
         draw.rectangle(box, fill=(238, 240, 244))
-        lines = _wrap(cell.caption, 19)
-        _draw_lines(draw, (x + margin + 8, y + margin + 8), lines[:8])
-        captions = ["…"] if len(lines) > 8 else []
+        lines = list(islice(wrap_text(cell.caption, _IMAGE - 16, _LETTERS), _LINES + 1))
+        _draw_lines(draw, (x + margin + 8, y + margin + 8), lines[:_LINES])
+        captions = ["…"] if len(lines) > _LINES else []
     else:
         image.thumbnail((_IMAGE, _IMAGE))
         left, top = x + (_CELL - image.width) // 2, y + margin + (_IMAGE - image.height) // 2
         sheet.paste(image, (left, top))
         box = (left - 4, top - 4, left + image.width + 3, top + image.height + 3)
-        captions = _wrap(cell.caption)[:caption_lines]
+        captions = list(islice(wrap_text(cell.caption, _IMAGE, _LETTERS), caption_lines))
     if cell.right is not None:  # thick for right and thin for wrong: readable without colour
         draw.rectangle(box, outline=_MARKS[cell.right], width=4 if cell.right else 1)
     _draw_lines(draw, (x + margin, y + _CELL - 6), captions)
@@ -533,59 +535,7 @@ def _load(image: Path | Image.Image | None) -> Image.Image | None:
 
 
 def _draw_lines(draw: ImageDraw.ImageDraw, place: tuple[int, int], lines: Sequence[str]) -> None:
-    """Draw lines of text in black from (left, top) down, each in a font that has all of its
-    letters.
-    """
+    """Draw lines of text in black from (left, top) down."""
+    left, top = place
     for number, text in enumerate(lines):
-        font: ImageFont.FreeTypeFont | ImageFont.ImageFont = ImageFont.load_default(_LETTERS)
-        if not text.isascii():  # DejaVu's letters are larger than those of Pillow's own font
-            font = ImageFont.truetype(
-                _font_file(frozenset("".join(text.split()))), round(0.9 * _LETTERS)
-            )
-        top = place[1] + number * _LINE
-        draw.text((place[0], top + _LETTERS), text, fill="black", font=font, anchor="ls")
-
-
-def _wrap(text: str, width: int = 22) -> list[str]:
-    """Break text into lines of at most ``width`` characters, at spaces if possible; line breaks are
-    kept.
-
-    Letters of Chinese and Japanese are twice as wide as others: a text with any has half as many of
-    them a line.
-
-    >>> _wrap("a dog on a beach", width=8)
-    ['a dog on', 'a beach']
-    """
-    width //= 2 if any(unicodedata.east_asian_width(letter) in "WF" for letter in text) else 1
-    return [
-        line for paragraph in text.split("\n") for line in textwrap.wrap(paragraph, width) or [""]
-    ]
-
-
-@cache
-def _font_file(letters: frozenset[str]) -> str:
-    """Return the first font that has these letters; where none has, that of matplotlib, which is
-    looked into first.
-    """
-    from matplotlib import font_manager, get_data_path
-
-    bundled = str(Path(get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"))
-    # all boxes
-    installed = [
-        name for name in sorted(font_manager.findSystemFonts()) if "LastResort" not in name
-    ]
-    return next(
-        (name for name in [bundled, *installed] if set(map(ord, letters)) <= _letters(name)),
-        bundled,
-    )
-
-
-@cache
-def _letters(font: str) -> frozenset[int]:
-    """Return the code points that a font has; none of a file that cannot be read."""
-    from matplotlib.ft2font import FT2Font
-
-    try:
-        return frozenset(FT2Font(font).get_charmap())
-    except (OSError, RuntimeError, ValueError):
-        return frozenset()
+        draw_line(draw, (left, top + number * _LINE + _LETTERS), text, _LETTERS)
