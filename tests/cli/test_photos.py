@@ -1,6 +1,7 @@
 """A plain folder of photographs in the place of a store, as a person uses it."""
 
 import base64
+import errno
 import io
 import json
 import shutil
@@ -12,8 +13,10 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import anyio
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from PIL import Image
@@ -25,6 +28,7 @@ from channelhash.search import find_store
 from channelhash.search.items import date_of
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.serve.app import Limits, open_app
+from channelhash.utils import image_files
 from channelhash.utils.progress import no_stage_progress
 from photos.test_metadata import LIGHTROOM
 from serve.test_server import ask, started
@@ -146,6 +150,109 @@ def test_paths_alone_and_a_viewer_for_the_first_of_them_or_the_sheet(
         assert run_command(*ask, "--open") == 0
         assert capfd.readouterr().err.startswith(f"{paths[0]}: this machine has no viewer for it; ")
         viewer.unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory) -> Path:
+    """A photograph twice."""
+    folder = tmp_path_factory.mktemp("copies")
+    for name in ("polar-bear", "polar-bear copy"):
+        shutil.copy(EXAMPLES / "polar-bear.jpg", folder / f"{name}.jpg")
+    return folder
+
+
+#: How a sheet fails -> the command's status: as the machine does, as the installation, as ourselves.
+FAILURES = {
+    "full disk": (OSError(errno.ENOSPC, "No space left on device"), 1),
+    "forbidden place": (PermissionError(errno.EACCES, "Permission denied", "s.png"), 1),
+    "missing extra": (ModuleNotFoundError("No module named 'torch'", name="torch"), 2),
+    "memory": (MemoryError(), 1),
+    "bug": (RuntimeError("unheard"), 1),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("how", [(), ("--json",), ("-q",), ("--rest",)])
+def test_a_sheet_that_cannot_be_drawn_is_a_line_after_the_answers(
+    failure, how, animals, copies, tmp_path, monkeypatch, capsys
+):
+    error, status = FAILURES[failure]
+    printed = []
+
+    def fail(*_):
+        printed.append(capsys.readouterr().out)
+        raise error
+
+    monkeypatch.setattr(image_files, "_draw_cell", fail)
+    viewer = Mock()
+    monkeypatch.setattr("subprocess.run", viewer)
+    command, view = ["search", animals, "a polar bear"], ["--open"]
+    if how == ("--rest",):
+        command, view = ["duplicates", copies], []
+    assert run_command(*command, *how, *view, "--sheet", tmp_path / "sheet.png") == status
+    assert "polar-bear" in printed[0]
+    out, err = capsys.readouterr()
+    assert (out, err.count("error: "), viewer.called) == ("", 1, False)
+    assert err.splitlines()[-1].startswith("error: ")
+    assert list(tmp_path.glob("*sheet*")) == []
+
+
+@pytest.mark.parametrize("place", ["file.txt/sheet.png", "folder"])
+def test_a_sheet_without_a_place_is_a_line_after_the_answers(place, animals, tmp_path, capsys):
+    (tmp_path / "file.txt").touch()
+    (tmp_path / "folder").mkdir()
+    assert run_command("search", animals, "a polar bear", "--sheet", tmp_path / place) in (1, 2)
+    out, err = capsys.readouterr()
+    assert "polar-bear.jpg" in out
+    assert err.startswith(f"error: {'--sheet ' if place == 'folder' else ''}{tmp_path}")
+
+
+#: What file systems take as a name.
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=40)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="names that Windows forbids")
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(["Zürich [1]", "北京 夜", "عربي", "😀 👨‍👩‍👧", "a\nb", "नमस्ते", "Ω" * 90, "\x1b[31m"], "塔")
+@given(st.lists(NAMES, max_size=6, unique=True), st.text(max_size=20))
+def test_a_sheet_takes_any_names_and_any_question(tmp_path_factory, monkeypatch, names, question):
+    """Without matplotlib, which the extra `photos` does not bring."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    folder = tmp_path_factory.mktemp("Fotos Zürich [neu] 照片")
+    paths = [folder / f"_{name}.png" for name in names]
+    for path in paths:
+        draw(path, "red", 9)
+    with ch.open_store(folder / "store", n_bits=8) as store:
+        known = [{"image": str(path), "text": f"{path.name} {question}"} for path in paths]
+        ids = [str(number) for number in range(len(paths) + 1)]
+        store.add(ids, np.zeros((len(ids), 1), np.uint8), metadata=[{"text": "none"}, *known])
+    for asked in (("--like", "0", "--by", "image"), (f" {question}", "--by", "words")):
+        sheet = folder / "sheet.png"
+        status = run_command("search", folder / "store", *asked, "--sheet", sheet)
+        assert status == 0 or "--like" not in asked  # a question without a word is none
+        if status == 0:
+            with Image.open(sheet) as drawn:
+                assert drawn.width >= 148
+            sheet.unlink()
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("question", ["café", "塔", "кошка"])
+def test_the_readmes_first_command_runs_in_any_folder(question, tmp_path, monkeypatch, capsys):
+    """With a sheet that no viewer opens, as on a server."""
+    folder = tmp_path / "Zürich" / "Straße [1] 照片"
+    folder.mkdir(parents=True)
+    for number, name in enumerate(("cat-face", "coffee", "eiffel-tower")):
+        shutil.copy(EXAMPLES / f"{name}.jpg", folder / f"北京 é [{number}] 😀.jpg")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    sheet = tmp_path / "Zürich" / "antworten ü.png"
+    said = run_text(
+        capsys, "search", tmp_path / "Zürich", question, "--all", "--sheet", sheet, "--open"
+    )
+    assert "北京 é [0] 😀.jpg" in said
+    assert said.splitlines()[-1] == f"Pictures in {sheet}"
+    with Image.open(sheet) as drawn:
+        assert drawn.width == 4 * 148 + 12
 
 
 def test_captions_may_come_later(photos, tmp_path, capsys):

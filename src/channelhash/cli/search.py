@@ -6,11 +6,12 @@ what changed.
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -140,8 +141,6 @@ def search(
         model=model,
     )
     shown = Hits(hit for hit in hits if everything or hit.fits)
-    if sheet:
-        shown.draw(text if text is not None else image or like or "", sheet)
     opened.close()
     if hits.note:
         shared.say(hits.note)
@@ -166,18 +165,39 @@ def search(
             typer.echo(shared.printable(hit.image or hit.id))
     else:
         _print_answers(hits, shown, settings, store)
-        if sheet:
-            typer.echo(f"Pictures in {sheet}")
+    if sheet:
+        query = text if text is not None else image or like or ""
+        _draw_sheet(partial(shown.draw, query), sheet, named=not (as_json or quiet))
     if view:
-        _open_files([str(sheet)] if sheet else [hit.image for hit in shown if hit.image][:_OPENED])
+        files = [hit.image for hit in shown if hit.image][:_OPENED]
+        _open_files([str(sheet.absolute())] if sheet else files)
+
+
+def _draw_sheet(draw: Callable[[Path], None], sheet: Path, named: bool) -> None:
+    """Draw a sheet of what has been printed, and name its file.
+
+    What is printed reaches its reader first, so that no failure to draw hides it.
+    """
+    sys.stdout.flush()
+    if sheet.exists() and not sheet.is_file():
+        raise InputError(f"--sheet {sheet}: is no file; name a file to draw into")
+    draw(sheet)
+    if named:
+        typer.echo(f"Pictures in {sheet}")
 
 
 def _open_files(files: Sequence[str]) -> None:
     """Open files with the viewer of this system, up to the first that it cannot open."""
+    sys.stdout.flush()
     command = {"darwin": "open", "win32": "explorer"}.get(sys.platform, "xdg-open")
     for file in files:
-        try:  # Windows' explorer always returns 1
-            subprocess.run([command, file], check=sys.platform != "win32", capture_output=True)
+        try:
+            subprocess.run(
+                [command, file],
+                check=sys.platform != "win32",  # Windows' explorer always returns 1
+                capture_output=True,
+                stdin=subprocess.DEVNULL,  # or a browser of a terminal would wait for a key
+            )
         except (OSError, subprocess.CalledProcessError):
             shared.say(
                 f"{file}: this machine has no viewer for it; `channelhash serve` shows answers in "
@@ -419,31 +439,40 @@ def duplicates(
             moved = decisions.move_rest(opened, copies, move, dry_run=not yes)
             _report(moved, "moved" if yes else "would be moved, by --yes", as_json)
             return
+        within = "" if radius is None else f"within {radius} bits "
+        _print_duplicates(groups, problems, f"{within}in {store}", rest, null, as_json)
         if sheet and groups:
-            draw_groups(opened, groups[:_GROUPS], sheet, _ITEMS)
+            drawn = partial(draw_groups, opened, groups[:_GROUPS], most=_ITEMS)
+            _draw_sheet(drawn, sheet, named=not (rest or as_json))
+
+
+def _print_duplicates(
+    groups: "list[DuplicateGroup]",
+    problems: Sequence[str],
+    searched: str,
+    rest: bool,
+    null: bool,
+    as_json: bool,
+) -> None:
+    """Print groups as a table, as JSON, or as the paths of the rest; or where there are none."""
     if rest:
         for photo in (
             photo for group in groups for photo in group.photos if photo.id != group.keeper
         ):
             typer.echo((photo.path or photo.id) + ("\0" if null else "\n"), nl=False)
     elif as_json:
-        lists = {
-            "groups": "ids",
-            "distances": "distances",
-            "keepers": "keeper",
-            "reasons": "reason",
-        }
-        columns = {name: [getattr(group, key) for group in groups] for name, key in lists.items()}
-        photos = [[photo._asdict() for photo in group.photos] for group in groups]
-        shared.print_json({**columns, "photos": photos, "problems": problems})
+        shared.print_json(_as_columns(groups) | {"problems": problems})
     elif groups:
         _print_groups(groups)
-        if sheet:
-            typer.echo(f"Pictures in {sheet}")
     else:
-        typer.echo(
-            f"No near-duplicates{'' if radius is None else f' within {radius} bits'} in {store}"
-        )
+        typer.echo(f"No near-duplicates {searched}")
+
+
+def _as_columns(groups: "list[DuplicateGroup]") -> dict[str, Any]:
+    """Return groups as JSON has them: a list for each of their attributes."""
+    lists = {"groups": "ids", "distances": "distances", "keepers": "keeper", "reasons": "reason"}
+    columns = {name: [getattr(group, key) for group in groups] for name, key in lists.items()}
+    return columns | {"photos": [[photo._asdict() for photo in group.photos] for group in groups]}
 
 
 def _report(moved: "Moved | None", outcome: str, as_json: bool) -> None:
