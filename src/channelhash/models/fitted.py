@@ -115,8 +115,6 @@ def _cca(features: _Features, n_dimensions: int, rho: float = 1e-4) -> dict[str,
     >>> abs(maps["image"](x)).round(2).tolist()
     [[1.22], [0.0], [1.22]]
     """
-    from scipy.linalg import solve_triangular
-
     views = [np.asarray(values, dtype=np.float64) for values in features.values()]
     means = [values.mean(axis=0) for values in views]
     centred = [values - mean for values, mean in zip(views, means, strict=True)]
@@ -129,13 +127,11 @@ def _cca(features: _Features, n_dimensions: int, rho: float = 1e-4) -> dict[str,
         )
         roots.append(np.linalg.cholesky(regularised))
     cross = centred[0].T @ centred[1] / n
-    whitened = solve_triangular(
-        roots[1], solve_triangular(roots[0], cross, lower=True).T, lower=True
-    ).T
+    whitened = np.linalg.solve(roots[1], np.linalg.solve(roots[0], cross).T).T
     left, correlations, right = np.linalg.svd(whitened, full_matrices=False)
     sides = zip(features, means, roots, (left * correlations, right.T * correlations), strict=True)
     return {
-        name: _LinearMap(mean, _columns(solve_triangular(root.T, vectors), n_dimensions))
+        name: _LinearMap(mean, _columns(np.linalg.solve(root.T, vectors), n_dimensions))
         for name, mean, root, vectors in sides
     }
 
