@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install dev say-demo say-test demo test test-browser test-docs test-slow test-gpu test-lowest test-order coverage benchmarks budget docs docs-serve wheel test-wheel release committed style lint clean
+.PHONY: help install dev say-demo say-test demo test test-photos test-browser test-docs test-slow test-gpu test-lowest test-order coverage benchmarks budget docs docs-serve wheel test-wheel release committed style lint clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,6 +46,33 @@ test: say-test dev style  ## style, types and tests on all cores (no GPU, no bro
 	@$(BIN)/mypy > build/mypy.txt 2>&1 & types=$$!; \
 	$(PYTEST) $(PARALLEL) $(FAST); status=$$?; \
 	wait $$types || { status=$$?; cat build/mypy.txt; }; exit $$status
+
+# A folder as people name theirs, and an environment as README installs it: nothing else may be in it, or what only works
+# with another extra would pass. What a test needs beyond that, `tests/extras.py` says; the files left out here are of
+# other stores, of the page in a browser and of the description of the API.
+FOLDER := Fotos Zürich [neu] 照片
+PHOTOS := build/photos
+PHOTO_TESTS := tests/photos tests/search tests/serve tests/cli/test_photos.py tests/cli/test_index.py tests/utils/test_fonts.py \
+	tests/utils/test_watch.py $(addprefix --ignore tests/,search/test_milvus.py search/test_postgres.py search/test_transfer.py \
+	search/servers.py serve/test_description.py serve/test_page.py)
+OTHERS := jinja2 matplotlib pyarrow scipy sklearn torch
+
+test-photos:  ## tests of photographs, and README's commands, with [photos,serve] alone, 4 minutes
+	$(PYTHON) tools/install.py $(PHOTOS) '.[photos,serve]'
+	$(PHOTOS)/bin/pip install --quiet --constraint constraints.txt httpx hypothesis psutil pytest pytest-xdist
+	@for name in $(OTHERS); do \
+		if $(PHOTOS)/bin/python -c "import $$name" 2> /dev/null; then echo "$(PHOTOS) has $$name, which [photos,serve] does not bring"; exit 1; fi; \
+	done
+	rm -rf "build/$(FOLDER)"
+	mkdir -p "build/$(FOLDER)/Bilder 北京"
+	CHANNELHASH_TESTS_WITHOUT_EXTRAS=1 OMP_NUM_THREADS=1 $(PHOTOS)/bin/python -m pytest $(PARALLEL) $(FAST) $(PHOTO_TESTS) \
+		--basetemp "build/$(FOLDER)/tests"
+	for path in examples/photographs/*.jpg; do cp "$$path" "build/$(FOLDER)/Bilder 北京/Straße [1] é $${path##*/}" || exit 1; done
+	cd "build/$(FOLDER)" && for question in "a dog on a beach" café 塔 кошка; do \
+		../../$(PHOTOS)/bin/channelhash search "Bilder 北京" "$$question" -k 3 --all --sheet "$$question.png" --open || exit 1; \
+		test -s "$$question.png" || exit 1; \
+	done
+	cd "build/$(FOLDER)" && ../../$(PHOTOS)/bin/channelhash duplicates "Bilder 北京" --sheet Gruppen.png
 
 test-order: dev  ## the same tests in a random order, whose seed is printed
 	$(PYTEST) $(PARALLEL) $(FAST) -p randomly -v
@@ -107,9 +134,9 @@ wheel: dev  ## the package as a wheel, in dist/
 test-wheel: wheel  ## the wheel in an empty environment: a folder of photographs, then with PyTorch channelhash demo --quick
 	rm -rf build/wheel
 	$(PYTHON) tools/install.py build/wheel "$$(echo dist/channelhash-*.whl)[photos,serve]"
-	cp -r examples/photographs build/wheel/photographs
-	rm -rf build/wheel/photographs/.channelhash  # codes of an earlier search
-	cd build/wheel && bin/channelhash search photographs "a bird sitting on a branch" -k 3
+	cp -r examples/photographs "build/wheel/$(FOLDER)"
+	rm -rf "build/wheel/$(FOLDER)/.channelhash"  # codes of an earlier search
+	cd build/wheel && bin/channelhash search "$(FOLDER)" "a bird sitting on a branch" -k 3 --sheet Vögel.png --open
 	$(PYTHON) tools/install.py build/wheel "$$(echo dist/channelhash-*.whl)[train]"
 	cd build/wheel && bin/channelhash demo --quick --out demo
 

@@ -7,13 +7,16 @@ import subprocess
 import sys
 from functools import lru_cache
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-import channelhash.utils.torchvision_compat  # noqa: F401  before a test imports anything that imports torchvision
 from channelhash.utils.files import cache_folder
+
+if find_spec("torchvision"):  # before a test imports anything that imports it
+    import channelhash.utils.torchvision_compat  # noqa: F401
 
 # Compiled loops are the same in all tests and their child processes, whose other caches are their
 # own.

@@ -1,10 +1,11 @@
 """Small pictures with texts, and backbones small enough for a test."""
 
+import io
 import json
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import ExifTags, Image
 
 from channelhash.data.records import Records
 from channelhash.utils.seeds import generator
@@ -33,6 +34,22 @@ def picture_records(folder: Path, n: int = 60) -> Records:
     from channelhash.data.table import load_table
 
     return load_table(write_pictures(folder, n))
+
+
+def as_written(image: Image.Image, orientation: int, file_format: str = "JPEG") -> io.BytesIO:
+    """The file of a camera that was held so that ``image`` has to be turned to be seen upright."""
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.DateTimeOriginal] = "2019:07:14 10:20:30"
+    file = io.BytesIO()
+    image.save(
+        file,
+        file_format,
+        exif=exif,
+        **{"lossless": True} if file_format == "WEBP" else {"quality": 95},
+    )
+    file.seek(0)
+    return file
 
 
 def tiny_clip(path: Path, image_size: int = 32) -> Path:

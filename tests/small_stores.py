@@ -1,24 +1,31 @@
 """A model that nobody trained, and collections to put into stores with it."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 
-from channelhash.models import MODELS, HashModel
 from channelhash.models.description import Model
 from channelhash.photos.encode import Indexed, index_source
 from channelhash.photos.source import Source
 from channelhash.search.store import Store
 from channelhash.utils.progress import StageProgress
+from extras import needs
 from picture_runs import picture_records, write_pictures
 
+if TYPE_CHECKING:
+    from channelhash.models import HashModel
 
-def small_model(folder: Path, n_bits: int = 12, seed: int = 0) -> HashModel:
+
+def small_model(folder: Path, n_bits: int = 12, seed: int = 0) -> "HashModel":
     """An untrained model of pictures and texts, saved in ``folder/model``: its codes differ, and no
     more is needed.
     """
+    needs("train")
     import torch
+
+    from channelhash.models import MODELS
 
     torch.manual_seed(seed)
     model = MODELS["small"].create(picture_records(folder / "data"), n_bits, image_size=16, width=8)

@@ -17,8 +17,6 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, example, given, settings, strategies as st
-from mcp import ClientSession, StdioServerParameters
-from mcp.client.stdio import stdio_client
 from PIL import Image
 
 import channelhash as ch
@@ -30,6 +28,7 @@ from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.serve.app import Limits, open_app
 from channelhash.utils import image_files
 from channelhash.utils.progress import no_stage_progress
+from extras import needs
 from photos.test_metadata import LIGHTROOM
 from serve.test_server import ask, started
 from small_runs import assert_refused, run_command, run_json, run_text
@@ -650,6 +649,10 @@ def test_a_language_model_searches_a_folder_and_looks_at_photographs(animals, tm
         ("search", {"text": "a", "where": "year >"}),
         ("duplicates", {"k": 0}),
     ]
+
+    needs("mcp")
+    from mcp import ClientSession, StdioServerParameters
+    from mcp.client.stdio import stdio_client
 
     async def talk():
         program = StdioServerParameters(

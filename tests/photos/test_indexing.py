@@ -12,14 +12,13 @@ import pytest
 from PIL import Image
 
 import channelhash as ch
-from channelhash.codes.parquet import is_code_file
-from channelhash.models import MODELS
 from channelhash.models.description import fit_facts
 from channelhash.models.fitted import MIN_PAIRS
 from channelhash.photos import encode, stores
 from channelhash.photos.source import Source
 from channelhash.photos.stores import NewCodes, add_to_store, create_store, put_codes
 from channelhash.search.match import described_fit
+from extras import needs
 from picture_runs import tiny_clip, write_pictures
 from refusals import check_refusal
 from small_runs import interrupt_at, run_json, write_features
@@ -93,7 +92,7 @@ def test_a_changed_row_of_a_table_is_replaced_with_both_codes(tmp_path, model, s
 def test_features_are_encoded_again_only_where_they_differ(tmp_path, store):
     features = write_features(tmp_path / "f.npz", 20)
     source = Source.read(features)
-    model = MODELS["features"].create(source.records, 12, hidden=[8])
+    model = ch.models.MODELS["features"].create(source.records, 12, hidden=[8])
     assert counts(encode_into(store, model, source)) == (20, 0, 0, 0, 0)
     changed = dict(np.load(features))
     changed["text"][3] += 1
@@ -133,6 +132,7 @@ def test_what_cannot_be_indexed_is_refused(tmp_path, model, store):
 
 
 def save(path, ids, codes, model="", **columns):
+    needs("parquet")
     packed = np.array(codes, np.uint8).reshape(len(ids), -1)
     ch.CodeSet(
         ids, {"image": packed}, None, n_bits=8 * packed.shape[1], model=model, **columns
@@ -176,6 +176,9 @@ def test_codes_that_do_not_fit_change_nothing(ids, codes, model, says, tmp_path)
 
 
 def test_other_files_are_no_files_of_codes(tmp_path):
+    needs("parquet")
+    from channelhash.codes.parquet import is_code_file
+
     broken = tmp_path / "broken.parquet"
     broken.write_bytes(b"PAR1")
     assert is_code_file(save(tmp_path / "a.parquet", "x", [1]))
@@ -261,6 +264,7 @@ def test_captions_join_two_spaces(captioned, tmp_path, every, codes, fitted, cod
 
 
 def test_one_space_is_searched_with_words_without_captions_and_a_store_keeps_to_it(tmp_path):
+    needs("clip")
     photos, net = picture_folder(tmp_path / "photos"), tiny_clip(tmp_path / "net.json")
     index = ch.index(photos, tmp_path / "s", encoder=f"openclip:{net}")
     assert fit_facts(described_fit(index.store)) == {
@@ -285,6 +289,7 @@ def test_features_are_an_encoder_of_their_own(tmp_path):
 
 
 def test_commands_make_a_store_and_tell_of_it(tmp_path, capsys):
+    needs("clip")
     photos, net = picture_folder(tmp_path / "photos"), tiny_clip(tmp_path / "net.json")
     options = ["--encoder", f"openclip:{net}", "--codes", "sign", "--bits", "40", "--seed", "1"]
     assert run_json(capsys, "index", "create", tmp_path / "s", photos, *options)["added"] == 9

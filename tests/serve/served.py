@@ -8,21 +8,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 import uvicorn
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from channelhash.models import MODELS, HashModel
 from channelhash.search import Store, open_store
 from channelhash.serve.app import create_app
 from channelhash.serve.server import _server_config, format_address, listen
 from channelhash.serve.service import Service
+from extras import needs
 from picture_runs import picture_records
+
+if TYPE_CHECKING:
+    from channelhash.models import HashModel
 
 TOKEN = "a-token-of-some-length"
 WRITER = {"Authorization": f"Bearer {TOKEN}"}
@@ -33,8 +35,13 @@ ODD_ID = "../a b/ü?x=1&y#z\n'\""
 
 def small_model(
     folder: Path, n: int = 30, n_bits: int = N_BITS, seed: int = 0, of_texts: bool = True
-) -> HashModel:
+) -> "HashModel":
     """A model with random weights: as real as any, to a server."""
+    needs("train")
+    import torch
+
+    from channelhash.models import MODELS
+
     torch.manual_seed(seed)
     records = picture_records(folder, n)
     if not of_texts:
@@ -42,7 +49,7 @@ def small_model(
     return MODELS["small"].create(records, n_bits, width=8, image_size=32, hidden=[16]).eval()
 
 
-def small_store(folder: Path, model: HashModel, n: int = 30) -> Store:
+def small_store(folder: Path, model: "HashModel", n: int = 30) -> Store:
     """The pictures and texts of `picture_records`, and one item more, in a store in
     ``folder/store``.
     """
@@ -82,7 +89,7 @@ def store_of_copies(folder: Path) -> Store:
     return store
 
 
-def app_of(store: Store, model: HashModel | None = None, **options: Any) -> FastAPI:
+def app_of(store: Store, model: "HashModel | None" = None, **options: Any) -> FastAPI:
     """The application over a store, with a model that is loaded."""
     service = Service(store, lambda: model, **options)
     service.encoding.result()
@@ -90,7 +97,7 @@ def app_of(store: Store, model: HashModel | None = None, **options: Any) -> Fast
 
 
 @contextmanager
-def serving(folder: Path, model: HashModel | None = None, **options: Any) -> Iterator[TestClient]:
+def serving(folder: Path, model: "HashModel | None" = None, **options: Any) -> Iterator[TestClient]:
     """A client of an application over `small_store`, which takes writes unless ``token`` is None."""
     model = model or small_model(folder)
     store = small_store(folder, model)
@@ -137,7 +144,7 @@ def started(
         process.communicate()
 
 
-def model_and_token(folder: Path, model: HashModel) -> tuple[object, ...]:
+def model_and_token(folder: Path, model: "HashModel") -> tuple[object, ...]:
     """Options that name the model and the token, which this writes into the folder."""
     model.save_pretrained(folder / "model")
     (folder / "token").write_text(f"{TOKEN}\n")

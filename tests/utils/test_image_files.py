@@ -25,6 +25,7 @@ from channelhash.utils.image_files import (
 )
 from channelhash.utils.seeds import generator
 from channelhash.utils.torchvision_compat import torchvision
+from picture_runs import as_written
 from refusals import check_refusal
 
 
@@ -287,22 +288,6 @@ def test_large_pictures_are_bounded_by_their_decoded_size(monkeypatch, tmp_path)
 def photograph(width=90, height=60):
     coarse = generator(0, "photograph").integers(0, 256, (6, 9, 3), dtype=np.uint8)
     return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
-
-
-def as_written(image, orientation, file_format="JPEG"):
-    """The file of a camera that was held so that ``image`` has to be turned to be seen upright."""
-    exif = Image.Exif()
-    exif[ExifTags.Base.Orientation] = orientation
-    exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.DateTimeOriginal] = "2019:07:14 10:20:30"
-    file = io.BytesIO()
-    image.save(
-        file,
-        file_format,
-        exif=exif,
-        **{"lossless": True} if file_format == "WEBP" else {"quality": 95},
-    )
-    file.seek(0)
-    return file
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

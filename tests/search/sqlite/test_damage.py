@@ -32,6 +32,7 @@ import pytest
 
 import channelhash as ch
 from channelhash.errors import InputError, JobError
+from extras import needs
 
 OUTCOMES = ("harmless", "healed", "refused", "WRONG", "CRASH")
 SECONDS, PAGE, N_BITS = 600.0, 4096, 24
@@ -380,6 +381,7 @@ def attack_all(stores: Path, n_items: int, seed: int, count: int) -> list[tuple[
     ("n_items", "seed", "count"), [(100, 1, 4), pytest.param(600, 0, 400, marks=pytest.mark.slow)]
 )
 def test_every_kind_of_damage_to_every_file(tmp_path, n_items, seed, count):
+    needs("train")
     rows = attack_all(tmp_path, n_items, seed, count)
     counts = Counter(outcome for _, outcome, _ in rows)
     print(f"seed {seed}: " + ", ".join(f"{counts[name]} {name}" for name in OUTCOMES))

@@ -42,6 +42,7 @@ from channelhash.search.sqlite.check import backup_store, check_store, repair_st
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.search.transfer import push
 from channelhash.utils.progress import no_progress, no_stage_progress
+from extras import needs
 from refusals import check_refusal
 from small_stores import small_model
 
@@ -267,6 +268,7 @@ def code_set(n: int) -> ch.CodeSet:
 
 
 def test_a_file_of_codes_is_a_store_to_read(tmp_path):
+    needs("parquet")
     codes_of_file = code_set(30)
     codes_of_file.save(tmp_path / "c.parquet")
     store = ch.open_store(tmp_path / "c.parquet")
@@ -296,6 +298,7 @@ def test_a_file_of_codes_is_a_store_to_read(tmp_path):
 
 
 def test_a_run_is_a_store_of_its_retrieval_set(tmp_path):
+    needs("parquet")
     (tmp_path / "config.yaml").write_text("data:\nmodel:\nloss:\ntrain:\n")
     check_refusal(
         "this run has no codes yet; write them with `channelhash evaluate", ch.open_store, tmp_path
