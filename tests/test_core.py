@@ -99,7 +99,7 @@ def test_the_core_evaluates_and_searches_without_the_packages_of_extras(code_fil
         "--help",
         "evaluate --codes theirs.npz --json",
         "search a.store --like d3 -k 1 --json",
-        "search a.store dog --by words --json",
+        "search a.store dog --by words --sheet dög.png --json",
         "duplicates a.store --json",
         "index push a.store c.store",
         "index info c.store --json",
