@@ -108,7 +108,7 @@ def test_fonts_of_a_person_are_found_on_every_system(platform, folder, tmp_path,
         (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / folder / name).touch()
     monkeypatch.setattr("sys.platform", platform)
-    for variable in ("HOME", "XDG_DATA_HOME", "LOCALAPPDATA"):
+    for variable in ("HOME", "USERPROFILE", "XDG_DATA_HOME", "LOCALAPPDATA"):
         monkeypatch.setenv(variable, str(tmp_path))
     found = fonts._system_fonts.__wrapped__()
     own = [path for path in found if str(tmp_path) in path]

@@ -1,7 +1,7 @@
 """Text of any script in a picture: each run of letters in the first font at hand that has them.
 
-Pillow's own font comes first, then those that the extra ``photos`` brings, then those of the
-system. A letter that no font has is drawn as U+FFFD, the replacement character.
+Fonts that the extra ``photos`` brings come first, then Pillow's own, then those of the system. A
+letter that no font has is drawn as U+FFFD, the replacement character.
 """
 
 import os
@@ -149,8 +149,8 @@ def _find_font(letter: str) -> str | None:
 
 
 def _all_fonts() -> Iterator[str]:
-    yield _OWN
     yield from _package_fonts()
+    yield _OWN
     yield from _system_fonts()
 
 
