@@ -5,6 +5,7 @@ mended spelling.
 import json
 import struct
 import tracemalloc
+import unicodedata
 from functools import cache
 from unittest.mock import patch
 
@@ -15,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 from channelhash.models.photo import is_unread, spelling
 from channelhash.text import word_vectors
 from channelhash.text.word_vectors import WordVectors, _TextReader
-from channelhash.text.words import Spelling, Vocabulary, _edits, split_words
+from channelhash.text.words import Spelling, Vocabulary, _edits, fold, split_words
 from refusals import check_refusal, refusal
 from small_runs import run_json, run_text
 
@@ -397,3 +398,80 @@ def test_words_of_the_encoders_languages(typed, meant):
 )
 def test_scripts_that_nobody_reads(text, expected):
     assert is_unread(text) is expected
+
+
+SAME = {
+    "Latin": "Café CAFE\u0301 cafe ｃａｆé|Łódź lodz ŁÓDŹ|Ærø aero|Đà da|Þór thor|ﬁn fin|ƙasa kasa",
+    "German": "Straße STRASSE STRAẞE strasse|Müller muller",
+    "Turkish": "İstanbul Istanbul ıstanbul istanbul",
+    "Greek": "Οδυσσεύς ΟΔΥΣΣΕΎΣ οδυσσευσ|ἄνθρωπος ανθρωπος|μαΐου μαιου|φῶς φως",
+    "Cyrillic": "ёлка ЕЛКА елка|за\u0301мок замок|чай чаи\u0306 ЧАЙ|п’ять п'ять пʼять",
+    "Hebrew": "שָׁלוֹם שלום|כֹּל כל",
+    "Arabic": "كِتَاب كتاب كتـــاب ﻛﺘﺎﺏ|أحمد احمد|إلى الي|مدرسة مدرسه|رحمٰن رحمن|٢٠١٩ 2019 ۲۰۱۹",
+    "Persian": "کتاب كتاب|ایران ايران|می\u200cخواهم میخواهم|خانۀ خانه",
+    "Syriac": "ܫܠܵܡܵܐ ܫܠܡܐ",
+    "Hindi": "फ़िल्म फिल्म|हँसी हंसी|२०१९ 2019",
+    "Bengali": "কোন ক\u09c7\u09beন|উৎসব উত\u09cd\u200dসব",
+    "Malayalam": "അവൻ അവന\u0d4d\u200d",
+    "Thai": "น้ำ น\u0e49\u0e4d\u0e32|๒๕๖๒ 2562",
+    "Japanese": "ﾃﾚﾋﾞ テレビ テレヒ\u3099|２０１９ 2019",
+    "Korean": "고양이 \u1100\u1169\u110b\u1163\u11bc\u110b\u1175",
+    "unseen": "foot\u00adball foot\u2060ball foot\u200bball \ufefffootball foot\u200dball\u200e football",
+}
+DIFFERENT = {
+    "Latin": "Müller Mueller|cat cut",
+    "Cyrillic": "май маи|її іі|ў у|бойко боико",
+    "Arabic": "سؤال سوال|کتاب کباب|لڑکے لڑکی",
+    "Hindi": "की का|दिन दीन|कल कुल",
+    "Bengali": "কল কাল|বাড়ি বাডি",
+    "Tamil": "கல் கால்",
+    "Thai": "มา ม้า|หมา หม",
+    "Khmer": "កា គា|កា កិ",
+    "Burmese": "မာ မ",
+    "Maldivian": "ބަސް ބިސް",
+    "Japanese": "か が|ハ パ|は ハ",
+    "Korean": "각 가",
+}
+
+
+def spellings(table):
+    return [
+        pytest.param(group.split(), id=f"{script}-{number}")
+        for script, groups in table.items()
+        for number, group in enumerate(groups.split("|"))
+    ]
+
+
+@pytest.mark.parametrize("words", spellings(SAME))
+def test_spellings_of_one_word_have_one_form(words):
+    forms = ("NFC", "NFD", "NFKC", "NFKD")
+    every = [unicodedata.normalize(form, word) for word in words for form in forms]
+    assert len({fold(spelling) for word in every for spelling in (word, word.upper())}) == 1
+
+
+@pytest.mark.parametrize("words", spellings(DIFFERENT))
+def test_letters_that_tell_words_apart_stay_apart(words):
+    assert len({fold(word) for word in words}) == len(words)
+
+
+@settings(max_examples=300)
+@given(st.text(max_size=12))
+def test_to_fold_twice_is_to_fold_once_whatever_the_form_of_a_text(text):
+    folded = fold(text)
+    for form in ("NFC", "NFD", "NFKC", "NFKD"):
+        assert fold(unicodedata.normalize(form, text)) == folded
+    assert fold(folded) == fold(text.lower()) == folded
+
+
+@pytest.mark.parametrize(
+    "asked", ["Ge\u00adschwindig\u00adkeit", "GESCHWÍNDIGKEIT", "بِلاد", "बिल्ली"]
+)
+def test_a_word_that_is_spelt_otherwise_is_not_mended(asked):
+    words = {fold(word): 1.0 for word in ("Geschwindigkeit", "بلاد", "बिल्ली")}
+    spelling = Spelling(words, lambda _: False)
+    assert (spelling.correct(asked), spelling.knows_all(asked)) == (None, True)
+
+
+def test_a_word_of_marks_is_mended_as_a_whole():
+    spelling = Spelling({fold("बिल्लियाँ"): 1.0, fold("चिड़ियाघर"): 1.0}, lambda _: False)
+    assert spelling.correct("बिल्लीयाँ") == fold("बिल्लियाँ")

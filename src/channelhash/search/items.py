@@ -249,7 +249,7 @@ def check_process(address: str, process: int) -> None:
 def check_format(place: object, written_as: object, expected: str, remedy: str) -> None:
     """Raise `InputError` unless a store or file is written as this version reads it.
 
-    >>> check_format("photos.store", "channelhash store 7", "channelhash store 7", "push it again")
+    >>> check_format("photos.store", "channelhash store 8", "channelhash store 8", "push it again")
     """
     if written_as != expected:
         raise InputError(

@@ -9,9 +9,9 @@ import string
 import struct
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,89 @@ def split_words(text: str) -> list[str]:
     """
     words = (word.strip(PUNCTUATION) for word in text.lower().split())
     return [word for word in words if word]
+
+
+def fold(text: str) -> str:
+    """Return a text in the one form in which words are compared, of texts as of questions.
+
+    Two spellings have one form where people type either for the same word. Letters that tell words
+    apart stay apart, and so do marks that are letters: vowel signs of Indian, Thai or Khmer
+    scripts, voiced kana.
+
+    ================  =============================================================================
+    All scripts       case (ß = ss, ς = σ, İ = ı = i), composed and decomposed forms, half and full
+                      width, ligatures (ﬁ = fi), digits (٢٠١٩ = 2019). Characters that nobody sees go:
+                      soft hyphens, joiners, zero-width spaces, directions, variants of a letter.
+    Latin             accents (é = e, ü = u), strokes and hooks (ł = l, ø = o, đ = d, ɓ = b), æ = ae,
+                      œ = oe, þ = th, ð = d. Not ü = ue.
+    Greek, Cyrillic   accents (ά = α, ϊ = ι, ё = е). Not й, ї, ў, ѓ, ќ: they have keys of their own.
+    Hebrew, Syriac    points and accents go.
+    Arabic, Persian   vowel signs and tatweel go; أ إ آ ٱ = ا, ى ی = ي, ة ۀ ہ = ه, ک = ك, as in
+                      Lucene's Arabic and Persian normalizers. Not ے = ي, which parts Urdu words.
+    Hindi             nukta goes, ँ = ं, as in Lucene's Hindi normalizer.
+    Bengali,          ৎ and chillu letters are what older texts write with a joiner.
+    Malayalam
+    ================  =============================================================================
+
+    Folding twice is folding once. Line breaks and punctuation stay. About 0.1 µs a character.
+
+    >>> fold("Straße, ŁÓDŹ"), fold("Άγιος") == fold("αγιοσ"), fold("Ge\u00adschwindig\u00adkeit")
+    ('strasse, lodz', True, 'geschwindigkeit')
+    """
+    if text.isascii():
+        return text.lower()
+    composed = unicodedata.normalize("NFKC", text)
+    return unicodedata.normalize("NFC", composed.translate(_FORMS))
+
+
+# Letters that Unicode decomposes although they are no variants of another letter.
+_KEPT = frozenset("йїўѓќؤئ")
+# Forms of letters that Unicode does not decompose.
+_VARIANTS = {
+    "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "ı": "i", "ŋ": "n", "ĸ": "k", "ɛ": "e", "ɔ": "o",
+    **dict.fromkeys("ʹʻʼʽʾʿ’‘", "'"),  # all apostrophes, as in п’ять
+    "ٱ": "ا", "ى": "ي", "ی": "ي", "ة": "ه", "ۀ": "ه", "ہ": "ه", "ک": "ك", "ـ": "",
+    "ँ": "ं", "ৎ": "ত্", "ൺ": "ണ്", "ൻ": "ന്", "ർ": "ര്", "ൽ": "ല്", "ൾ": "ള്", "ൿ": "ക്",
+    **dict.fromkeys("\u115f\u1160\u17b4\u17b5", ""),  # fillers, which are drawn as nothing
+}  # fmt: skip
+# Marks that people leave out. Those of other names are letters; voiced kana are as well.
+_LEFT_OUT = re.compile(
+    "(COMBINING(?! KATAKANA)|ARABIC|HEBREW|SYRIAC|VARIATION|MONGOLIAN FREE|DEVANAGARI SIGN NUKTA)"
+)
+_WITH_MARK = re.compile("LATIN SMALL LETTER ([A-Z]) WITH ")
+
+
+class _Forms(dict[int, str]):
+    """The forms of the letters that were seen, by code point, for `str.translate`."""
+
+    def __missing__(self, code: int) -> str:
+        letter = chr(code)
+        small = letter.lower()
+        if small in _KEPT:
+            form = small
+        elif letter in _VARIANTS:
+            form = _VARIANTS[letter]
+        else:
+            form = "".join(map(_fold_part, unicodedata.normalize("NFKD", letter)))
+        self[code] = form
+        return form
+
+
+_FORMS = _Forms()
+
+
+def _fold_part(letter: str) -> str:
+    """Return the form of a letter or mark that cannot be decomposed."""
+    category, name = unicodedata.category(letter), unicodedata.name(letter, "")
+    if category == "Cf" or (category in ("Mn", "Me") and _LEFT_OUT.match(name)):
+        return ""
+    if category == "Nd":
+        return str(unicodedata.decimal(letter))
+    small = letter.casefold()
+    if len(small) > 1:
+        return small
+    with_mark = _WITH_MARK.match(unicodedata.name(small, ""))
+    return with_mark[1].lower() if with_mark else _VARIANTS.get(small, small)
 
 
 @dataclass(frozen=True)
@@ -224,7 +307,8 @@ class SentencePieces:
         return [1, *reversed(tokens), 2]
 
 
-_WORD = re.compile(r"[^\W\d_]{4,}")
+# Characters within words that nobody sees.
+_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 # Letters are told apart modulo this.
 _LETTERS = 64
 
@@ -250,39 +334,50 @@ class Spelling:
         """Return a text with the nearest word, of equally near ones the likeliest, for each unknown
         one of at least 4 letters; None where no word is unknown, or none is near.
         """
-        corrected = _WORD.sub(lambda word: self._nearest(word[0].lower()) or word[0], text)
-        return corrected if corrected != text else None
+        plain = unicodedata.normalize("NFC", _UNSEEN.sub("", text))
+        corrected = _long_word().sub(lambda word: self._nearest(word[0].lower()) or word[0], plain)
+        return corrected if corrected != plain else None
 
     def knows_all(self, text: str) -> bool:
         """Return whether no word of at least 4 letters is unknown, which takes microseconds."""
-        return all(self._knows(word.lower()) for word in _WORD.findall(text))
+        plain = unicodedata.normalize("NFC", _UNSEEN.sub("", text))
+        return all(self._knows(word.lower()) for word in _long_word().findall(plain))
 
     def _knows(self, word: str) -> bool:
-        return word in self.words or self.known(word)
+        return word in self.words or fold(word) in self.words or self.known(word)
 
     def _nearest(self, word: str) -> str | None:
         if self._knows(word):
             return None
         most = 1 if len(word) < 7 else 2  # letters by which they may differ
+        near = [pair for form in {word, fold(word)} for pair in self._near(form, most)]
+        if not near:
+            return None
+        return min(near, key=lambda pair: (pair[0], -self.words[pair[1]], pair[1]))[1]
+
+    def _near(self, word: str, most: int) -> Iterator[tuple[int, str]]:
+        """Yield the words that differ from one by so many edits at most, with their number."""
         names, counts = self._letters
         # Each change of a letter changes two of these counts at most, and so does each letter too
         # many or too few.
         similar = np.flatnonzero(np.abs(counts - _count_letters([word])).sum(axis=1) <= 2 * most)
-        near = [
-            (edits, name)
-            for name in (names[place] for place in similar)
-            if (edits := _edits(word, name)) <= most
-        ]
-        return (
-            min(near, key=lambda pair: (pair[0], -self.words[pair[1]], pair[1]))[1]
-            if near
-            else None
-        )
+        for place in similar:
+            edits = _edits(word, names[place])
+            if edits <= most:
+                yield edits, names[place]
 
     @cached_property
     def _letters(self) -> tuple[list[str], NDArray[np.int8]]:
         names = list(self.words)
         return names, _count_letters(names)
+
+
+@lru_cache(1)
+def _long_word() -> re.Pattern[str]:
+    """Return a pattern of words of four letters or more, with their marks."""
+    signs = map(chr, range(0x300, 0x20000))
+    marks = "".join(sign for sign in signs if unicodedata.category(sign)[0] == "M")
+    return re.compile(f"(?:[^\\W\\d_][{marks}]*){{4,}}")
 
 
 def _count_letters(words: list[str]) -> NDArray[np.int8]:

@@ -3,6 +3,7 @@
 import math
 import unicodedata
 from contextlib import closing
+from itertools import zip_longest
 
 import numpy as np
 import pytest
@@ -232,6 +233,67 @@ def test_parts_of_what_was_read_are_found_and_change_with_it(tmp_path, query, fo
             n for n in found.split() if f"{query} {n}" not in half
         ]
     assert check_store(tmp_path / "store") == []
+
+
+def vowelled(word, data):
+    """Write signs that people leave out into an Arabic word."""
+    signs = data.draw(st.lists(st.sampled_from(["", "\u064e", "\u0650", "\u0651", "\u0640"])))
+    return "".join(map("".join, zip_longest(word, signs[: len(word)], fillvalue="")))
+
+
+def hyphenated(word, data):
+    place = data.draw(st.integers(0, len(word)))
+    return (
+        word[:place] + data.draw(st.sampled_from("\u00ad\u200b\u2060\ufeff\u200e")) + word[place:]
+    )
+
+
+SPELT = [
+    *(lambda word, _, form=form: unicodedata.normalize(form, word) for form in ("NFD", "NFKC")),
+    lambda word, _: word.upper(),
+    lambda word, _: word.title(),
+    lambda word, data: vowelled(word, data) if "\u0620" < word[0] < "\u0650" else word,
+    hyphenated,
+]
+OF_SCRIPTS = [
+    "Straße", "Łódź", "Ærø", "İzmir", "café", "Οδυσσεύς", "άγιος", "ёлка", "чай",
+    "їжак", "שָׁלוֹם", "كتاب", "أحمد", "مدرسة", "کتاب", "बिल्ली", "हिन्दी", "বাড়ি",
+    "মালয়ালম", "അവൻ", "தமிழ்", "ગુજરાતી", "සිංහල", "བོད་", "ދިވެހި", "ქართული", "հայերեն",
+    "ትግርኛ", "ᠮᠣᠩᠭᠣᠯ", "ꦗꦮ", "𞤆𞤵𞤤𞤢𞤪", "ᏣᎳᎩ", "ߒߞߏ", "2019", "２０１９", "٢٠١٩",
+]  # fmt: skip
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_a_text_is_found_by_each_of_its_words_however_they_are_spelt(tmp_path_factory, data):
+    words = data.draw(st.lists(st.sampled_from(OF_SCRIPTS), min_size=1, max_size=4))
+
+    def spelt(word):
+        for respell in data.draw(st.lists(st.sampled_from(SPELT), max_size=3)):
+            word = respell(word, data)
+        return word
+
+    text = " ".join(map(spelt, words))
+    with ch.open_store(tmp_path_factory.mktemp("stores") / "store", n_bits=8) as store:
+        metadata = [{"text": text}, {"labels": [text, "x"]}, {"ocr": text}, {"text": "k i a l 1"}]
+        store.add(list("abcd"), np.zeros((4, 1), np.uint8), metadata=metadata)
+        for word in words:
+            asked = spelt(word)
+            assert sorted(store.search_words(asked).ids) == ["a", "b", "c"], (asked, text)
+            assert store.search_words("k", without=[asked]).ids == ["d"]
+            assert store.search_words(asked, without=[spelt(word)]).ids == []
+
+
+@pytest.mark.parametrize(
+    "gap", ["\n", "\r\n", "\t", "\u00a0", "\u2028", "\u2029", "\x0b", "\x85", "\u3000"]
+)
+def test_words_of_a_label_are_apart_whatever_parts_them(tmp_path, gap):
+    with ch.open_store(tmp_path / "store", n_bits=8) as store:
+        label = f"traffic{gap}light"
+        metadata = [{"labels": [label]}, {"text": label}]
+        store.add(["a", "b"], np.zeros((2, 1), np.uint8), metadata=metadata)
+        for word in ("traffic", "light", label):
+            assert store.search_words(word).ids == ["a", "b"]
 
 
 @given(st.text(max_size=40))

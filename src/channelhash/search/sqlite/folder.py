@@ -216,7 +216,7 @@ def _only_row(connection: sqlite3.Connection, sql: str) -> Any:
     return row
 
 
-_FORMAT = "channelhash store 7"
+_FORMAT = "channelhash store 8"
 
 
 class Manifest(NamedTuple):

@@ -10,11 +10,11 @@ what was put in.
 Who reads a picture loses spaces and finds some, so that a second index finds parts of words in what
 was read there: three characters that follow each other are a word of it, and spaces are none.
 
-The index splits texts at what is neither letter nor digit, and so would take a Chinese sentence for
-one word, and a Thai or Hindi word for several, split at its vowel signs. Letters are therefore
-moved to planes of private use, all of which are letters to SQLite, vowel signs too. In scripts that
-put no spaces between words each letter is a word of the index, and a word is a phrase. Korean has
-spaces, but particles are written to its nouns, so its syllables are separated as well.
+Texts and questions are folded by `text.words.fold`, so that the index knows nothing of letters but
+those of ASCII: all others are parts of words to it, and what is none is a space before it gets
+there. In scripts that put no spaces between words each letter is a word of the index, and a word is
+a phrase. Korean has spaces, but particles are written to its nouns, so its syllables are separated
+as well.
 """
 
 import json
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from channelhash.search.filters import SqlCondition
 from channelhash.search.rank import Ranking
+from channelhash.text.words import fold
 
 # Thai; Lao; Burmese; Khmer; Korean; Kana, Bopomofo and Chinese, at first with their iteration
 # marks; Yi.
@@ -39,85 +40,63 @@ _LETTERS = (
     "\u3041-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u312f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uf900-\ufaff\U00020000-\U0003fffd\ua000-\ua48c"
 )
-# What may stand between letters unseen: joiners, word boundaries, variants of a letter.
-_UNSEEN = "\u200b-\u200d\u2060\ufe00-\ufe0f\U000e0100-\U000e01ef"
-_RUN = re.compile(f"[{_LETTERS}][{_LETTERS}{_UNSEEN}]*")
-_NOT_LETTER = re.compile(f"[{_UNSEEN}]")
-# Letters and signs of India's and Tibet's scripts, which put something between words.
-_SIGNED = re.compile("[\u0900-\u0963\u0966-\u096f\u0971-\u0df3\u0f40-\u0fbc]+")
-_ACCENT = re.compile("[\u0300-\u036f]")
-_NOT_JOINED = re.compile(r"[^a-z0-9\n]+")
+_RUN = re.compile(f"[{_LETTERS}]+")
+_WORD = re.compile(r"[a-z0-9\u0080-\U0010ffff]+")
 # Stands before a run, so that a phrase does not reach from one into the next.
 _BORDER = "\ue000"
+
+
+class _Signs(dict[int, str]):
+    """Characters as the index gets them: a space for each that is part of no word."""
+
+    def __missing__(self, code: int) -> str:
+        sign = chr(code)
+        is_part = sign.isascii() or unicodedata.category(sign)[0] in "LMN" or sign == _BORDER
+        self[code] = sign if is_part else " "
+        return self[code]
+
+
+_SIGNS = _Signs()
 
 
 def _separate(text: str) -> str:
     """Return a text as it is indexed: the letters of scripts without spaces are words.
 
-    >>> _separate("a cat"), len(_separate("黒い猫").split())
-    ('a cat', 4)
+    >>> _separate("a Cat"), _separate("黒い猫").split()[1:]
+    ('a cat', ['黒', 'い', '猫'])
     """
-    if text.isascii():
-        return text
-    return _RUN.sub(lambda run: f" {_BORDER} {_phrase(run[0])} ", _composed(text))
+    plain = fold(text)
+    if plain.isascii():
+        return plain
+    return _RUN.sub(lambda run: f" {_BORDER} {' '.join(run[0])} ", plain.translate(_SIGNS))
 
 
-def _take_phrases(text: str) -> tuple[str, list[str]]:
-    """Return what a text has in scripts with spaces, as it is indexed, and its runs in others as
-    phrases.
+def _split(text: str) -> list[str]:
+    """Return the first different words of a text; a run in a script without spaces is one word, a
+    phrase.
 
-    >>> words, phrases = _take_phrases("a 猫 cat 黒い")
-    >>> words.split(), [len(phrase.split()) for phrase in phrases]
-    (['a', 'cat'], [1, 2])
+    >>> _split("a 猫 Cat 黒い, a")
+    ['a', 'cat', '猫', '黒 い']
     """
-    text = _composed(text)
-    return _RUN.sub(" ", text), [_phrase(run) for run in _RUN.findall(text)]
-
-
-def _composed(text: str) -> str:
-    """Return a text in one form, so that é is é and half-width kana are kana, with words that signs
-    do not split.
-    """
-    return _SIGNED.sub(
-        lambda run: "".join(map(_moved, run[0])), unicodedata.normalize("NFKC", text)
-    )
-
-
-def _phrase(run: str) -> str:
-    return " ".join(map(_moved, _NOT_LETTER.sub("", run)))
-
-
-def _moved(letter: str) -> str:
-    """Return a letter of private use for each of the basic plane; others are letters to SQLite."""
-    return chr(0xF0000 + ord(letter)) if ord(letter) < 0x10000 else letter
+    plain = fold(text).translate(_SIGNS)
+    phrases = (" ".join(run) for run in _RUN.findall(plain))
+    return list(dict.fromkeys([*_WORD.findall(_RUN.sub(" ", plain)), *phrases]))[:_WORDS]
 
 
 def _join(text: str) -> str:
-    """Return lines of text as their parts are looked for: small letters and digits alone, without
-    accents.
+    """Return lines of text as their parts are looked for: folded letters and digits alone.
 
     >>> _join("Stop harper!\\nCafé 17.50")
     'stopharper\\ncafe1750'
     """
-    if text.isascii():
-        return _NOT_JOINED.sub("", text.lower())
-    plain = unicodedata.normalize(
-        "NFC", _ACCENT.sub("", unicodedata.normalize("NFKD", text))
-    ).casefold()
-    return "".join(sign for sign in plain if sign == "\n" or unicodedata.category(sign)[0] in "LMN")
-
-
-def _part(word: str) -> str:
-    """Return a word of the index, or a phrase, as a part of what `_join` returns.
-
-    >>> _part(_phrase("黒い猫"))
-    '黒い猫'
-    """
-    return _join(
-        "".join(
-            chr(ord(sign) - 0xF0000) if 0xF0000 < ord(sign) <= 0xFFFFD else sign for sign in word
-        )
+    return "".join(
+        sign for sign in fold(text).translate(_SIGNS) if sign == "\n" or _WORD.match(sign)
     )
+
+
+def _list_labels(labels: str | None) -> str:
+    """Return the labels of an item, a list in JSON, as words."""
+    return " ".join(json.loads(labels or "[]"))
 
 
 def quote(text: str, question: str) -> str:
@@ -127,7 +106,8 @@ def quote(text: str, question: str) -> str:
     >>> quote("NO PARKING\\nSTOP\\nHARPER\\nSTOP", "stop harper")
     'STOP HARPER'
     """
-    lines, first = text.splitlines(), set[int]()
+    lines = text.split("\n")
+    first = set[int]()
     for part in map(_join, question.split()):
         anywhere = len(part) > 2 or _RUN.search(part)
         holds = (
@@ -143,11 +123,10 @@ _MONTHS = (
 )  # fmt: skip
 # Keys of metadata with names in them.
 _NAMES = ("title", "place", "country", "camera", "ocr")
-# FTS5 reads a view, but no table-valued functions in it. JSON's punctuation separates labels as
-# spaces do.
+# FTS5 reads a view, but no table-valued functions in it.
 _VIEW = f"""
 CREATE VIEW described AS SELECT number, separate(id || ' ' || coalesce(json_extract(metadata, '$.text'), '')
-    || ' ' || coalesce(json_extract(metadata, '$.labels'), '')
+    || ' ' || list_labels(json_extract(metadata, '$.labels'))
     {" ".join(f"|| ' ' || coalesce(json_extract(metadata, '$.{key}'), '')" for key in _NAMES)}
     || ' ' || coalesce(replace(image, rtrim(image, replace(image, '/', '')), ''), '')
     || ' ' || coalesce(taken, '') || ' ' || CASE substr(taken, 6, 2)
@@ -155,11 +134,9 @@ CREATE VIEW described AS SELECT number, separate(id || ' ' || coalesce(json_extr
     AS text, joined('' || coalesce(json_extract(metadata, '$.ocr'), '')) AS part
 FROM (SELECT *, json_extract(metadata, '$.image') AS image, json_extract(metadata, '$.taken') AS taken FROM items)
 """
-# Words are split at characters that are neither letters nor digits, and have neither case nor
-# accents.
-_TOKENIZER = "unicode61 remove_diacritics 2"
-# Index -> the column of the view that it holds, and how that is split.
-_INDEXES = {"words": ("text", _TOKENIZER), "parts": ("part", "trigram")}
+# Index -> the column of the view that it holds, and how that is split. ``ascii`` takes all that is
+# not ASCII for letters.
+_INDEXES = {"words": ("text", "ascii"), "parts": ("part", "trigram")}
 _INDEX = """
 CREATE VIRTUAL TABLE {0} USING fts5(
     {1}, content='described', content_rowid='number', columnsize=0, tokenize='{2}'
@@ -213,11 +190,11 @@ class WordIndex:
         self._connection = connection
         connection.create_function("separate", 1, _separate, deterministic=True)  # for the view
         connection.create_function("joined", 1, _join, deterministic=True)
+        connection.create_function("list_labels", 1, _list_labels, deterministic=True)
         self._counts: dict[str, int] = {}
         self._n_items = 0
         self._state: tuple[int, int] | None = None
-        self._split = lru_cache(_KEPT)(self._split_anew)
-        self._splitting: sqlite3.Connection | None = None
+        self._split = lru_cache(_KEPT)(_split)
 
     def make(self) -> None:
         """Make the index of a new database, within a transaction, where SQLite has FTS5."""
@@ -276,7 +253,7 @@ class WordIndex:
         phrases = [phrase for phrase in map(self._split, without) if phrase]
         unwanted = {"words": _any(map(_all, phrases))}
         unwanted["parts"] = _any(
-            _all(map(_part, phrase)) for phrase in phrases if all(_share(w) == 1 for w in phrase)
+            _all(map(_join, phrase)) for phrase in phrases if all(_share(w) == 1 for w in phrase)
         )
 
         def rows(
@@ -307,7 +284,7 @@ class WordIndex:
         rare, frequent = words[:n_rare], words[n_rare : n_rare + _FREQUENT]
         whole = {word: [rows(_all([word]), _ROWS)] for word in rare}
         parts = {
-            word: rows(_all([_part(word)]), _ROWS, "parts")
+            word: rows(_all([_join(word)]), _ROWS, "parts")
             for word in rare + frequent
             if _share(word)
         }
@@ -363,26 +340,6 @@ class WordIndex:
                 "SELECT coalesce(max(number), 0) FROM items"
             ).fetchone()
 
-    def _split_anew(self, text: str) -> list[str]:
-        """Return the first different words of a text, as FTS5 splits it; a run without spaces is
-        one word, a phrase.
-        """
-        spaced, phrases = _take_phrases(text)
-        if self._splitting is None:
-            self._splitting = sqlite3.connect(
-                ":memory:", isolation_level=None, check_same_thread=False
-            )
-            self._splitting.execute(
-                f"CREATE VIRTUAL TABLE words USING fts5(text, tokenize='{_TOKENIZER}')"
-            )
-            self._splitting.execute("CREATE VIRTUAL TABLE found USING fts5vocab(words, instance)")
-        self._splitting.execute("DELETE FROM words")
-        self._splitting.execute("INSERT INTO words VALUES (?)", (spaced,))
-        terms = (
-            term for (term,) in self._splitting.execute("SELECT term FROM found ORDER BY offset")
-        )
-        return list(dict.fromkeys([*terms, *phrases]))[:_WORDS]
-
     def _weights(self, words: Sequence[str]) -> dict[str, float]:
         """Return the weights of those words that are somewhere, rarest first, without those that
         are everywhere.
@@ -409,7 +366,7 @@ class WordIndex:
                 sql = "SELECT count(*) FROM parts WHERE parts MATCH ?"
                 sql += " AND rowid NOT IN (SELECT rowid FROM words WHERE words MATCH ?)"
                 count += int(
-                    self._connection.execute(sql, (_all([_part(word)]), whole)).fetchone()[0]
+                    self._connection.execute(sql, (_all([_join(word)]), whole)).fetchone()[0]
                 )
             self._counts[word] = count
         return self._counts[word]
@@ -418,10 +375,10 @@ class WordIndex:
 def _share(word: str) -> float:
     """Return how much of a word's weight counts where it is a part of what was read in a picture.
 
-    >>> [_share(word) for word in ("no", "hat", "stop2", "harper", _phrase("黒い猫"))]
+    >>> [_share(word) for word in ("no", "hat", "stop2", "harper", "黒 い 猫")]
     [0.0, 0.5, 1.0, 1.0, 1.0]
     """
-    part = _part(word)
+    part = _join(word)
     if len(part) < 3:  # the index has three characters at least
         return 0.0
     return 1.0 if len(part) >= 5 or _RUN.search(part) or any(map(str.isdigit, part)) else 0.5
