@@ -128,8 +128,11 @@ def run_json(capsys: pytest.CaptureFixture[str], *words: object) -> dict:
 
 def assert_refused(
     capsys: pytest.CaptureFixture[str], *arguments: object, says: str, status: int = 2
-) -> None:
-    """The command ends with ``status`` and one line on stderr that contains ``says``; no traceback."""
+) -> str:
+    """The command ends with ``status`` and one line on stderr that contains ``says``; no traceback.
+
+    Returns all of stderr.
+    """
     code = run_command(*arguments)
     error = capsys.readouterr().err
     assert code == status, error
@@ -137,3 +140,4 @@ def assert_refused(
     assert last.startswith("error: "), error
     assert says in last
     assert "Traceback" not in error, error
+    return error

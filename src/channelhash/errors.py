@@ -109,6 +109,10 @@ class InputError(_OneLineError):
     """
 
 
+class RefusedError(InputError):
+    """A web server refuses a file."""
+
+
 @contextmanager
 def naming(place: object, kind: type[Exception] = InputError) -> Iterator[None]:
     """Raise an error of the block as `InputError` that names a place: ``PLACE: REASON``."""

@@ -251,7 +251,7 @@ def test_what_cannot_be_begun_leaves_nothing(features, tmp_path, capsys, monkeyp
 def test_a_worker_that_sees_another_model_or_input_ends_the_job(features, tmp_path):
     model, data = features
     out, other = tmp_path / "out", feature_model(tmp_path / "other", seed=1)
-    job = _open_job(ch.load_model(model), f"file://{data}", out, None, 8)
+    job, _ = _open_job(ch.load_model(model), f"file://{data}", out, None, 8)
     check_refusal("for a worker, the job's is", _ShardEncoder, other, out, job)
     changed = replace(job, shards=(job.shards[0]._replace(items=9),))
     check_refusal(

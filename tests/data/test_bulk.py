@@ -47,7 +47,9 @@ def read(
     kind, root = KINDS[next(input_files(str(address)))[0]], folder_of(str(address))
     planned = shards_of(address, tmp_path, shard_items, modalities)
     known = sorted({name for _, names in planned for name in names})
-    return [batch for shard, _ in planned for batch in kind.read(shard, root, modalities, known)]
+    return [
+        batch for shard, _ in planned for batch in kind.read(shard, root, modalities, known, {})
+    ]
 
 
 def labels_of(records: Records) -> list[set[str]]:

@@ -21,12 +21,20 @@ from channelhash.bulk.workers import Workers
 from channelhash.codes import CodeSet
 from channelhash.data.bulk import KINDS, Shard, input_files
 from channelhash.data.records import Records
-from channelhash.errors import InputError, JobError, naming
+from channelhash.errors import InputError, JobError, hide_secrets, naming
 from channelhash.metrics import HammingHistogram
 from channelhash.metrics.report import count_tasks, report_tasks, save_scores
 from channelhash.models import HashModel, load_hash_model
 from channelhash.models.hash_model import encode_records
-from channelhash.utils.addresses import Place, RemotePath, folder_of, list_files, place, whole_file
+from channelhash.utils.addresses import (
+    Place,
+    RemotePath,
+    folder_of,
+    list_files,
+    place,
+    whole_file,
+    without_signature,
+)
 from channelhash.utils.files import locked_folder, reading, sweep
 from channelhash.utils.image_files import ImageError, open_image
 from channelhash.utils.machine import pick_device
@@ -75,9 +83,9 @@ class _BulkJob:
 
 def _open_job(
     model: HashModel, data: str, out: Place, root: str | None, shard_items: int
-) -> _BulkJob:
+) -> tuple[_BulkJob, dict[str, str]]:
     """Return the job that encodes ``data`` into the folder ``out``: the one begun there, or a new
-    one.
+    one; and the signed address, which is not kept, of each file that has one.
 
     A shard has exactly ``shard_items`` images (the last may have fewer), or at least so many rows
     in whole row groups of a Parquet file. A tar file is one shard.
@@ -86,9 +94,12 @@ def _open_job(
     kind, first = next(input_files(data))
     if root is not None and kind != "parquet":
         raise InputError(f"--root: belongs to Parquet files, {data} holds {kind}; leave it out")
-    digest = hashlib.sha256()
+    digest, signed = hashlib.sha256(), dict[str, str]()
     for _, file in input_files(data):
-        digest.update(repr(file).encode())
+        kept = without_signature(file.address)
+        digest.update(repr(file._replace(address=kept)).encode())
+        if kept != file.address:
+            signed[kept] = file.address
     identity: dict[str, Any] = {
         "model": model.fingerprint(),
         "n_bits": model.n_bits,
@@ -104,7 +115,7 @@ def _open_job(
                     f"{out}: holds a job with another {name} ({getattr(job, key)}, now "
                     f"{identity[key]})"
                 )
-        return job
+        return job, signed
     if next(out.glob("*.parquet"), None):
         raise InputError(
             f"{out}: holds Parquet files, but no job/manifest.json; name an empty or a new folder"
@@ -134,7 +145,7 @@ def _open_job(
         raise InputError(
             f"{manifest}: another process began a job there at the same time; name another --out"
         )
-    return job
+    return job, signed
 
 
 def _read_job(out: Place) -> _BulkJob:
@@ -226,13 +237,13 @@ def encode_bulk(
         else nullcontext()
     ):
         encoder = load_hash_model(model)
-        job = _open_job(encoder, data, out.resolve(), root, shard_items)
+        job, signed = _open_job(encoder, data, out.resolve(), root, shard_items)
         finished = _finished_shards(out, len(job.shards))
         todo = [number for number in range(len(job.shards)) if number not in finished]
         done, total = 0, sum(job.shards[number].items for number in todo)
         # or it would not have been loaded here
         trusted = python_names([encoder.name, encoder.architecture])
-        make = partial(_ShardEncoder, model.resolve(), out.resolve(), job, trusted)
+        make = partial(_ShardEncoder, model.resolve(), out.resolve(), job, trusted, signed)
         with closing(workers.run(make, lambda _: todo)) as results:
             for items in results:
                 done += items
@@ -250,9 +261,21 @@ def encode_bulk(
 
 
 class _ShardEncoder:
-    """Encoder of whole shards; ``trusted`` names code that the model's folder may hold."""
+    """Encoder of whole shards.
 
-    def __init__(self, model: Path, out: Place, job: _BulkJob, trusted: Sequence[str] = ()) -> None:
+    ``trusted`` names code that the model's folder may hold, ``signed`` has the signed addresses of
+    files.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        out: Place,
+        job: _BulkJob,
+        trusted: Sequence[str] = (),
+        signed: dict[str, str] | None = None,
+    ) -> None:
+        self._signed = signed or {}
         with trusting(trusted):
             self._model, self._out, self._job = load_hash_model(model), out, job
         if self._model.fingerprint() != job.model:
@@ -274,7 +297,7 @@ class _ShardEncoder:
         torch.set_num_threads(1)
         try:
             for records, left_out in KINDS[job.kind].read(
-                shard, job.root, job.modalities, job.label_names
+                shard, job.root, job.modalities, job.label_names, self._signed
             ):
                 codes, problems = _encode_batch(self._model, records, job.model)
                 parts.append(codes)
@@ -396,8 +419,8 @@ def evaluate_shards(
         reports = report_tasks(total, n_items, conventions=conventions)
     result: dict[str, Any] = {
         "n_bits": queries.n_bits,
-        "query": str(query),
-        "database": str(database),
+        "query": hide_secrets(str(query)),
+        "database": hide_secrets(str(database)),
     }
     result |= {"items": n_items, "shards": len(files), "tasks": reports}
     save_scores(result, total, out, f"{query.name} → {database.name}")

@@ -13,7 +13,7 @@ import typer
 
 from channelhash.cli import same_command, shared, when_stopped
 from channelhash.cli.shared import percent
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError, JobError, hide_secrets
 from channelhash.lab.experiments.studies import EXPERIMENTS
 from channelhash.utils.addresses import Place, place
 
@@ -201,7 +201,7 @@ def evaluate(
         result, title = evaluate_export(codes, _pairs(array), task, out, convention), str(codes)
     elif query and database:
         files = place(query), place(database)
-        title = f"{query} searches {database}"
+        title = hide_secrets(f"{query} searches {database}")
         if engine or workers or files[1].is_dir() or "*" in files[1].name:  # part by part
             from channelhash import bulk
 

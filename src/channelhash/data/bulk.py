@@ -14,7 +14,7 @@ files are left out, among them what macOS adds.
 
 import json
 import tarfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import groupby, islice
@@ -30,14 +30,16 @@ from numpy.typing import NDArray
 from channelhash.data.images import IMAGE_ENDINGS
 from channelhash.data.records import Records, labels_from_names
 from channelhash.data.table import image_of, split_labels, text_of
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError, JobError, RefusedError
 from channelhash.utils.addresses import (
     File,
     Place,
+    ending_of,
     list_files,
     open_address,
     read_bytes,
     whole_file,
+    without_signature,
 )
 from channelhash.utils.files import one_line, reading
 from channelhash.utils.plain_values import is_binary, is_list, plain_values
@@ -50,7 +52,7 @@ class Shard(NamedTuple):
     """The part of an input that becomes one file of codes.
 
     Attributes:
-        file: address of a tar or Parquet file.
+        file: address of a tar or Parquet file, without its signature.
         first: first row group of a Parquet file.
         last: row group after the last one.
         items: number of items, including bad ones.
@@ -93,11 +95,13 @@ def _fetch(addresses: Sequence[str]) -> list[bytes | str]:
 
 def _fetched(address: str) -> bytes | str:
     try:
-        return read_bytes(address) or f"empty picture {address}"
+        return read_bytes(address) or f"empty picture {without_signature(address)}"
     except (FileNotFoundError, IsADirectoryError):
-        return f"no such picture {address}"
+        return f"no such picture {without_signature(address)}"
     except PermissionError:
-        return f"no permission to read {address}"
+        return f"no permission to read {without_signature(address)}"
+    except RefusedError as error:
+        return str(error)
     except OSError as error:  # the network or the disk, not the image
         raise JobError(
             f"{address}: cannot be read now ({error}); the same command goes on from here"
@@ -128,16 +132,20 @@ def _plan_parquet(
             for group, count in enumerate(rows):
                 items += count
                 if items >= shard_items or (group == len(rows) - 1 and items):
-                    shard = Shard(file.address, first, group + 1, items)
+                    shard = Shard(without_signature(file.address), first, group + 1, items)
                     yield shard, _all_labels(parquet, shard) if "labels" in names else frozenset()
                     first, items = group + 1, 0
 
 
 def _read_parquet(
-    shard: Shard, root: str, modalities: Sequence[str], label_names: Sequence[str]
+    shard: Shard,
+    root: str,
+    modalities: Sequence[str],
+    label_names: Sequence[str],
+    signed: Mapping[str, str],
 ) -> _Batches:
     """Yield the rows of a shard; image paths are relative to ``root``."""
-    with _opened_parquet(shard.file) as parquet:
+    with _opened_parquet(signed.get(shard.file, shard.file)) as parquet:
         columns = [
             name for name in ("id", *modalities, "labels") if name in parquet.schema_arrow.names
         ]
@@ -262,7 +270,7 @@ def _images(column: pa.Array, root: str) -> tuple[list[bytes], list[str] | None,
     }
     return (
         [content if isinstance(content, bytes) else b"" for content in contents],
-        addresses if files else None,
+        [*map(without_signature, addresses)] if files else None,
         wrong,
     )
 
@@ -345,14 +353,18 @@ def _plan_tar(
                 with suppress(*_BAD):  # `_read_tar` reports the bad item
                     labels |= set(_labels(tar, members))
         if items:
-            yield Shard(file.address, 0, 0, items), frozenset(labels)
+            yield Shard(without_signature(file.address), 0, 0, items), frozenset(labels)
 
 
 def _read_tar(
-    shard: Shard, root: str, modalities: Sequence[str], label_names: Sequence[str]
+    shard: Shard,
+    root: str,
+    modalities: Sequence[str],
+    label_names: Sequence[str],
+    signed: Mapping[str, str],
 ) -> _Batches:
     """Yield the items of a tar file; an id is the name that an item's files share."""
-    with _opened_tar(shard.file) as tar:
+    with _opened_tar(signed.get(shard.file, shard.file)) as tar:
         samples = _samples(tar)
         while part := list(islice(samples, _BATCH)):
             good: list[tuple[str, list[str], dict[str, Any]]] = []
@@ -498,9 +510,9 @@ class _Kind(NamedTuple):
     modalities: Callable[[str], tuple[str, ...]]
     #: (files, modalities, items a shard, path for a listing) -> shards, in order.
     plan: Callable[[Iterable[File], Sequence[str], int, Place], _Shards]
-    #: (shard, folder that names are relative to, modalities, label names of the whole input) -> at
-    #: least one batch; every item of the shard is in one.
-    read: Callable[[Shard, str, Sequence[str], Sequence[str]], _Batches]
+    #: (shard, folder that names are relative to, modalities, label names of the whole input,
+    #: addresses with their signatures) -> at least one batch; every item of the shard is in one.
+    read: Callable[[Shard, str, Sequence[str], Sequence[str], Mapping[str, str]], _Batches]
 
 
 def _plan_images(
@@ -512,21 +524,25 @@ def _plan_images(
     remaining = iter(files)
     with whole_file(listing) as temporary, pq.ParquetWriter(temporary, _LISTING) as writer:
         number = 0
-        while part := [file.address for file in islice(remaining, shard_items)]:
+        while part := [without_signature(file.address) for file in islice(remaining, shard_items)]:
             writer.write_table(pa.table({"address": part}, _LISTING), row_group_size=len(part))
             yield Shard(str(listing), number, number + 1, len(part)), frozenset()
             number += 1
 
 
 def _read_images(
-    shard: Shard, root: str, modalities: Sequence[str], label_names: Sequence[str]
+    shard: Shard,
+    root: str,
+    modalities: Sequence[str],
+    label_names: Sequence[str],
+    signed: Mapping[str, str],
 ) -> _Batches:
     """Yield the images of a shard; an id is the path relative to ``root``."""
     with open_address(shard.file) as stream, pq.ParquetFile(stream) as listing:
         for batch in listing.iter_batches(_BATCH, row_groups=range(shard.first, shard.last)):
             addresses = batch.column("address").to_pylist()
             ids = [address.removeprefix(root).lstrip("/") for address in addresses]
-            contents = _fetch(addresses)
+            contents = _fetch([signed.get(address, address) for address in addresses])
             bad = [
                 (name, content)
                 for name, content in zip(ids, contents, strict=True)
@@ -554,13 +570,13 @@ def input_files(address: str) -> Iterator[tuple[str, File]]:
     """
     first: tuple[str, File] | None = None
     for file in list_files(address):
-        ending = PurePosixPath(file.address).suffix.lower()
+        ending = ending_of(file.address)
         kind = next((name for name, kind in KINDS.items() if ending in kind.endings), None)
         if kind is None:
             continue
         first = first or (kind, file)
         if kind != first[0]:
-            ending = PurePosixPath(first[1].address).suffix
+            ending = ending_of(first[1].address)
             raise InputError(
                 f"{address}: holds {first[1].address} and {file.address}; name one kind, as by "
                 f"*{ending}"

@@ -98,6 +98,9 @@ def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Re
     return load_table(path, root, label_columns=None if has_labels else [], skip_bad=skip_bad)
 
 
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{1,2}(.+)", re.DOTALL)
+
+
 def no_such(path: object) -> InputError:
     """Return what to raise where a path leads to nothing.
 
@@ -105,6 +108,11 @@ def no_such(path: object) -> InputError:
     photos: no such folder; check the name
     photos.store: no such folder or file; check the name
     """
+    if address := _ADDRESS.match(str(path)):  # as a path, it has lost a slash
+        return InputError(
+            f"{address[1]}://{address[2]}: an address, but a folder or file of this machine is read "
+            "here; download it (`channelhash encode --data` reads addresses, shard by shard)"
+        )
     return InputError(
         f"{path}: no such folder{' or file' if Path(str(path)).suffix else ''}; check the name"
     )

@@ -15,7 +15,7 @@ import numpy as np
 
 from channelhash.codes import CodeSet, PackedCodes
 from channelhash.codes.foreign_files import read_export
-from channelhash.errors import InputError, naming
+from channelhash.errors import InputError, hide_secrets, naming
 from channelhash.metrics.conventions import average_precisions_in_order, convention_scores
 from channelhash.metrics.count_distances import Pairs, RowPairs
 from channelhash.metrics.histogram import HammingHistogram, Scores, hamming_histogram
@@ -471,8 +471,8 @@ def evaluate_code_files(
     )
     result = {
         "n_bits": sets[query].n_bits,
-        "query": str(query),
-        "database": str(database),
+        "query": hide_secrets(str(query)),
+        "database": hide_secrets(str(database)),
         "tasks": tasks,
     }
     save_scores(result, histograms, out, f"{query.name} → {database.name}")

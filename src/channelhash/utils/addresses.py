@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
-from channelhash.errors import InputError, JobError, check_address, naming
+from channelhash.errors import (
+    InputError,
+    JobError,
+    RefusedError,
+    check_address,
+    hide_secrets,
+    naming,
+)
 from channelhash.utils.files import atomic_path, one_line
 from channelhash.utils.optional_imports import library
 
@@ -20,7 +27,16 @@ if TYPE_CHECKING:
 
 
 # What file systems call the time or the version of a file's content.
-_VERSIONS = ("mtime", "ETag", "etag", "LastModified", "last_modified", "updated", "created")
+_VERSIONS = (
+    "mtime",
+    "ETag",
+    "etag",
+    "Last-Modified",
+    "LastModified",
+    "last_modified",
+    "updated",
+    "created",
+)
 # Errors that say which file or how much, and not that the network or a server failed.
 _PLAIN = (InputError, JobError, FileNotFoundError, IsADirectoryError, MemoryError)
 # Errors of boto3 that come again and again, since a name or a setting is wrong.
@@ -28,6 +44,11 @@ _SETTINGS = ("ParamValidationError", "ProfileNotFound")
 # Bytes read ahead of each read of a remote file. The libraries' own 5 to 50 MB would be sent again
 # for each row group.
 _AHEAD = 1 << 16
+# What follows the path in an address of the web, and names a version in an object store.
+_OPTIONS_OF_WEB = re.compile(r"[?#].*", re.DOTALL)
+_OPTIONS_OF_STORE = re.compile(r"\?versionId=[^/?]*$|#\d+$")
+_ABSENT = (404, 410)  # status of an answer
+_BUSY = 429
 # Levels of folders that are looked through.
 _ENDLESS = float("inf")
 
@@ -44,6 +65,40 @@ class File(NamedTuple):
     version: str
 
 
+def cut_options(address: str) -> tuple[str, str]:
+    """Return the path of an address, and what follows it: a signature, a version, a fragment.
+
+    >>> cut_options("https://host/a.tar?sig=1a%2F2b"), cut_options("data/why?.tar")
+    (('https://host/a.tar', '?sig=1a%2F2b'), ('data/why?.tar', ''))
+    """
+    if not _is_remote(address):
+        return address, ""
+    pattern = _OPTIONS_OF_WEB if _is_web(address) else _OPTIONS_OF_STORE
+    options = pattern.search(address)
+    start = options.start() if options else len(address)
+    return address[:start], address[start:]
+
+
+def without_signature(address: str) -> str:
+    """Return an address as it may be kept: options that sign it last for hours and open a file to
+    whoever reads them.
+
+    >>> without_signature("https://host/a.tar?se=2026&sig=1a"), without_signature("https://host/a.tar?v=2")
+    ('https://host/a.tar', 'https://host/a.tar?v=2')
+    """
+    path, options = cut_options(address)
+    return path if hide_secrets(address) != address else path + options
+
+
+def ending_of(address: str) -> str:
+    """Return the ending of an address's path in small letters, with its dot.
+
+    >>> ending_of("https://host/a.TAR?sig=1a.2b"), ending_of("data/why?.parquet")
+    ('.tar', '.parquet')
+    """
+    return PurePosixPath(cut_options(address)[0]).suffix.lower()
+
+
 def list_files(address: str) -> Iterator[File]:
     """Yield the file at an address, the files that a pattern with ``*`` matches, or all files below
     a folder.
@@ -57,9 +112,14 @@ def list_files(address: str) -> Iterator[File]:
     [('memory:///docs/a.txt', 4)]
     """
     infos: Iterator[dict[str, Any]]
+    names, options = cut_options(address)
+    if options and "*" in names:
+        raise InputError(
+            f"{address}: what follows {options[0]} belongs to one file, not to a pattern"
+        )
     with _reaching(address) as (system, path):
         system.invalidate_cache()  # another listing in this process may be older than the files
-        if "*" in path:
+        if "*" in names:
             infos = iter(_matching(system, path))
         elif (info := _info(system, path)) is None:
             raise InputError(f"{address}: no such folder or file")
@@ -78,9 +138,9 @@ def folder_of(address: str) -> str:
     'memory:///docs'
     """
     with _reaching(address) as (system, path):
-        info = None if "*" in path else _info(system, path)
+        info = None if "*" in cut_options(address)[0] else _info(system, path)
     if info is None or info["type"] != "directory":
-        path = path.partition("*")[0].rpartition("/")[0]
+        path = cut_options(path)[0].partition("*")[0].rpartition("/")[0]
     return _address(system, path).rstrip("/")
 
 
@@ -120,6 +180,10 @@ def _is_remote(address: str) -> bool:
     return "://" in address and not address.startswith(("file://", "local://"))
 
 
+def _is_web(address: str) -> bool:
+    return address.lower().startswith(("http://", "https://"))
+
+
 @contextmanager
 def _reaching(address: str) -> Iterator[tuple["AbstractFileSystem", str]]:
     """Yield the file system of an address, and the path in it; put what the library of a remote one
@@ -135,8 +199,11 @@ def _reaching(address: str) -> Iterator[tuple["AbstractFileSystem", str]]:
         library("s3fs", "s3")
     from fsspec.core import url_to_fs  # takes longer than all that a search imports
 
+    # A signature is sent as it is written, or some servers take it for another one.
+    is_written = _is_web(address) and address.isascii() and not re.search(r"\s", address)
+    as_written = {"encoded": True} if is_written and cut_options(address)[1] else {}
     try:
-        yield url_to_fs(address)
+        yield url_to_fs(address, **as_written)
     except _PLAIN:
         raise
     except ImportError as error:  # the protocol's library is missing
@@ -144,18 +211,31 @@ def _reaching(address: str) -> Iterator[tuple["AbstractFileSystem", str]]:
     except Exception as error:
         if not _is_remote(address):
             raise
-        if isinstance(error, PermissionError) or "Credential" in type(error).__name__:
-            raise InputError(
-                f"{address}: no access ({one_line(error)}); check the credentials"
-            ) from error
-        if isinstance(error, ValueError) or type(error).__name__ in _SETTINGS:
-            raise InputError(
-                f"{address}: cannot be opened ({one_line(error)}); check the address and the "
-                "settings of its server"
-            ) from error
-        raise JobError(
-            f"{address}: the server failed ({one_line(error)}); run the command again to go on"
-        ) from error
+        raise _in_words(address, error) from error
+
+
+def _in_words(address: str, error: Exception) -> InputError | JobError:
+    """Return what to raise where the library of a remote file system raises an error."""
+    kind, status = type(error).__name__, getattr(error, "status", None)
+    if isinstance(error, PermissionError) or "Credential" in kind:
+        return InputError(f"{address}: no access ({one_line(error)}); check the credentials")
+    if isinstance(status, int):  # of a web server; its message repeats the whole address
+        answer = f"{status} {getattr(error, 'message', '')}".strip()
+        if status == _BUSY or status >= 500:
+            return JobError(f"{address}: the server failed ({answer}); run the command again later")
+        remedy = "check the address; if it is signed, perhaps that has expired"
+        return RefusedError(f"{address}: the server refuses ({answer}); {remedy}")
+    if kind.startswith("ClientConnector"):
+        remedy = "check its name and the network, then run the command again"
+        return JobError(f"{address}: the server cannot be reached ({one_line(error)}); {remedy}")
+    if isinstance(error, ValueError) or kind in _SETTINGS:
+        return InputError(
+            f"{address}: cannot be opened ({one_line(error)}); check the address and the settings "
+            "of its server"
+        )
+    return JobError(
+        f"{address}: the server failed ({one_line(error)}); run the command again to go on"
+    )
 
 
 def _address(system: "AbstractFileSystem", path: str) -> str:
@@ -174,7 +254,12 @@ def _info(system: "AbstractFileSystem", path: str) -> dict[str, Any] | None:
     """
     try:
         return cast(dict[str, Any], system.info(path))
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError) as error:
+        # fsspec says so of web servers that refuse, fail or are not there, too
+        cause = error.__cause__
+        status = getattr(cause, "status", None)
+        if _is_web(path) and isinstance(cause, Exception) and status not in _ABSENT:
+            raise cause from None
         return None
 
 
@@ -251,12 +336,13 @@ class RemotePath:
         return self.address
 
     def __truediv__(self, name: str) -> "RemotePath":
-        return RemotePath(f"{self.address.rstrip('/')}/{name}")
+        path, options = cut_options(self.address)
+        return RemotePath(f"{path.rstrip('/')}/{name}{options}")
 
     @property
     def name(self) -> str:
-        """The last part of the address."""
-        return self.address.rstrip("/").rpartition("/")[2]
+        """The last part of the address's path."""
+        return cut_options(self.address)[0].rstrip("/").rpartition("/")[2]
 
     @property
     def suffix(self) -> str:
