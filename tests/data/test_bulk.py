@@ -1,6 +1,7 @@
 """Reading large inputs in shards."""
 
 import gzip
+import json
 import tarfile
 import uuid
 from pathlib import Path
@@ -210,7 +211,7 @@ def test_one_cell_costs_its_row_of_parquet(tmp_path):
         ("id", pa.array([b"a"])),
         ("id", pa.array([["a"]])),
         ("text", pa.array([b"a"]).dictionary_encode()),
-        ("text", pa.array([["a"]])),
+        ("text", pa.array([[["a"]]])),
         ("text", pa.array([{"a": 1}])),
         ("image", pa.array([{"a": 1}])),
         ("image", pa.array([["a.png"]])),
@@ -317,6 +318,33 @@ def test_webdataset_shards_are_read_item_by_item(tmp_path):
     assert bad[0][1] == f"no text in {tars / '0.tar'}"
     assert "JSON cannot be read" in bad[1][1]
     assert second.ids == ("item004", "item005")
+
+
+MARKS = {"utf-8-sig": "utf-8-sig", "utf-16": "utf-16", "twice": "utf-8-sig"}
+
+
+@pytest.mark.parametrize("encoding", MARKS)
+@pytest.mark.parametrize("where", ["txt", "json", "field"])
+def test_a_text_that_begins_with_a_byte_order_mark_is_its_words(tmp_path, where, encoding):
+    mark = "\ufeff" if encoding == "twice" else ""
+    fields = {"labels": ["dog"]} | ({} if where == "txt" else {"caption": f"{mark}a moose — élan"})
+    members = {"cls": f"{mark}red".encode(MARKS[encoding])} if where == "txt" else {}
+    if where == "txt":
+        members["txt"] = f"{mark}a moose — élan\r\n".encode(MARKS[encoding])
+    of_json = "utf-8" if where == "field" else MARKS[encoding]
+    members["json"] = (mark * (where == "json") + json.dumps(fields)).encode(of_json)
+    write_tar(tmp_path / "a.tar", {"0": members})
+    ((records, bad),) = read(tmp_path / "a.tar", tmp_path, modalities=("text",))
+    assert (bad, records.items["text"]) == ([], ["a moose — élan"])
+    assert labels_of(records) == [{"red" if where == "txt" else "dog"}]
+
+
+def test_a_list_of_texts_is_one_text(tmp_path):
+    table = pa.table({"id": ["a", "b", "c"], "text": [["a dog", "it runs"], ["the sea"], []]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    ((records, bad),) = read(tmp_path / "t.parquet", tmp_path, modalities=("text",))
+    assert records.items["text"] == ("a dog\nit runs", "the sea")
+    assert bad == [("c", "the text is empty")]
 
 
 def test_an_address_is_read_as_its_files_would_be(tmp_path):

@@ -1,12 +1,16 @@
 """Files of captions in the forms that people have."""
 
+import csv
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from channelhash.data.folder import _read_captions, find_captions
+from channelhash.data.table import _MISSING, load_table
 from refusals import check_refusal
 
 EXPECTED = {"a.jpg": ["a dog", "it runs"], "b.jpg": ["the sea"]}
@@ -100,6 +104,95 @@ def test_files_of_the_field_are_read_as_they_are_downloaded(tmp_path, name, enco
         content if isinstance(content, str) else json.dumps(content), encoding=encoding
     )
     assert _read_captions(tmp_path / name) == EXPECTED
+
+
+SEPARATORS = "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e"
+
+
+@pytest.mark.parametrize("separator", SEPARATORS, ids=ascii)
+def test_nothing_but_a_line_feed_ends_a_line(tmp_path, separator):
+    caption = f"a dog{separator}and a cat"
+    for name, content in {
+        "c.txt": f"a.jpg#0\t{caption}\r\na.jpg#1\tit runs\n",
+        "c.csv": f"image,caption\na.jpg,{caption}\r\na.jpg,it runs\n",
+        "c.tsv": f"image\tcaption\na.jpg\t{caption}\na.jpg\tit runs\n",
+        "c.jsonl": "".join(
+            json.dumps({"image": "a.jpg", "text": text}, ensure_ascii=False) + "\n"
+            for text in (caption, "it runs")
+        ),
+        "c.json": json.dumps({"a.jpg": [caption, "it runs"]}, ensure_ascii=False),
+    }.items():
+        if name == "c.jsonl" and separator < " ":
+            continue  # JSON escapes these
+        (tmp_path / name).write_bytes(content.encode())
+        assert _read_captions(tmp_path / name) == {"a.jpg": [caption, "it runs"]}, name
+
+
+SEVERAL = st.lists(
+    st.text(
+        st.characters(exclude_categories=["C", "Z"], include_characters=" "), min_size=1
+    ).filter(lambda text: text.strip() == text and text.lower() not in _MISSING),
+    min_size=1,
+    max_size=4,
+)
+PRINTED = {
+    "Python": repr,
+    "JSON": json.dumps,
+    "JSON in Unicode": lambda texts: json.dumps(texts, ensure_ascii=False),
+    "NumPy": lambda texts: str(np.array(texts)),
+    "NumPy's repr": lambda texts: repr(np.array(texts, object)),
+    "NumPy's texts": lambda texts: repr([np.str_(text) for text in texts]),
+    "a tuple": lambda texts: repr((*texts, "more")),
+}
+
+
+@pytest.mark.parametrize("form", PRINTED)
+@given(texts=SEVERAL)
+@settings(max_examples=25)
+def test_a_list_in_print_is_several_captions_in_every_format(tmp_path_factory, form, texts):
+    folder, cell = tmp_path_factory.mktemp("captions"), PRINTED[form](texts)
+    expected = {"a.jpg": texts + ["more"] * (form == "a tuple")}
+    sentences = [{"raw": cell}]
+    for name, content in {
+        "c.jsonl": {"image": "a.jpg", "text": cell},
+        "c.json": {"a.jpg": cell},
+        "k.json": {"images": [{"filename": "a.jpg", "sentences": sentences}]},
+        "coco.json": {"images": IMAGES, "annotations": [{"image_id": 1, "caption": cell}]},
+    }.items():
+        (folder / name).write_text(json.dumps(content))
+        assert _read_captions(folder / name) == expected, name
+    pq.write_table(pa.table({"image": ["a.jpg"], "text": [cell]}), folder / "c.parquet")
+    assert _read_captions(folder / "c.parquet") == expected
+    with open(folder / "c.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("image", "caption"), ("a.jpg", cell)])
+    assert _read_captions(folder / "c.csv") == expected
+    if "\n" not in cell:
+        (folder / "c.txt").write_text(f"a.jpg#0\t{cell}\n", encoding="utf-8")
+        assert _read_captions(folder / "c.txt") == expected
+    (folder / "t.jsonl").write_text(json.dumps({"id": "1", "text": cell}))
+    assert load_table(folder / "t.jsonl").items["text"] == ("\n".join(expected["a.jpg"]),)
+
+
+@pytest.mark.parametrize(
+    "caption",
+    [
+        "[laughing] a man",
+        "[laughing]",
+        "['a dog'] and more",
+        "[1, 2]",
+        "(a dog)",
+        "('a dog')",
+        '("Go", he said)',
+        "{'a', 'b'}",
+        "[a dog, a cat]",
+        "['a dog",
+    ],
+)
+def test_a_caption_that_only_begins_with_a_bracket_stays_what_it_is(tmp_path, caption):
+    (tmp_path / "c.json").write_text(json.dumps({"a.jpg": caption}))
+    assert _read_captions(tmp_path / "c.json") == {"a.jpg": [caption]}
+    (tmp_path / "t.jsonl").write_text(json.dumps({"id": "1", "text": caption}))
+    assert load_table(tmp_path / "t.jsonl").items["text"] == (caption,)
 
 
 def test_captions_come_from_parquet_may_hold_separators_and_names_folders(tmp_path):

@@ -212,3 +212,9 @@ def test_the_configuration_takes_a_file_or_a_list(tmp_path, monkeypatch):
     first, second = tmp_path / "a.json", tmp_path / "b.json"
     for value, expected in (("a.json", first), (["a.json", "b.json"], [first, second])):
         assert check_data("coco", {"instances": value})[0].instances == expected
+
+
+def test_a_list_in_print_is_several_captions_of_which_the_first_is_the_text(tmp_path):
+    caption = str(["A dog [asleep].", "It dreams."])
+    captions = {"annotations": [{"image_id": 9, "caption": caption}]}
+    assert load(tmp_path, captions=captions, skip_bad=True).items["text"] == ("A dog [asleep].",)

@@ -200,7 +200,7 @@ LINES = '{{"id": "a", "text": "A dog", "labels": "dog"}}\n{}\n{{"id": "c", "text
         (
             "not a text",
             LINES,
-            '{"id": "d", "text": ["b"], "labels": "dog"}',
+            '{"id": "d", "text": [["b"]], "labels": "dog"}',
             "line 2 (id d): the column 'text' holds a list, expected a text",
         ),
     ],

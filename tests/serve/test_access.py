@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from channelhash.serve.app import open_app
+from channelhash.serve.app import _read_token, open_app
 from channelhash.serve.service import Limits
 from refusals import check_refusal
 from serve.served import ODD_ID, TOKEN, WRITER, app_of, refused, serving, small_store
@@ -163,3 +163,9 @@ def test_where_files_lie_is_for_the_page_on_this_machine(
             ]
             manager.unlink()
             refused(ask(json={"id": "item001", "show": True}), 422, says="no file manager")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8-sig", "utf-16"])
+def test_a_token_is_read_from_a_file_that_windows_wrote(tmp_path, encoding):
+    (tmp_path / "token").write_text(f"{TOKEN}\r\n", encoding=encoding, newline="")
+    assert _read_token(tmp_path / "token") == TOKEN

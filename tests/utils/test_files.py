@@ -2,6 +2,7 @@
 named.
 """
 
+import codecs
 import errno
 import os
 import resource
@@ -18,13 +19,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from hypothesis import given, strategies as st
 from PIL import Image
 from safetensors.torch import save_file
 
 from channelhash.errors import NoSpaceError
 from channelhash.utils import files
-from channelhash.utils.files import atomic_path, space_for, sweep
+from channelhash.utils.files import atomic_path, decode_text, space_for, split_lines, sweep
 from small_runs import assert_refused, feature_config, run_command, write_features
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufeff")))
+def test_a_text_is_read_in_each_encoding_that_a_byte_order_mark_names(text):
+    for content in (text.encode("utf-8-sig"), codecs.BOM_UTF8 + text.encode("utf-8-sig")):
+        assert decode_text(content) == text
+    for mark, encoding in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
+        assert decode_text(mark + text.encode(encoding)) == text
+    lines = text.replace("\r\n", "\n").split("\n")
+    assert split_lines(text + "\n") == split_lines("\r\n".join([*lines, ""])) == lines
+
 
 #: Writes a half of a file and of a folder, says so, and waits.
 HALF = """

@@ -2,7 +2,7 @@
 
 Parquet files have the columns ``id``, ``image`` or ``text`` or both, and optionally ``labels``.
 ``image`` holds paths or addresses, bytes of image files, structs of either (fields ``path`` and
-``bytes``), or features (lists of numbers); ``text`` holds texts or features.
+``bytes``), or features (lists of numbers); ``text`` holds texts, lists of texts, or features.
 
 WebDataset shards are tar files in which neighbouring files with one name form an item:
 ``0001.jpg``, ``0001.txt`` and ``0001.json`` are the image, the text and the other fields of item
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from channelhash.data.images import IMAGE_ENDINGS
 from channelhash.data.records import Records, labels_from_names
-from channelhash.data.table import image_of, split_labels, text_of
+from channelhash.data.table import image_of, join_captions, split_labels, text_of
 from channelhash.errors import InputError, JobError, RefusedError
 from channelhash.utils.addresses import (
     File,
@@ -41,8 +41,8 @@ from channelhash.utils.addresses import (
     whole_file,
     without_signature,
 )
-from channelhash.utils.files import one_line, reading
-from channelhash.utils.plain_values import is_binary, is_list, plain_values
+from channelhash.utils.files import decode_text, one_line, reading
+from channelhash.utils.plain_values import is_binary, is_list, is_text, plain_values
 
 #: Images and texts read at once: as many as a model encodes at once.
 _BATCH = 256
@@ -150,7 +150,7 @@ def _read_parquet(
             name for name in ("id", *modalities, "labels") if name in parquet.schema_arrow.names
         ]
         only_features = all(
-            is_list(parquet.schema_arrow.field(modality).type) for modality in modalities
+            _is_features(parquet.schema_arrow.field(modality).type) for modality in modalities
         )
         size = 1 << 13 if only_features else _BATCH  # rows of features are smaller than images
         row = sum(parquet.metadata.row_group(group).num_rows for group in range(shard.first))
@@ -215,10 +215,10 @@ def _raw(
     for modality in modalities:
         column = _plain_layout(batch.column(modality))
         wrong: dict[int, str]
-        if is_list(column.type):
+        if _is_features(column.type):
             items[modality], wrong = _features(column, modality)
         elif modality == "text":
-            items[modality], wrong = _each(text_of, column, "the text is empty", "the text")
+            items[modality], wrong = _each(join_captions, column, "the text is empty", "the text")
         else:
             items[modality], image_addresses, wrong = _images(column, root)
         problems = wrong | problems
@@ -230,6 +230,11 @@ def _raw(
     bad = [(ids[row] or f"{place} {first + row}", problems[row]) for row in sorted(problems)]
     good = [row for row in range(len(ids)) if row not in problems]
     return _records(ids, items, labels, label_names, image_addresses).take(good), bad
+
+
+def _is_features(kind: pa.DataType) -> bool:
+    """Return whether values are lists of anything but texts."""
+    return is_list(kind) and not is_text(kind.value_type)
 
 
 def _each(
@@ -287,7 +292,8 @@ def _check_type(name: str, kind: pa.DataType, file: str) -> None:
         is_number = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
         expected, fits = (
             "lists of numbers, which are features",
-            any(test(value.value_type) for test in is_number),
+            any(test(value.value_type) for test in is_number)
+            or (name == "text" and is_text(value.value_type)),
         )
     elif name == "image":
         has_path = pa.types.is_struct(value) and any(
@@ -475,20 +481,22 @@ def _value(tar: tarfile.TarFile, members: _Members, modality: str) -> bytes | st
             None,
         )
     if ".txt" in members:
-        return text_of(_content(tar, members[".txt"]).decode()).strip()
+        return join_captions(decode_text(_content(tar, members[".txt"]))).strip()
     fields = _fields(tar, members)
-    return text_of(fields.get("text")).strip() or text_of(fields.get("caption")).strip()
+    captions = (join_captions(fields.get(key)).strip() for key in ("text", "caption"))
+    return next(filter(None, captions), "")
 
 
 def _labels(tar: tarfile.TarFile, members: _Members) -> list[str]:
     if ".cls" in members:
-        return split_labels(_content(tar, members[".cls"]).decode())
+        return split_labels(decode_text(_content(tar, members[".cls"])))
     return split_labels(_fields(tar, members).get("labels"))
 
 
 def _fields(tar: tarfile.TarFile, members: _Members) -> dict[str, Any]:
     """Return the JSON fields of an item, or none."""
-    fields = json.loads(_content(tar, members[".json"])) if ".json" in members else None
+    content = _content(tar, members[".json"]) if ".json" in members else b"{}"
+    fields = json.loads(decode_text(content))
     return fields if isinstance(fields, dict) else {}
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from channelhash.data.images import image_problem, locate_image
 from channelhash.data.records import Problems, Records, records_from_rows
+from channelhash.data.table import captions_of
 from channelhash.errors import InputError
 from channelhash.utils.files import read_json
 
@@ -86,13 +87,14 @@ def load_coco(
     texts = defaultdict[Any, list[str]](list)
     for file in caption_files:
         for annotation in _read(file, annotations=("image_id", "caption"))["annotations"]:
-            image, caption = annotation["image_id"], annotation["caption"].strip()
+            image = annotation["image_id"]
+            captions = [text.strip() for text in captions_of(annotation["caption"]) if text.strip()]
             if image not in images:
                 listed = " and ".join(instances.name for instances in files)
                 line = f"{file}: a caption is for image {image}, which {listed} does not list"
                 problems.add(line, _REMEDY, "caption of a missing image")
-            elif caption:
-                texts[image].append(caption)
+            else:
+                texts[image] += captions
     rows = []
     where = " and ".join(map(str, caption_files))
     for image, (path, source) in images.items():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from channelhash.data.records import Problems, Records, label_name
 from channelhash.errors import InputError
 from channelhash.utils.array_files import Arrays, SparseRows, read_arrays
-from channelhash.utils.files import read_text, reading
+from channelhash.utils.files import read_text, reading, split_lines
 from channelhash.utils.seeds import generator
 
 _PREFIXES = {
@@ -230,7 +230,7 @@ def load_wikipedia(root: Path, skip_bad: bool = False) -> Records:
     numbers = [str(number) for number in range(1, len(class_names) + 1)]
     for part, ending in (("trainset", "tr"), ("testset", "te")):
         file = root / f"{part}_txt_img_cat.list"
-        classes = [(line.split() or [""])[-1] for line in read_text(file).splitlines()]
+        classes = [(line.split() or [""])[-1] for line in split_lines(read_text(file))]
         n_rows = len(np.atleast_1d(arrays.get(f"I_{ending}", [])))
         if len(classes) != n_rows:
             raise InputError(

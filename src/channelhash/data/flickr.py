@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from channelhash.data.images import locate_image
 from channelhash.data.records import Problems, Records, records_from_rows
 from channelhash.errors import InputError
+from channelhash.utils.files import decode_text, split_lines
 from channelhash.utils.typed_settings import unknown
 
 _IMAGE = re.compile(r"im(\d+)\.jpe?g", re.IGNORECASE)
@@ -216,19 +217,19 @@ def _visible_folders(root: Path) -> dict[Path, list[str]]:
 
 
 def _read_lines(path: Path, problems: Problems | None = None) -> list[str]:
-    """Read the lines of a file in UTF-8, or Latin-1 where it is not UTF-8 (some tag files are not),
-    and list it then.
+    """Read the lines of a file; one that is no Unicode text (some tag files are not) is read as
+    Latin-1, and listed.
 
     There are no blanks around a line.
     """
     data = path.read_bytes()
     try:
-        text = data.decode("utf-8-sig")
+        text = decode_text(data)
     except UnicodeDecodeError:
         if problems is not None:
             problems.lines.append(f"{path}: not UTF-8, read as Latin-1")
         text = data.decode("latin-1")
-    return [line.strip() for line in text.splitlines()]
+    return [line.strip() for line in split_lines(text)]
 
 
 #: Where the file of the image-list entry ``folder\\0001_<id>.jpg`` may lie, tried in this order.

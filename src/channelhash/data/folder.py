@@ -11,17 +11,16 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from channelhash.data.features import load_features
 from channelhash.data.images import IMAGE_ENDINGS, image_problem
 from channelhash.data.records import Problems, Records, records_from_rows
-from channelhash.data.table import csv_rows, load_table, read_rows, text_of
+from channelhash.data.table import captions_of, csv_rows, load_table, read_rows, text_of
 from channelhash.errors import InputError
 from channelhash.utils.array_files import ENDINGS
-from channelhash.utils.files import read_text, reading
+from channelhash.utils.files import read_text, reading, split_lines
 from channelhash.utils.image_files import RAW_ENDINGS, heif_problem, raw_problem
 
 #: The store that belongs to a folder of photographs.
@@ -513,7 +512,7 @@ def _column(columns: Sequence[str], names: Sequence[str]) -> str | None:
 
 
 def _of_lines(path: Path, text: str) -> _Pairs:
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(split_lines(text), start=1):
         name, tab, caption = line.partition("\t")
         if line.strip() and not tab:
             raise InputError(
@@ -553,16 +552,13 @@ def _of_json(path: Path, text: str) -> _Pairs:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the captions in a cell or under a key: a text, or a list of texts or of ``{raw:
-    text}``.
+    """Yield the captions in a cell or under a key: a text, a list of texts, also in print, or of
+    ``{raw: text}``.
     """
-    if isinstance(value, str) and value.startswith('["'):  # a list in a table's cell
-        with suppress(ValueError):
-            value = json.loads(value)
     if isinstance(value, list):
         for part in value:
             yield from _texts(part)
     elif isinstance(value, dict) and (key := _column(list(value), _CAPTION_COLUMNS)):
         yield from _texts(value[key])
     else:
-        yield text_of(value)
+        yield from captions_of(value)

@@ -27,6 +27,8 @@ _ELEMENT = (
     rf"""'(?:[^'\\\n]|{_ESCAPE})*'|"(?:[^"\\\n]|{_ESCAPE})*"|[-+]?\d[\d.]*|None|null|nan|NaN|<NA>"""
 )
 _LIST = re.compile(rf"[\[({{]\s*(?:(?:{_ELEMENT})(?:\s*,\s*|\s+|(?=[\])}}])))*[\])}}]")
+_NUMPY_TEXT = re.compile(rf"\bnp\.str_\(({_ELEMENT})\)")
+_NUMPY_ARRAY = re.compile(r"array\((\[.*\])(?:,\s*dtype=[^()]*)?\)", re.DOTALL)
 _MISSING = {"none", "null", "nan", "na", "n/a", "<na>", "nat"}
 #: What may stand between two labels; a blank last, as it may also follow another sign.
 _SEPARATORS = (",", ";", "|", "#", "\t", "\n", "、", "，", "；", " ")
@@ -55,7 +57,35 @@ def text_of(value: Any) -> str:
         raise ValueError("holds a NUL; take it out")
     if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
         raise ValueError("is not UTF-8 text")
-    return value
+    return value.lstrip("\ufeff")  # a mark of the file that it was copied from
+
+
+def captions_of(value: object) -> list[str]:
+    """Return the captions in a cell: a text, a list of texts, or a list in print.
+
+    A text that merely begins with a bracket is one caption.
+
+    >>> captions_of("['a dog', 'it runs']"), captions_of("[laughing] a man"), captions_of(["a", None])
+    (['a dog', 'it runs'], ['[laughing] a man'], ['a', ''])
+    """
+    if isinstance(value, list):
+        return [text_of(part) for part in value]
+    text = text_of(value)
+    parts = _printed_list(text)
+    if parts is None or text.lstrip().startswith("{"):
+        return [text]
+    are_numbers = not re.search("['\"]", text) and any(parts)
+    in_parentheses = text.lstrip().startswith("(") and len(parts) == 1
+    return [text] if are_numbers or in_parentheses else [text_of(part) for part in parts]
+
+
+def join_captions(value: object) -> str:
+    """Return the captions in a cell as one text, a line each.
+
+    >>> join_captions('["a dog", "it runs"]')
+    'a dog\\nit runs'
+    """
+    return "\n".join(text for text in captions_of(value) if text.strip())
 
 
 def split_labels(value: object, separator: str = ";") -> list[str]:
@@ -77,7 +107,9 @@ def _printed_list(text: str) -> list[str | None] | None:
     """Return the elements of a list in the notation of Python, NumPy or JSON, [None] if empty; None
     for other texts.
     """
-    text = text.strip()
+    text = _NUMPY_TEXT.sub(r"\1", text.strip())
+    if array := _NUMPY_ARRAY.fullmatch(text):
+        text = array[1]
     if not _LIST.fullmatch(text):
         return None
     try:
@@ -220,7 +252,8 @@ def load_table(
         id_column: column of unique ids.
         image_column: column of image paths; ``image`` may be absent from a collection of texts, and
             None reads the texts of a table whose images are not here.
-        text_column: column of texts; ``text`` may be absent from a collection of images, None
+        text_column: column of texts; a list of texts, also in print, is one text with a line for
+            each. ``text`` may be absent from a collection of images, None
             leaves it out.
         labels_column: column of all labels of a row, separated by ``label_separator`` or a list,
             also one that Python or JSON printed; ``labels`` may be absent from a collection without
@@ -310,7 +343,11 @@ def _values(row: Row, columns: Mapping[str, str], separator: str) -> dict[str, A
     """
     if row.problem:
         raise _BadRowError(*row.problem)
-    readers: dict[str, Callable[[Any], Any]] = {"id": text_of, "image": image_of, "text": text_of}
+    readers: dict[str, Callable[[Any], Any]] = {
+        "id": text_of,
+        "image": image_of,
+        "text": join_captions,
+    }
     readers["labels"] = lambda cell: split_labels(cell, separator)
     values = {}
     for role, column in columns.items():

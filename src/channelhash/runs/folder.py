@@ -29,7 +29,7 @@ from channelhash.errors import InputError
 from channelhash.models import HashModel, load_hash_model
 from channelhash.training import distributed
 from channelhash.training.validation import measure_of, read_log, selection_score
-from channelhash.utils.files import locked_folder, reading, sweep, write_text
+from channelhash.utils.files import locked_folder, reading, split_lines, sweep, write_text
 from channelhash.utils.typed_settings import python_names, trusting
 
 _log = logging.getLogger("channelhash.train")
@@ -142,14 +142,14 @@ def save_model(model: HashModel, config: RunConfig, folder: Path) -> None:
 def read_run(folder: Path) -> Run:
     """Return the finished run in a folder."""
     log = read_log(folder / "log.jsonl")
-    problems = (folder / "problems.txt").read_text(encoding="utf-8", errors="replace").splitlines()
+    problems = (folder / "problems.txt").read_text(encoding="utf-8", errors="replace")
     keep = read_sections(folder / "config.yaml").get("train", {}).get("keep", "last")
     return Run(
         folder,
         len(log),
         log[-1]["loss"],
         _kept_validation(log, keep),
-        tuple(problems),
+        tuple(split_lines(problems)),
         measure_of(log),
     )
 

@@ -23,6 +23,7 @@ from channelhash.search.store import Store
 from channelhash.serve import items, middleware, schemas, search
 from channelhash.serve.routing import PROBLEMS, TOKEN_PROBLEM, Route, content_tag
 from channelhash.serve.service import CurrentService, Limits, Service
+from channelhash.utils.files import decode_text
 from channelhash.utils.watch import Report
 
 _TOKEN = re.compile(r"[!-~]{16,}")
@@ -118,7 +119,9 @@ def _load(store: Store, folder: Path, writes: bool) -> QueryEncoder:
 def _read_token(path: Path, option: str = "--token-file") -> str:
     """Read the token in a file, its only line."""
     try:
-        token = path.read_text(encoding="ascii", errors="replace").strip()
+        token = decode_text(path.read_bytes()).strip()
+    except UnicodeDecodeError:
+        token = ""
     except FileNotFoundError:
         raise InputError(
             f"{option} {path}: no such file; write one with: openssl rand -hex 32 > {path}"

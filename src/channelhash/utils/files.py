@@ -34,6 +34,8 @@ _FULL_WORDS = re.compile(
     "|".join(map(os.strerror, _FULL))
     + r"|failed writing file|unexpected pos|disk is full|requested and \d+ written"
 )
+#: Byte-order mark, which programs on Windows write at the beginning of a text.
+_MARK = "\ufeff"
 #: Names of temporary files and folders, and of the locks beside them.
 _TEMPORARY = re.compile(r"(\..+\.[0-9a-f]{32}\.tmp)(\.lock)?", re.DOTALL)
 #: Whether folders can be opened, and open files be renamed and removed. On Windows neither can.
@@ -370,17 +372,36 @@ def one_line(error: Exception) -> str:
     return f"{text[:500]}…" if len(text) > 500 else text or type(error).__name__
 
 
-def read_text(path: Path) -> str:
-    """Return a text file's content: UTF-8, or UTF-16 that begins with its byte-order mark, as Excel
-    and Windows write.
+def decode_text(content: bytes) -> str:
+    """Return a text in UTF-8, or in UTF-16 that begins with its byte-order mark, as Excel and
+    Windows write; without the mark. UnicodeDecodeError for other content.
+
+    >>> decode_text(b"\\xef\\xbb\\xbfa dog"), decode_text("a dog".encode("utf-16"))
+    ('a dog', 'a dog')
     """
+    is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if is_wide else "utf-8").lstrip(_MARK)
+
+
+def split_lines(text: str) -> list[str]:
+    """Return the lines of a text; nothing but a line feed ends one, as other separators of Unicode
+    may stand in a caption.
+
+    >>> split_lines("a\\u2028b\\r\\nc\\n")
+    ['a\\u2028b', 'c']
+    """
+    lines = re.split(r"\r?\n", text)
+    return lines if lines[-1] else lines[:-1]
+
+
+def read_text(path: Path) -> str:
+    """Return a text file's content; the encodings are those of `decode_text`."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
-        return content.decode("utf-16" if wide else "utf-8-sig")
+        return decode_text(content)
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise InputError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8") from None
@@ -389,7 +410,7 @@ def read_text(path: Path) -> str:
 def read_json(path: Path, problem: str, remedy: str = "") -> dict[str, Any]:
     """Return the JSON object in a file; errors as in `reading`."""
     with reading(path, problem, remedy):
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
+        content = json.loads(decode_text(path.read_bytes()))
         if not isinstance(content, dict):
             raise ValueError(f"a JSON object is expected, not {type(content).__name__}")
         return content
@@ -415,7 +436,7 @@ def _parse_yaml(text: str) -> Any:
 def read_yaml_sections(path: Path, expected: str) -> dict[str, dict[str, Any]]:
     """Return the sections of a YAML file: names to keys with values."""
     with reading(path, "not readable YAML"):
-        sections = _parse_yaml(path.read_text(encoding="utf-8"))
+        sections = _parse_yaml(decode_text(path.read_bytes()))
     if not isinstance(sections, dict) or not all(
         isinstance(section, dict) for section in sections.values()
     ):

@@ -35,6 +35,14 @@ def is_list(kind: pa.DataType) -> bool:
     return any(test(kind) for test in _LISTS)
 
 
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether the values of an Arrow type are texts, of any layout."""
+    if pa.types.is_dictionary(kind):
+        return is_text(kind.value_type)
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(test(kind) for test in tests)
+
+
 def is_binary(kind: pa.DataType) -> bool:
     """Return whether the values of an Arrow type are bytes."""
     return any(test(kind) for test in _BINARY)

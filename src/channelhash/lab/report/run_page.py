@@ -22,7 +22,7 @@ from channelhash.metrics.plots import arrow
 from channelhash.runs.folder import read_environments
 from channelhash.runs.train import create_loss
 from channelhash.training.validation import MEASURES, measure_of, read_log, selection_score
-from channelhash.utils.files import read_json, read_yaml_sections, reading
+from channelhash.utils.files import read_json, read_yaml_sections, reading, split_lines
 from channelhash.utils.image_files import bits, decode, jpeg, open_image
 
 # Kind of pair, as `code_health` names it -> in words.
@@ -543,7 +543,7 @@ def _data(
         blocks.append(_labels(*codes))
     problems = folder / "problems.txt"
     lines = (
-        problems.read_text(encoding="utf-8", errors="replace").splitlines()
+        split_lines(problems.read_text(encoding="utf-8", errors="replace"))
         if problems.exists()
         else []
     )
