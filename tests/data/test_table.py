@@ -558,11 +558,42 @@ def test_doubts_are_problems_of_the_collection(tmp_path):
     path = write_cells(tmp_path, ["ant\tbee", "bee"])
     assert load_table(path, label_separator="\\t").label_names == ("ant", "bee")
     path = write_cells(tmp_path, ["Stop sign", "stop  sign", "bee"])
-    says = (
-        "labels 'Stop sign' and 'stop  sign' differ in capitals or blanks only; write one label "
-        "one way"
-    )
-    assert describe(load_table(path))["problems"] == [says]
+    says = "differ in capitals, blanks or unseen characters only; write one label one way"
+    assert describe(load_table(path))["problems"] == [f"labels 'Stop sign' and 'stop  sign' {says}"]
+    path = write_cells(tmp_path, ["foot\u00adball", "football", "bee"])
+    (line,) = describe(load_table(path))["problems"]
+    assert line.endswith(says)
+
+
+GAPS = [
+    "\n",
+    "\r\n",
+    "\t",
+    "\u00a0",
+    "\u2028",
+    "\u2029",
+    "\x0b",
+    "\x85",
+    "\u200b",
+    "\u200d",
+    "\u3000",
+]
+
+
+@pytest.mark.parametrize("gap", GAPS, ids=ascii)
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_label_is_whole_whatever_stands_in_it_and_nothing_stands_around_it(tmp_path, ending, gap):
+    label = f"traffic{gap}light"
+    cells = [label, f"{gap}{label}\ufeff ;dog", f"\u00ad{label}{gap}", "dog"]
+    rows = [{"id": f"i{n}", "text": "a", "labels": cell} for n, cell in enumerate(cells)]
+    records = load_table(write(tmp_path, rows, ending))
+    assert records.label_names == ("dog", label)
+    assert records.labels.tolist() == [[0, 1], [1, 1], [0, 1], [1, 0]]
+    listed = [{**row, "labels": row["labels"].split(";")} for row in rows]
+    if ending in ("jsonl", "parquet"):
+        assert (
+            load_table(write(tmp_path, listed, ending)).labels.tolist() == records.labels.tolist()
+        )
 
 
 def test_two_normal_forms_are_one_label(tmp_path):

@@ -188,6 +188,20 @@ def test_a_label_is_found_in_either_form_of_unicode(where, store):
         assert store.ids(where.format(form)) == ["a", "b"]
 
 
+def test_a_label_is_whole_whatever_stands_in_it(store):
+    gaps = ["\n", "\r\n", "\t", "\u00a0", "\u2028", "\u2029", "\x85", "\u00ad", "\u200b", " "]
+    labels = [f"traffic{gap}light" for gap in gaps]
+    names = [f"i{number}" for number in range(len(gaps))]
+    metadata = [{"labels": [label, "x"]} for label in labels]
+    store.add(names, contract.random_codes(len(gaps)), metadata=metadata)
+    for name, label in zip(names, labels, strict=True):
+        assert store.get([name])[0].metadata["labels"] == [label, "x"]
+        for where in (f"label = '{label}'", f"label IN ('{label}')", f"label LIKE '%{label[3:]}'"):
+            assert store.ids(where) == [name]
+    assert store.label_counts() == {"x": len(gaps), **dict.fromkeys(sorted(labels), 1)}
+    assert store.ids("label LIKE 'traffic%light'") == names
+
+
 CODES = np.array([[7]], np.uint8)
 
 

@@ -5,6 +5,7 @@ That of a run holds the items of the runs that it extends, then its new ones.
 """
 
 import csv
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from channelhash.data import resolve_data_kind
 from channelhash.data.images import image_problem
-from channelhash.data.records import Features, Items, Records, are_files, label_name
+from channelhash.data.records import UNSEEN, Features, Items, Records, are_files, label_name
 from channelhash.data.splits import Rows, Splits
 from channelhash.errors import InputError
 from channelhash.utils.files import file_hash
@@ -410,13 +411,14 @@ def _row_problems(records: Records) -> list[str]:
         problems.append(f"{line}; label them or leave them out")
     spellings = defaultdict[str, list[str]](list)
     for name, occurs in zip(records.label_names, records.labels.sum(axis=0), strict=True):
-        spellings[" ".join(name.casefold().split())].append(name)
+        plain = re.sub(f"[{UNSEEN}]", "", name.casefold())
+        spellings[" ".join(plain.split())].append(name)
         if not occurs:
             problems.append(f"label {name!r} never occurs; leave it out of the labels")
     problems += [
         (
-            f"labels {' and '.join(map(repr, names))} differ in capitals or blanks only; write one "
-            "label one way"
+            f"labels {' and '.join(map(repr, names))} differ in capitals, blanks or unseen "
+            "characters only; write one label one way"
         )
         for names in spellings.values()
         if len(names) > 1

@@ -1,5 +1,6 @@
 """Records: the form that every data set is read into."""
 
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -159,14 +160,19 @@ def pairs_by_image(ids: Sequence[str], images: Sequence[str]) -> tuple[str, ...]
     return tuple(first[image] for image in images)
 
 
+#: Characters that nobody sees: soft hyphens, joiners, directions, byte-order marks.
+UNSEEN = "\u00ad\u200b-\u200f\u2060\ufeff"
+_AROUND = re.compile(rf"^[\s{UNSEEN}]+|[\s{UNSEEN}]+$")
+
+
 def label_name(name: str) -> str:
-    """Return the name of a label without blanks around it, each accented letter as one character
-    (NFC).
+    """Return the name of a label without blanks and unseen characters around it, each accented
+    letter as one character (NFC).
 
     >>> label_name(" cafe\N{COMBINING ACUTE ACCENT} ") == "caf\N{LATIN SMALL LETTER E WITH ACUTE}"
     True
     """
-    return unicodedata.normalize("NFC", name.strip())
+    return unicodedata.normalize("NFC", _AROUND.sub("", name))
 
 
 def labels_from_names(
