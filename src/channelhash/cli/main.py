@@ -102,7 +102,8 @@ def main() -> None:
         _fail(str(error), 2 if isinstance(error, InputError) else 1, debug)
     except OSError as error:
         file = f"{error.filename}: " if error.filename else ""
-        _fail(failing_line(error) or f"{file}{error.strerror or error}", 1, debug)
+        remedy = "; change its rights, or run as its owner" * isinstance(error, PermissionError)
+        _fail(failing_line(error) or f"{file}{error.strerror or error}{remedy}", 1, debug)
     except MemoryError as error:
         reason = f" ({error})" if str(error) else ""
         _fail(

@@ -53,7 +53,7 @@ def fold(text: str) -> str:
     Malayalam
     ================  =============================================================================
 
-    Folding twice is folding once. Line breaks and punctuation stay. About 0.1 µs a character.
+    Folding twice is folding once. Line breaks and punctuation stay. Under 1 µs a character.
 
     >>> fold("Straße, ŁÓDŹ"), fold("Άγιος") == fold("αγιοσ"), fold("Ge\u00adschwindig\u00adkeit")
     ('strasse, lodz', True, 'geschwindigkeit')

@@ -42,6 +42,7 @@ _LETTERS = (
 )
 _RUN = re.compile(f"[{_LETTERS}]+")
 _WORD = re.compile(r"[a-z0-9\u0080-\U0010ffff]+")
+_NOT_JOINED = re.compile(r"[^a-z0-9\n\u0080-\U0010ffff]+")
 # Stands before a run, so that a phrase does not reach from one into the next.
 _BORDER = "\ue000"
 
@@ -59,16 +60,19 @@ class _Signs(dict[int, str]):
 _SIGNS = _Signs()
 
 
+def _plain(text: str) -> str:
+    """Return a folded text with spaces for what is part of no word."""
+    folded = fold(text)
+    return folded if folded.isascii() else folded.translate(_SIGNS)
+
+
 def _separate(text: str) -> str:
     """Return a text as it is indexed: the letters of scripts without spaces are words.
 
     >>> _separate("a Cat"), _separate("黒い猫").split()[1:]
     ('a cat', ['黒', 'い', '猫'])
     """
-    plain = fold(text)
-    if plain.isascii():
-        return plain
-    return _RUN.sub(lambda run: f" {_BORDER} {' '.join(run[0])} ", plain.translate(_SIGNS))
+    return _RUN.sub(lambda run: f" {_BORDER} {' '.join(run[0])} ", _plain(text))
 
 
 def _split(text: str) -> list[str]:
@@ -78,7 +82,7 @@ def _split(text: str) -> list[str]:
     >>> _split("a 猫 Cat 黒い, a")
     ['a', 'cat', '猫', '黒 い']
     """
-    plain = fold(text).translate(_SIGNS)
+    plain = _plain(text)
     phrases = (" ".join(run) for run in _RUN.findall(plain))
     return list(dict.fromkeys([*_WORD.findall(_RUN.sub(" ", plain)), *phrases]))[:_WORDS]
 
@@ -89,9 +93,7 @@ def _join(text: str) -> str:
     >>> _join("Stop harper!\\nCafé 17.50")
     'stopharper\\ncafe1750'
     """
-    return "".join(
-        sign for sign in fold(text).translate(_SIGNS) if sign == "\n" or _WORD.match(sign)
-    )
+    return _NOT_JOINED.sub("", _plain(text))
 
 
 def _list_labels(labels: str | None) -> str:
