@@ -109,8 +109,8 @@ def no_such(path: object) -> InputError:
     """
     if address := _ADDRESS.match(str(path)):  # as a path, it has lost a slash
         return InputError(
-            f"{address[1]}://{address[2]}: an address, but a folder or file of this machine is read "
-            "here; download it (`channelhash encode --data` reads addresses, shard by shard)"
+            f"{address[1]}://{address[2]}: an address, but a folder or file of this machine is "
+            "read here; download it (`channelhash encode --data` reads addresses, shard by shard)"
         )
     return InputError(
         f"{path}: no such folder{' or file' if Path(str(path)).suffix else ''}; check the name"

@@ -308,9 +308,9 @@ class Store(ABC):
         """Find the ``k`` items that have most of a text's words in their id, text, labels, file
         name or date.
 
-        Words are compared as `text.words.fold` writes them: case, accents and characters that nobody
-        sees do not matter. An item's score is the sum of ln(1 + n / m)
-        over the words of ``text`` that it has, each of which m of n items have.
+        Words are compared as `text.words.fold` writes them: case, accents and characters that
+        nobody sees do not matter. An item's score is the sum of ln(1 + n / m) over the words of
+        ``text`` that it has, each of which m of n items have.
 
         Args:
             text: words; no operators.

@@ -22,7 +22,7 @@ from channelhash.lab.report.run_page import (
 )
 from channelhash.metrics.plots import arrow
 from channelhash.runs.folder import read_environments
-from channelhash.utils.files import write_text
+from channelhash.utils.files import split_lines, write_text
 
 
 def write_report(folder: Path) -> Path:
@@ -236,7 +236,7 @@ def _tables(folder: Path) -> list[page.Block]:
     """Read the tables that `tables.write_tables` wrote as Markdown; whatever a cell holds is text."""
     blocks: list[page.Block] = []
     for path in sorted(folder.glob("*.md")):
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = split_lines(path.read_text(encoding="utf-8", errors="replace"))
         rows = [
             [_cell(cell) for cell in _BETWEEN_CELLS.split(line)[1:-1]]
             for line in lines
