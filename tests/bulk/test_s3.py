@@ -246,3 +246,21 @@ def test_files_that_came_since_an_earlier_job_of_the_process_are_seen(proxy, job
     system = fsspec.filesystem("s3", skip_instance_cache=True)  # as another process would
     system.copy(sorted(system.glob(data))[0], data.replace("*", "later"))
     check_refusal("holds a job with another", encode_bulk, model, data, place(f"{bucket}/codes"))
+
+
+def test_a_version_of_a_file_is_that_version_wherever_it_is_read(proxy, bucket, tmp_path):
+    system, model = fsspec.filesystem("s3"), feature_model(tmp_path / "model")
+    name = bucket.rpartition("/")[2]
+    system.mkdir(name)
+    system.call_s3(
+        "put_bucket_versioning", Bucket=name, VersioningConfiguration={"Status": "Enabled"}
+    )
+    versions = {}
+    for n in (8, 16):
+        write_feature_parquet(tmp_path / f"{n}.parquet", n)
+        body = (tmp_path / f"{n}.parquet").read_bytes()
+        stored = system.call_s3("put_object", Bucket=name, Key="x.parquet", Body=body)
+        versions[n] = f"s3://{name}/x.parquet?versionId={stored['VersionId']}"
+    for n, address in {**versions, 16: f"s3://{name}/x.parquet"}.items():
+        done = encode_bulk(model, address, tmp_path / f"codes-{n}")
+        assert (done["items"], done["bad"]) == (n, 0)

@@ -88,13 +88,13 @@ def load_coco(
     for file in caption_files:
         for annotation in _read(file, annotations=("image_id", "caption"))["annotations"]:
             image = annotation["image_id"]
-            captions = map(str.strip, captions_of(annotation["caption"]))
+            several = map(str.strip, captions_of(annotation["caption"]))
             if image not in images:
                 listed = " and ".join(instances.name for instances in files)
                 line = f"{file}: a caption is for image {image}, which {listed} does not list"
                 problems.add(line, _REMEDY, "caption of a missing image")
             else:
-                texts[image] += filter(None, captions)
+                texts[image] += filter(None, several)
     rows = []
     where = " and ".join(map(str, caption_files))
     for image, (path, source) in images.items():

@@ -127,7 +127,10 @@ def list_files(address: str) -> Iterator[File]:
             infos = _below(system, path, path) if info["type"] == "directory" else iter([info])
         for info in infos:
             version = next((str(info[key]) for key in _VERSIONS if key in info), "")
-            yield File(_address(system, info["name"]), int(info["size"] or 0), version)
+            found = _address(system, info["name"])
+            # s3fs leaves out the version of a file that is asked for
+            found = found if options in found else found + options
+            yield File(found, int(info["size"] or 0), version)
 
 
 def folder_of(address: str) -> str:

@@ -263,7 +263,7 @@ OF_SCRIPTS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.data())
 def test_a_text_is_found_by_each_of_its_words_however_they_are_spelt(tmp_path_factory, data):
     words = data.draw(st.lists(st.sampled_from(OF_SCRIPTS), min_size=1, max_size=4))
