@@ -38,20 +38,18 @@ def fold(text: str) -> str:
     apart stay apart, and so do marks that are letters: vowel signs of Indian, Thai or Khmer
     scripts, voiced kana.
 
-    ================  =============================================================================
-    All scripts       case (ß = ss, ς = σ, İ = ı = i), composed and decomposed forms, half and full
-                      width, ligatures (ﬁ = fi), digits (٢٠١٩ = 2019). Characters that nobody sees go:
-                      soft hyphens, joiners, zero-width spaces, directions, variants of a letter.
-    Latin             accents (é = e, ü = u), strokes and hooks (ł = l, ø = o, đ = d, ɓ = b), æ = ae,
-                      œ = oe, þ = th, ð = d. Not ü = ue.
-    Greek, Cyrillic   accents (ά = α, ϊ = ι, ё = е). Not й, ї, ў, ѓ, ќ: they have keys of their own.
-    Hebrew, Syriac    points and accents go.
-    Arabic, Persian   vowel signs and tatweel go; أ إ آ ٱ = ا, ى ی = ي, ة ۀ ہ = ه, ک = ك, as in
-                      Lucene's Arabic and Persian normalizers. Not ے = ي, which parts Urdu words.
-    Hindi             nukta goes, ँ = ं, as in Lucene's Hindi normalizer.
-    Bengali,          ৎ and chillu letters are what older texts write with a joiner.
-    Malayalam
-    ================  =============================================================================
+    * All scripts: case (ß = ss, ς = σ, İ = ı = i), composed and decomposed forms, half and full
+      width, ligatures (ﬁ = fi), digits (٢٠١٩ = 2019). Characters that nobody sees go: soft hyphens,
+      joiners, zero-width spaces, directions, variants of a letter.
+    * Latin: accents (é = e, ü = u, but not ue), strokes and hooks (ł = l, ø = o, đ = d, ɓ = b),
+      æ = ae, œ = oe, þ = th, ð = d.
+    * Greek and Cyrillic: accents (ά = α, ϊ = ι, ё = е), but й, ї, ў, ѓ and ќ, which have keys of
+      their own, stay.
+    * Hebrew and Syriac: points and accents go.
+    * Arabic and Persian: vowel signs and tatweel go; أ إ آ ٱ = ا, ى ی = ي, ة ۀ ہ = ه, ک = ك, as in
+      Lucene's Arabic and Persian normalizers. Not ے = ي, which would join words of Urdu.
+    * Hindi: nukta goes, ँ = ं, as in Lucene's Hindi normalizer.
+    * Bengali ৎ and the chillu letters of Malayalam are what older texts write with a joiner.
 
     Folding twice is folding once. Line breaks and punctuation stay. Under 1 µs a character.
 
