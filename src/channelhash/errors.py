@@ -19,7 +19,7 @@ _HOSTS = re.compile(r"(?:(?:\[[^\[\]]*\]|[^:,\[\]]*)(?::\d*)?(?:,|$))*")
 _OPTION = re.compile(r"(?:^|[?&;#\s])([^=&;?#\s]+)=(?=.)", re.DOTALL)
 _SECRET = re.compile(
     r"passw|passphrase|pwd|^pass$|secret|token|signature|credential|^sig$|^auth(orization)?$|^key$"
-    r"|(api|access|account|client|server)[-_]?key",
+    r"|^(hdn\w+|md5|hmac|jwt|sas)$|(api|access|account|auth|client|server)[-_]?key",
     re.IGNORECASE,
 )
 

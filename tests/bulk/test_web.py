@@ -243,7 +243,9 @@ def test_a_signature_belongs_to_one_file():
 
 @given(
     st.sampled_from([".parquet", ".tar", ".jpg", ".PNG", ""]),
-    st.sampled_from(["sig", "X-Amz-Signature", "token", "Signature"]),
+    st.sampled_from(
+        ["sig", "X-Amz-Signature", "token", "Signature", "hdnts", "md5", "auth_key", "q-signature"]
+    ),
     st.text("abc019%/+=.~_-", max_size=20),
     st.sampled_from(["", "#part.csv"]),
 )
