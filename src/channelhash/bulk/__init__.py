@@ -94,16 +94,11 @@ def _open_job(
     kind, first = next(input_files(data))
     if root is not None and kind != "parquet":
         raise InputError(f"--root: belongs to Parquet files, {data} holds {kind}; leave it out")
-    digest, signed = hashlib.sha256(), dict[str, str]()
-    for _, file in input_files(data):
-        kept = without_signature(file.address)
-        digest.update(repr(file._replace(address=kept)).encode())
-        if kept != file.address:
-            signed[kept] = file.address
+    input_hash, signed = _identify(data)
     identity: dict[str, Any] = {
         "model": model.fingerprint(),
         "n_bits": model.n_bits,
-        "input_hash": digest.hexdigest()[:16],
+        "input_hash": input_hash,
         "root": folder_of(data if root is None else f"{root}/*"),
         "shard_items": shard_items,
     }
@@ -146,6 +141,20 @@ def _open_job(
             f"{manifest}: another process began a job there at the same time; name another --out"
         )
     return job, signed
+
+
+def _identify(data: str) -> tuple[str, dict[str, str]]:
+    """Return a hash of the files of an input, which a renewed signature does not change, and the
+    signed address of each file that has one, by the address without.
+    """
+    digest = hashlib.sha256()
+    signed = {}
+    for _, file in input_files(data):
+        kept = without_signature(file.address)
+        digest.update(repr(file._replace(address=kept)).encode())
+        if kept != file.address:
+            signed[kept] = file.address
+    return digest.hexdigest()[:16], signed
 
 
 def _read_job(out: Place) -> _BulkJob:
