@@ -6,8 +6,6 @@ import io
 import random
 import struct
 import sys
-from datetime import date, datetime
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +18,6 @@ from PIL.TiffImagePlugin import IFDRational
 import channelhash as ch
 from channelhash.photos.metadata import (
     _check,
-    _date_of_name,
     _load_cities,
     _nearest_city,
     _parse_date,
@@ -277,52 +274,6 @@ def test_the_first_usable_date_of_a_file_counts(tmp_path, kind):
         tags_of(photograph(tmp_path / f"1.{kind}", xmp=LIGHTROOM.encode()))[0]["taken"]
         == "2019-07-14 10:20:30"
     )
-
-
-NAMES = [
-    "IMG_{0:%Y%m%d_%H%M%S}.jpg", "PXL_{0:%Y%m%d_%H%M%S}123.jpg", "{0:%Y%m%d_%H%M%S}(0).jpg",
-    "Screenshot_{0:%Y-%m-%d-%H-%M-%S}.png", "WhatsApp Image {0:%Y-%m-%d} at {0:%H.%M.%S} (1).jpeg",
-    "Screen Shot {0:%Y-%m-%d} at {0:%I.%M.%S}\u202f{0:%p}.png", "signal-{0:%Y-%m-%d-%H%M%S}.jpg",
-    "2001/photo_{0:%Y-%m-%d_%H-%M-%S}.jpg",
-]  # fmt: skip
-
-
-@given(
-    st.datetimes(datetime(1826, 1, 1), datetime(date.today().year + 1, 12, 31)),
-    st.sampled_from(NAMES),
-)
-def test_a_date_in_a_name_is_read_as_programs_write_it(when, name):
-    assert _date_of_name(Path(name.format(when))) == str(when.replace(microsecond=0))
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("IMG_20190714_992030.jpg", "2019-07-14"),
-        ("2019-07/a.jpg", "2019-07"),
-        ("2019/07/14/a.jpg", "2019-07-14"),
-        ("2019/2019-07-14 Porto/IMG_1.jpg", "2019-07-14"),
-        ("2018-01/20191345.jpg", "2018-01"),
-        *(
-            (name, None)
-            for name in (
-                "20191345.jpg",
-                "DSC_20190001.jpg",
-                "48238472934_0a1b2c_o.jpg",
-                "+351912345678.jpg",
-                "1563099630000.jpg",
-                "18251231.jpg",
-                "20990101.jpg",
-                "2019/a.jpg",
-                "2019/13/a.jpg",
-                "2019/10 best/a.jpg",
-                "1920x1080.jpg",
-            )
-        ),
-    ],
-)
-def test_what_is_no_date_in_a_name_is_none(name, expected):
-    assert _date_of_name(Path(name)) == expected
 
 
 def test_captions_keywords_and_ratings_are_indexed_and_a_new_sidecar_is_noticed(

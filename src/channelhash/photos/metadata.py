@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageFile, IptcImagePlugin
 
+from channelhash.photos.name_dates import FIRST_YEAR, date_of_name
 from channelhash.search.items import Metadata, Value, file_date
 from channelhash.utils.image_files import decode, open_image, upright_size
 from channelhash.utils.optional_imports import library, naming_extra, onnx_runtime, package_file
@@ -87,7 +88,7 @@ def read_header(path: Path, changed_ns: int) -> tuple[dict[str, Value], list[str
     with open_image(path) as opened:
         width, height = upright_size(opened)
         tags, lines = _read_tags(opened, path, sidecar)
-    date = None if "taken" in tags else _date_of_name(path) or file_date(changed_ns)
+    date = None if "taken" in tags else date_of_name(path) or file_date(changed_ns)
     header = {"taken": None, "date": date, "width": width, "height": height, **tags}
     return {**header, _TAGGED: f"{state} {','.join(tags)}"}, lines
 
@@ -348,16 +349,6 @@ def _position(latitude: float | None, longitude: float | None) -> dict[str, Valu
 _DATE = re.compile(
     r"\s*(\d{4})\D?(\d\d?)\D?(\d\d?)(?:[T\s]+(\d\d?)\D?(\d\d?)(?:\D?(\d\d?))?)?", re.ASCII
 )
-# The same in a name: with one separator or none, not within a longer number; telephones add
-# milliseconds to the time.
-_NAMED = re.compile(
-    r"(?<!\d)(\d{4})([-_.: ]?)(\d\d)\2(\d\d)"
-    r"(?:(?:[-_.T ]|_at_|\sat\s)?(\d\d?)([-_.: "
-    r"]?)(\d\d)\6(\d\d)(?:\d{3})?(?!\d)(?:\s?([AP])M)?)?(?!\d)"
-)
-# A month, or a day, as a folder or as folders in each other: 2019-07, 2019/07, 2019/07/14.
-_FOLDERS = re.compile(r"(?<!\d)(\d{4})(?:[-_. ](\d\d)(?!\d)|/(\d\d)(?:/(\d\d))?(?=/|$))")
-_FIRST_PHOTOGRAPH = 1826
 
 
 def _parse_date(value: object) -> str | None:
@@ -381,52 +372,7 @@ def _parse_date(value: object) -> str | None:
         return None
     if hour <= 24 and minute < 60 and second <= 60:
         date = date.replace(hour=hour % 24, minute=minute, second=min(second, 59))
-    return str(date) if year >= _FIRST_PHOTOGRAPH else None
-
-
-def _date_of_name(path: Path) -> str | None:
-    """Return the date that a file's name says, else its folders': of a second, a day or a month;
-    None where none does.
-
-    Impossible dates, years before photography or after the next one, and years alone are none.
-
-    >>> _date_of_name(Path("IMG_20190714_102030.jpg")), _date_of_name(Path("2019/07 Porto/scan.jpg"))
-    ('2019-07-14 10:20:30', None)
-    >>> _date_of_name(Path("IMG-20190714-WA0001.jpg")), _date_of_name(Path("2019/07/scan.jpg"))
-    ('2019-07-14', '2019-07')
-    """
-    folders = "/".join(path.parent.parts[-3:])
-    for text in (path.stem, *reversed(folders.split("/"))):
-        for year, _, month, day, hour, _, minute, second, half in _NAMED.findall(text):
-            if date := _day(year, month, day):
-                return f"{date}{_time(hour, minute, second, half)}"
-    days = [
-        _day(year, month or inner, day) for year, month, inner, day in _FOLDERS.findall(folders)
-    ]
-    return next((date for date in reversed(days) if date), None)
-
-
-def _day(year: str, month: str, day: str) -> str | None:
-    """Return a day, or a month where no day is said; None for those that cannot be."""
-    try:
-        date = datetime(int(year), int(month), int(day or 1))
-    except ValueError:
-        return None
-    if not _FIRST_PHOTOGRAPH <= date.year <= datetime.today().year + 1:
-        return None
-    return f"{date:%Y-%m-%d}" if day else f"{date:%Y-%m}"
-
-
-def _time(hour: str, minute: str, second: str, half: str) -> str:
-    """Return the time of day with a space before it; nothing for none, and for one that cannot be."""
-    if not hour:
-        return ""
-    of_day = int(hour) % 12 + 12 * (half == "P") if half else int(hour)
-    return (
-        f" {of_day:02}:{minute}:{second}"
-        if of_day < 24 and int(minute) < 60 and int(second) < 60
-        else ""
-    )
+    return str(date) if year >= FIRST_YEAR else None
 
 
 _EARTH_KM = 6371.0
