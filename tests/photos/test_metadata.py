@@ -6,11 +6,13 @@ import io
 import random
 import struct
 import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from hypothesis import example, given, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from PIL import ExifTags, Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 from PIL.TiffImagePlugin import IFDRational
@@ -191,6 +193,80 @@ def test_xmp_that_cannot_be_read_is_one_line_and_the_rest_counts(tmp_path, conte
 )
 def test_impossible_values_and_captions_that_cameras_write_into_every_file_are_none(tmp_path, said):
     assert tags_of(photograph(tmp_path / "1.jpg", **said)) == ({}, [])
+
+
+AXES = {"Latitude": ("N", "S", 90), "Longitude": ("E", "W", 180)}
+
+
+def as_xmp(degrees, form, axis):
+    """Degrees as XMP has them in a form, and the direction that is written beside them."""
+    letter = AXES[axis][degrees < 0]
+    size = abs(degrees)
+    minutes = size % 1 * 60
+    if form == "signed":
+        return f"{degrees:.7f}", ""
+    if form == "signed beside":
+        return f"{degrees:+.7f}", letter
+    if form == "letter":
+        return f"{size:.7f}{letter}", ""
+    if form == "beside":
+        return f"{size:.7f}", {"N": "North", "S": "S", "E": "e", "W": "West"}[letter]
+    if form == "minutes":
+        return f"{int(size)},{minutes:.5f}{letter}", ""
+    if form == "minutes beside":
+        return f"{int(size)},{minutes:.5f}", letter
+    return f"{int(size)},{int(minutes)},{minutes % 1 * 60:.3f}{letter}", ""
+
+
+@settings(max_examples=60)
+@given(
+    st.floats(0.1, 89.9) | st.floats(-89.9, -0.1),
+    st.floats(0.1, 179.9) | st.floats(-179.9, -0.1),
+    st.sampled_from(
+        ["signed", "signed beside", "letter", "beside", "minutes", "minutes beside", "seconds"]
+    ),
+    st.booleans(),
+)
+def test_positions_of_xmp_are_read_in_every_form(latitude, longitude, form, in_elements):
+    said = {}
+    for axis, degrees in zip(AXES, (latitude, longitude), strict=True):
+        said[f"exif:GPS{axis}"], said[f"exif:GPS{axis}Ref"] = as_xmp(degrees, form, axis)
+    attributes = " ".join(f'{name}="{value}"' for name, value in said.items())
+    elements = "".join(f"<{name}>{value}</{name}>" for name, value in said.items())
+    content = XMP.format(*(("", elements) if in_elements else (attributes, "")))
+    with TemporaryDirectory() as folder:
+        path = photograph(Path(folder, "1.jpg"), xmp=content.encode())
+        tags = tags_of(path)[0]
+    assert (tags["lat"], tags["lon"]) == (
+        pytest.approx(latitude, abs=2e-6),
+        pytest.approx(longitude, abs=2e-6),
+    )
+
+
+@pytest.mark.parametrize("said", [
+    'GPSLatitude="41,14" exif:GPSLatitudeRef="N"', 'GPSLatitude="41,1458"', 'GPSLatitude="41,75.5N"',
+    'GPSLatitude="41.5E"', 'GPSLatitude="-41.5N"', 'GPSLatitude="-41.5" exif:GPSLatitudeRef="N"',
+    'GPSLatitude="91.5"', 'GPSLatitude="4x.5"', 'GPSLatitude="nan"', 'GPSLatitude="41.5" exif:GPSLatitudeRef="?"',
+])  # fmt: skip
+def test_a_position_that_may_be_another_is_none(tmp_path, said):
+    content = XMP.format(f'exif:GPSLongitude="8.5E" exif:{said}', "")
+    assert tags_of(photograph(tmp_path / "1.jpg", xmp=content.encode())) == ({}, [])
+
+
+@pytest.mark.parametrize(("sidecar", "ending", "applies"), [
+    ("1.xmp", "NEF", False), ("1.xmp", "jpg", True), ("1.xmp", "JPG", True), ("1.xmp", ".Jpg", True),
+    ("1.XMP", "cr2", False), ("1.jpg.xmp", "CR2", True), ("1.xmp", "", True),
+])  # fmt: skip
+@pytest.mark.parametrize("in_element", [False, True])
+def test_a_sidecar_of_another_ending_says_nothing(tmp_path, sidecar, ending, applies, in_element):
+    name, space = "photoshop:SidecarForExtension", "http://ns.adobe.com/photoshop/1.0/"
+    said = f'xmlns:photoshop="{space}" xmp:Rating="4"'
+    content = XMP.format(said, f"<{name}>{ending}</{name}>")
+    if not in_element:
+        content = XMP.format(f'{said} {name}="{ending}"', "")
+    (tmp_path / sidecar).write_text(content, encoding="utf-8")
+    path = photograph(tmp_path / "1.jpg", exif={0x4746: 2})
+    assert tags_of(path) == ({"rating": 4 if applies else 2}, [])
 
 
 VALUES = st.one_of(

@@ -54,12 +54,17 @@ _XMP_DATES = (
     "exif:DateTimeDigitized",
     "xmp:CreateDate",
 )
+#: A coordinate and its two directions, the positive one first.
+_AXES = {"Latitude": "NS", "Longitude": "EW"}
 _EXIF_DATES = (
     ExifTags.Base.DateTimeOriginal,
     ExifTags.Base.DateTimeDigitized,
     ExifTags.Base.DateTime,
 )
-_XMP_DEGREES = re.compile(r"\s*([\d.]+)(?:,([\d.]+))?(?:,([\d.]+))?\s*([NSEW])\s*", re.ASCII)
+# Decimal degrees, perhaps with a sign, or degrees and minutes, perhaps seconds; then a direction,
+# which may also stand in a property of its own.
+_XMP_DECIMAL = re.compile(r"([-+]?)(\d+(?:\.\d*)?)\s*([NSEW]?)", re.ASCII)
+_XMP_DEGREES = re.compile(r"(\d+),\s*(\d+(?:\.\d*)?)(?:,\s*(\d+(?:\.\d*)?))?\s*([NSEW]?)", re.ASCII)
 # Captions that cameras write into every file.
 _NO_CAPTION = re.compile(
     r".*digital (still ?)?camera|sony dsc|(dcim|dcf)\b.*|(exif|jpeg).(jpeg|picture).*|samsung( "
@@ -148,12 +153,12 @@ def _read_tags(
             lines.append(f"{file}: its {kind} ({' '.join(str(error).split()) or 'damaged'})")
             return {}
 
-    beside = read(lambda: _of_xmp(_content(sidecar)), sidecar, "tags") if sidecar else {}
+    beside = read(lambda: _of_sidecar(sidecar, path), sidecar, "tags") if sidecar else {}
     exif = read(lambda: _of_exif(image), path, "EXIF")
     tags = (
         exif
         | read(lambda: _of_iptc(image), path, "IPTC")
-        | read(lambda: _of_xmp(_xmp_in(image)), path, "XMP")
+        | read(lambda: _of_xmp(_parse_xmp(_xmp_in(image))), path, "XMP")
     )
     tags |= {key: exif[key] for key in exif if key == "taken"} | beside
     if "lat" in tags:
@@ -171,9 +176,19 @@ def _xmp_in(image: Image.Image) -> bytes:
     return xmp.encode() if isinstance(xmp, str) else bytes(xmp).rstrip(b"\0")
 
 
-def _of_xmp(content: bytes) -> _RawTags:
-    values = _parse_xmp(content) if content.strip() else {}
+def _of_sidecar(sidecar: Path, image: Path) -> _RawTags:
+    """Return what a sidecar says of an image, nothing if it says that it belongs to another ending:
+    ``1.xmp`` may be that of ``1.nef``, and ``1.jpg`` lie beside it.
+    """
+    values = _parse_xmp(_content(sidecar))
+    ending = values.get("photoshop:SidecarForExtension", [""])[0].lower().lstrip(".")
+    is_shared = sidecar.stem != image.name
+    if is_shared and ending and f".{ending}" != image.suffix.lower():
+        return {}
+    return _of_xmp(values)
 
+
+def _of_xmp(values: Mapping[str, list[str]]) -> _RawTags:
     def first(*names: str) -> str:
         return next((values[name][0] for name in names if name in values), "")
 
@@ -187,7 +202,10 @@ def _of_xmp(content: bytes) -> _RawTags:
         "camera": (first("tiff:Make"), first("tiff:Model")),
         "lens": first("exifEX:LensModel", "aux:Lens"),
         "focal_length": first("exif:FocalLength"),
-        "position": [_xmp_degrees(first(f"exif:GPS{name}")) for name in ("Latitude", "Longitude")],
+        "position": [
+            _xmp_degrees(first(f"exif:GPS{name}"), first(f"exif:GPS{name}Ref"), axis)
+            for name, axis in _AXES.items()
+        ],
         "rating": first("xmp:Rating"),
         "title": first("dc:title"),
         "labels": values.get("dc:subject") or [label.rpartition("|")[2] for label in hierarchy],
@@ -206,6 +224,8 @@ class _NoDocumentType(ElementTree.TreeBuilder):
 
 def _parse_xmp(content: bytes) -> dict[str, list[str]]:
     """Return property -> its values, of those that are texts or lists of texts."""
+    if not content.strip():
+        return {}
     if len(content) > _LARGEST_XMP:
         raise ValueError("more than 1 MB")
     root = ElementTree.XML(content, ElementTree.XMLParser(target=_NoDocumentType()))
@@ -244,7 +264,10 @@ def _of_exif(image: Image.Image) -> _RawTags:
         "camera": (make, model),
         "lens": _exif_text(inner.get(ExifTags.Base.LensModel)),
         "focal_length": inner.get(ExifTags.Base.FocalLength),
-        "position": [_degrees(gps.get(2), gps.get(1)), _degrees(gps.get(4), gps.get(3))],
+        "position": [
+            _degrees(gps.get(2), gps.get(1), "NS"),
+            _degrees(gps.get(4), gps.get(3), "EW"),
+        ],
         "rating": exif.get(0x4746),
         "title": _utf16(exif.get(ExifTags.Base.XPTitle)),
         "labels": _utf16(exif.get(ExifTags.Base.XPKeywords)).split(";"),
@@ -321,18 +344,42 @@ def _number(value: object) -> float | None:
     return round(number, 6) if isfinite(number) else None
 
 
-def _xmp_degrees(text: str) -> float | None:
-    match = _XMP_DEGREES.fullmatch(text)
-    return _degrees([part or 0 for part in match.groups()[:3]], match[4]) if match else None
+def _xmp_degrees(text: str, direction: str, axis: str) -> float | None:
+    """Return degrees as XMP has them, by the direction in them or beside them, or by their sign.
+
+    A comma may be that of a decimal number where no direction follows it and no point.
+
+    >>> _xmp_degrees("41,8.976N", "", "NS"), _xmp_degrees("-8.611", "", "EW"), _xmp_degrees("41,8", "N", "NS")
+    (41.1496, -8.611, None)
+    """
+    if match := _XMP_DECIMAL.fullmatch(text):
+        sign, degrees, letter = match.groups()
+        said = letter or _line(direction)[:1].upper() or axis[sign == "-"]
+        if sign and said != axis[sign == "-"]:
+            return None
+        return _degrees([degrees], said, axis)
+    if match := _XMP_DEGREES.fullmatch(text):
+        letter = match[4]
+        if letter or match[3] or "." in match[2]:
+            parts = [part or 0 for part in match.groups()[:3]]
+            return _degrees(parts, letter or direction, axis)
+    return None
 
 
-def _degrees(parts: Any, direction: object) -> float | None:
-    """Return degrees, minutes and seconds as degrees; None if the direction is not said."""
+def _degrees(parts: Any, direction: object, axis: str) -> float | None:
+    """Return degrees, minutes and seconds as degrees; None if the direction is not said, or not one
+    of the two of an axis: north or east, and its opposite.
+    """
     numbers = [_number(part) for part in parts] if isinstance(parts, list | tuple) else []
-    sign = {"N": 1, "E": 1, "S": -1, "W": -1}.get(_line(direction)[:1].upper())
-    if sign is None or not 1 <= len(numbers) <= 3 or None in numbers:
+    said = _line(direction)[:1].upper()
+    if not said or said not in axis or not 1 <= len(numbers) <= 3:
         return None
-    return sign * sum((number or 0.0) / 60.0**power for power, number in enumerate(numbers))
+    degrees = 0.0
+    for power, number in enumerate(numbers):
+        if number is None or number < 0 or (power and number > 60):
+            return None
+        degrees += number / 60.0**power
+    return -degrees if said == axis[1] else degrees
 
 
 def _position(latitude: float | None, longitude: float | None) -> dict[str, Value]:
