@@ -3,13 +3,14 @@ fitted to them.
 """
 
 import os
+import random
 import shutil
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
 import channelhash as ch
 from channelhash.models.description import fit_facts
@@ -112,6 +113,87 @@ def test_a_job_that_ends_early_keeps_what_it_has_written_and_goes_on(
     with ch.open_store(tmp_path / "store") as again:
         assert len(again) == 8
         assert counts(encode_into(again, model, Source.read(folder))) == (1, 0, 8, 0, 0)
+
+
+DATED_NAMES = [
+    "IMG_20190714_102030.png", "14.07.2018.png", "scan.png", "FB_IMG_1563098430123.png", "b 2017-06-05.png",
+]  # fmt: skip
+DATED_FOLDERS = ["", "2016/05/", "2016/05 May/", "2015-04-03 Porto/", "Juli 2014/", "other/"]
+SIDECAR = (
+    '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
+    '<rdf:Description xmlns:exif="http://ns.adobe.com/exif/1.0/" xmlns:xmp="http://ns.adobe.com/xap/1.0/" '
+    'exif:DateTimeOriginal="{}-02-03T10:00:00" xmp:Rating="{}"/></rdf:RDF></x:xmpmeta>'
+)
+
+
+def change(folder, draw):
+    """Rename, move, date or describe one of the pictures, or a folder of them, as people do."""
+    pictures = sorted(folder.rglob("*.png"))
+    picture = draw.choice(pictures)
+    place = folder / f"{draw.choice(DATED_FOLDERS)}{draw.randrange(100)} {draw.choice(DATED_NAMES)}"
+    kind = draw.choice(["move", "move", "folder", "time", "sidecar", "no sidecar"])
+    if kind == "time":
+        os.utime(picture, (draw.randrange(10**9), draw.randrange(10**9)))
+    elif kind == "sidecar":
+        said = SIDECAR.format(draw.randrange(1950, 2000), draw.randrange(6))
+        picture.with_suffix(".xmp").write_text(said)
+    elif kind == "no sidecar":
+        picture.with_suffix(".xmp").unlink(missing_ok=True)
+    elif kind == "folder" and picture.parent != folder:
+        picture.parent.rename(picture.parent.with_name(f"2013-0{draw.randrange(1, 10)}-10"))
+    elif not place.exists():
+        os.renames(picture, place)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_store_that_followed_changes_is_like_one_made_afterwards(
+    tmp_path, model, store, no_encoding, seed
+):
+    folder, draw = picture_folder(tmp_path / "photos", 5), random.Random(seed)
+    exif = Image.Exif()
+    exif[ExifTags.Base.DateTime] = "2012:03:04 05:06:07"
+    Image.new("RGB", (40, 30), "white").save(folder / "taken.png", exif=exif)
+    encode_into(store, model, Source.read(folder))
+    store.update(["0.png"], [{"mine": 7}])
+    for step in range(5):
+        for _ in range(draw.randrange(1, 4)):
+            change(folder, draw)
+        with no_encoding():
+            assert encode_into(store, model, Source.read(folder)).items == 6
+        fresh = ch.open_store(tmp_path / f"fresh{step}", model.n_bits, model.fingerprint())
+        encode_into(fresh, model, Source.read(folder))
+        kept = {item.id: item for item in store.get(store.ids())}
+        assert [item.metadata.pop("mine", None) for item in kept.values()].count(7) == 1
+        for item in fresh.get(fresh.ids()):
+            assert kept[item.id].metadata == item.metadata
+            np.testing.assert_equal(kept[item.id].codes, item.codes)
+        fresh.close()
+
+
+def test_a_renamed_picture_gets_the_caption_beside_it_and_the_code_of_that(tmp_path, model, store):
+    folder = picture_folder(tmp_path / "photos", 2)
+    encode_into(store, model, Source.read(folder))
+    (folder / "0.png").rename(folder / "new.png")
+    said = SIDECAR.format(1999, 5).replace(
+        "<rdf:Description ", '<rdf:Description dc:description="blue" '
+    )
+    said = said.replace("xmlns:exif", 'xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:exif')
+    (folder / "new.xmp").write_text(said)
+    done = encode_into(store, model, Source.read(folder))
+    assert (done.moved, done.replaced, done.added, done.items) == (1, 1, 0, 2)
+    item = store.get(["new.png"])[0]
+    assert (item.metadata["text"], item.metadata["taken"]) == ("blue", "1999-02-03 10:00:00")
+    np.testing.assert_array_equal(item.codes["text"], model.encode_texts(["blue"])[0])
+
+
+def test_what_another_version_read_of_names_is_read_again(tmp_path, model, store, no_encoding):
+    folder = picture_folder(tmp_path / "photos", 2)
+    (folder / "0.png").rename(folder / "14.07.2019.png")
+    encode_into(store, model, Source.read(folder))
+    store.update(["14.07.2019.png"], [{"tags_from": "- ", "date": "2026-11-28 10:00:00"}])
+    with no_encoding():
+        encode_into(store, model, Source.read(folder))
+    assert store.get(["14.07.2019.png"])[0].metadata["date"] == "2019-07-14"
 
 
 def test_what_cannot_be_indexed_is_refused(tmp_path, model, store):

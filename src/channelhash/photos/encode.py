@@ -149,6 +149,22 @@ class Batch(NamedTuple):
             yield others, {modality: rows[others] for modality, rows in self.outputs.items()}
 
 
+class _Changes(NamedTuple):
+    """What a store lacks of a source.
+
+    Attributes:
+        rows: to be encoded, in order.
+        stored: of each row that is stored, the keys that its file had the last time, with None.
+        missing: items whose image is no longer in the folder.
+        problems: a line for each tag that cannot be read.
+    """
+
+    rows: list[int]
+    stored: dict[int, _Header]
+    missing: list[Listed]
+    problems: list[str]
+
+
 def index_source(
     store: Store,
     load: Callable[[], Model],
@@ -162,52 +178,69 @@ def index_source(
 
     An item is left alone if the store has its codes, its metadata are the same, and it was encoded
     from the same text, features or image file: one of the same size and modification time, or else
-    of the same content. An image that was moved in its folder keeps its codes. Images are encoded
-    and written batch by batch in order, while the next ones are read: a job that was killed goes on
-    where it was. The model is loaded where there is something to encode.
+    of the same content. An image that was moved in its folder keeps its codes; what its name,
+    folder, time or sidecar say is read again. Images are encoded and written batch by batch in
+    order, while the next ones are read: a job that was killed goes on where it was. The model is
+    loaded where there is something to encode.
     """
-    began, ids = time.perf_counter(), source.records.ids
+    began = time.perf_counter()
     if prune and source.folder is None:
         raise InputError("--prune: goes with a folder of pictures; leave it out")
-    changed, stored, missing, lines = _find_changes(store, source, progress("look"))
-    moved = _keep_moved(store, source, [row for row in changed if row not in stored], missing)
-    unread = _still_unread(source, changed)
-    todo = [row for row in changed if row not in moved and row not in unread]
-    encoding, advance = time.perf_counter(), progress("encode")
-    writes, done = set[int](), 0
+    changes = _find_changes(store, source, progress("look"))
+    moved = _keep_moved(store, source, changes)
+    unread = _still_unread(source, changes.rows)
+    todo = [row for row in changes.rows if moved.get(row, True) and row not in unread]
+    encoding = time.perf_counter()
+    written = set[int]()
+    for batch in _batches(load, source, todo, ready, progress("encode")):
+        _write(store, source.records.ids, batch, changes.stored)
+        unread |= batch.unread
+        changes.problems.extend(batch.problems)
+        written.update(batch.rows)
+    encoding_seconds = time.perf_counter() - encoding
+    replaced = len(written & changes.stored.keys())
+    pruned = _remove(store, changes.missing) if prune else 0
+    problems = [unread[row].problem for row in sorted(unread)]
+    indexed = Indexed(
+        added=len(written) - replaced,
+        replaced=replaced,
+        unchanged=len(source.records) - len(changes.rows),
+        pruned=pruned,
+        problems=(*source.records.problems, *problems, *changes.problems),
+        items=len(store),
+        seconds=time.perf_counter() - began,
+        rate=len(written) / encoding_seconds if written else 0.0,
+        moved=len(moved),
+        skipped=source.records.removed if source.folder is not None else {},
+    )
+    return indexed, {source.records.ids[row]: unread[row] for row in sorted(unread)}
+
+
+def _batches(
+    load: Callable[[], Model],
+    source: Source,
+    todo: Sequence[int],
+    ready: Sequence[Batch],
+    advance: Progress,
+) -> Iterator[Batch]:
+    """Yield the batches that are ready, then those of the other rows, and say how far it is once
+    each is written.
+    """
     encoded = {row for batch in ready for row in (*batch.rows, *batch.unread)}
     rest = [row for row in todo if row not in encoded]
     if todo:
         advance(0, len(todo))
+    done = 0
     for batch in chain(ready, encode_batches(load(), source, rest) if rest else ()):
-        _write(store, ids, batch, stored)
-        unread |= batch.unread
-        lines += batch.problems
+        yield batch
         done += len(batch.rows) + len(batch.unread)
-        writes.update(batch.rows)
         advance(done, len(todo))
-    encoding_seconds = time.perf_counter() - encoding
-    replaced = len(writes & stored.keys())
-    # those moved have another id now
-    removals = [item.id for item in missing if item.id in store] if prune else []
-    pruned = store.delete(removals) if removals else 0
-    indexed = Indexed(
-        added=len(writes) - replaced,
-        replaced=replaced,
-        unchanged=len(source.records) - len(changed),
-        pruned=pruned,
-        problems=(
-            *source.records.problems,
-            *(unread[row].problem for row in sorted(unread)),
-            *lines,
-        ),
-        items=len(store),
-        seconds=time.perf_counter() - began,
-        rate=len(writes) / encoding_seconds if writes else 0.0,
-        moved=len(moved),
-        skipped=source.records.removed if source.folder is not None else {},
-    )
-    return indexed, {ids[row]: unread[row] for row in sorted(unread)}
+
+
+def _remove(store: Store, items: Sequence[Listed]) -> int:
+    """Delete the items that have not moved to another id, and return how many these are."""
+    names = [item.id for item in items if item.id in store]
+    return store.delete(names) if names else 0
 
 
 def _write(store: Store, ids: Sequence[str], batch: Batch, former: Mapping[int, _Header]) -> None:
@@ -336,34 +369,39 @@ def _read_image(model: Model, path: Path, reads_text: bool) -> _Reading | Unread
         raise
 
 
-def _keep_moved(
-    store: Store, source: Source, new: Sequence[int], missing: Sequence[Listed]
-) -> set[int]:
+def _keep_moved(store: Store, source: Source, changes: _Changes) -> dict[int, bool]:
     """Give items whose file is gone the ids of new files with the same content; return the rows of
-    these.
+    these, and whether each is to be encoded again because its caption is another.
 
-    An item takes its codes and metadata along. Only new files of a size that a lost one had are
-    read.
+    An item takes its codes and metadata along, but for what its place said. Only new files of a
+    size that a lost one had are read.
     """
     by_size: dict[str, list[Listed]] = defaultdict(list)
-    for item in missing:
+    for item in changes.missing:
         by_size[str(item.metadata.get(_STATE, "")).partition(" ")[0]].append(item)
-    pairs: list[tuple[Listed, int, str]] = []
-    for row in new if by_size else ():
+    moves: list[tuple[Listed, int, _Header]] = []
+    for row in changes.rows if by_size else ():
+        if row in changes.stored:
+            continue
         path = Path(source.records.items["image"][row])
         try:
             candidates = by_size.get(str(path.stat().st_size), [])
             state = _state_of_file(path) if candidates else ""
+            former = next(
+                (each for each in candidates if _is_moved(each, state, source, row)), None
+            )
+            if former is None:
+                continue
+            news = _read_again(former, source, row, state, changes.problems)
         except OSError:
             continue  # encoding it says what is wrong
-        if former := next(
-            (item for item in candidates if _is_moved(item, state, source, row)), None
-        ):
-            candidates.remove(former)
-            pairs.append((former, row, state))
-    for start in range(0, len(pairs), _AT_ONCE):
-        _rename(store, source, pairs[start : start + _AT_ONCE])
-    return {row for _, row, _ in pairs}
+        candidates.remove(former)
+        moves.append((former, row, news))
+    for start in range(0, len(moves), _AT_ONCE):
+        _rename(store, source, moves[start : start + _AT_ONCE])
+    moved = {row: "text" in news for _, row, news in moves}
+    changes.stored.update({row: _NOTHING for row, is_changed in moved.items() if is_changed})
+    return moved
 
 
 def _is_moved(item: Listed, state: str, source: Source, row: int) -> bool:
@@ -377,23 +415,17 @@ def _is_moved(item: Listed, state: str, source: Source, row: int) -> bool:
     )
 
 
-def _rename(store: Store, source: Source, pairs: Sequence[tuple[Listed, int, str]]) -> None:
-    former = [item.id for item, _, _ in pairs]
+def _rename(store: Store, source: Source, moves: Sequence[tuple[Listed, int, _Header]]) -> None:
+    former = [item.id for item, _, _ in moves]
     renamed = [
-        replace(
-            item,
-            id=source.records.ids[row],
-            metadata={**item.metadata, **source.metadata[row], _STATE: state},
-        )
-        for item, (_, row, state) in zip(store.get(former), pairs, strict=True)
+        replace(item, id=source.records.ids[row], metadata={**item.metadata, **news})
+        for item, (_, row, news) in zip(store.get(former), moves, strict=True)
     ]
     upsert_items(store, renamed)
     store.delete(former)
 
 
-def _find_changes(
-    store: Store, source: Source, progress: Progress
-) -> tuple[list[int], dict[int, _Header], list[Listed], list[str]]:
+def _find_changes(store: Store, source: Source, progress: Progress) -> _Changes:
     """Compare a source with what is stored, by one pass over the store and a look at each file.
 
     Where only an image's times or tags are new, or its folder was moved, or copied together with
@@ -430,7 +462,7 @@ def _find_changes(
     todo = sorted([*todo, *(row for row in range(len(ids)) if row not in stored)])
     if ids:
         progress(len(ids), len(ids))
-    return todo, stored, missing, problems
+    return _Changes(todo, stored, missing, problems)
 
 
 def _lost_image(
@@ -477,16 +509,28 @@ def _news(
     if state is None or lacks_codes or differing.keys() - {"image"}:
         return None
     news = differing | ({_STATE: state} if state != old else {})
-    if not source.reads_files or are_tags_current(
-        path := Path(str(metadata["image"])), item.metadata
-    ):
+    if not source.reads_files:
         return news
-    with suppress(OSError):  # an image that cannot be read any more keeps its tags
-        header, lines = read_header(path, int(state.split()[1]))
-        tags = {**former_tags(item.metadata), **_describe(source, row, {**header, _STATE: state})}
-        news |= {key: value for key, value in tags.items() if item.metadata.get(key) != value}
-        problems += lines
+    is_known = not news and are_tags_current(Path(str(metadata["image"])), item.metadata)
+    if not is_known:
+        with suppress(OSError):  # an image that cannot be read any more keeps its tags
+            news |= _read_again(item, source, row, state, problems)
     return None if "text" in news else news
+
+
+def _read_again(
+    item: Listed, source: Source, row: int, state: str, problems: list[str]
+) -> dict[str, Value]:
+    """Return what is new of an item whose image lies at a row now, as if it were read for the first
+    time: tags, and the date that its name, folder or time says.
+
+    Lines on tags that cannot be read join ``problems``.
+    """
+    path = Path(str(source.metadata[row]["image"]))
+    header, lines = read_header(path, int(state.split()[1]))
+    problems += lines
+    tags = {**former_tags(item.metadata), **_describe(source, row, {**header, _STATE: state})}
+    return {key: value for key, value in tags.items() if item.metadata.get(key) != value}
 
 
 def _current_state(source: Source, row: int, old: str) -> str | None:

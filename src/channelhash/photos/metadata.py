@@ -31,9 +31,11 @@ from channelhash.utils.optional_imports import library, naming_extra, onnx_runti
 # make and model.
 _RawTags = Mapping[str, Any]
 
-#: Metadata key of what tags were read from: size and times of the sidecar, ``-`` for none, and then
-#: the keys of the tags, with commas. What it lists and the next reading lacks is taken away.
+#: Metadata key of what tags were read from: how, size and times of the sidecar, ``-`` for none, and
+#: then the keys of the tags, with commas. What it lists and the next reading lacks is taken away.
 _TAGGED = "tags_from"
+#: How tags and dates in names are read. Another number makes the next indexing read all again.
+_VERSION = 2
 
 _LARGEST_XMP = 1 << 20
 _LONGEST, _MOST = 2000, 200  # characters of a text, and labels
@@ -87,7 +89,7 @@ def read_header(path: Path, changed_ns: int) -> tuple[dict[str, Value], list[str
     ...     path = Path(folder, "IMG_20190714_102030.png")
     ...     Image.new("RGB", (4, 3)).save(path)
     ...     read_header(path, 0)[0]
-    {'taken': None, 'date': '2019-07-14 10:20:30', 'width': 4, 'height': 3, 'tags_from': '- '}
+    {'taken': None, 'date': '2019-07-14 10:20:30', 'width': 4, 'height': 3, 'tags_from': '2 - '}
     """
     sidecar, state = _sidecar_of(path)
     with open_image(path) as opened:
@@ -102,9 +104,9 @@ def are_tags_current(path: Path, metadata: Metadata) -> bool:
     """Return whether the tags of an item with these metadata are those that its image and the
     sidecar of that say.
 
-    The image has not changed.
+    The image is the same, at the same place.
 
-    >>> are_tags_current(Path("lost.jpg"), {"tags_from": "- rating"}), are_tags_current(Path("lost.jpg"), {})
+    >>> are_tags_current(Path("lost.jpg"), {"tags_from": "2 - rating"}), are_tags_current(Path("lost.jpg"), {})
     (True, False)
     """
     return str(metadata.get(_TAGGED, "")).rpartition(" ")[0] == _sidecar_of(path)[1]
@@ -122,8 +124,8 @@ def former_tags(metadata: Metadata) -> dict[str, Value]:
 
 
 def _sidecar_of(path: Path) -> tuple[Path | None, str]:
-    """Return the file in which programs describe an image, its size and times; None and ``-`` where
-    there is none.
+    """Return the file in which programs describe an image, and what it is read as: `_VERSION`, size
+    and times; None and ``-`` for these where there is none.
 
     It is ``1.jpg.xmp``, as darktable writes it, or ``1.xmp``, as Lightroom does.
     """
@@ -131,8 +133,9 @@ def _sidecar_of(path: Path) -> tuple[Path | None, str]:
     for name in (f"{path}.xmp", f"{stem}.xmp", f"{path}.XMP", f"{stem}.XMP"):
         with suppress(OSError):
             stat = os.stat(name)
-            return Path(name), f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"
-    return None, "-"
+            state = f"{_VERSION} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"
+            return Path(name), state
+    return None, f"{_VERSION} -"
 
 
 def _read_tags(
