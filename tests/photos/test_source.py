@@ -5,6 +5,7 @@ change.
 import json
 import os
 import shutil
+import unicodedata
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,10 +16,11 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.cli.serve import _index_again
-from channelhash.data.folder import _OF_OTHERS, _match_any
+from channelhash.data.folder import _OF_OTHERS, Exclusions
 from channelhash.data.images import image_problem
 from channelhash.photos import encode
 from channelhash.photos.source import PhotoSource, Source
+from channelhash.photos.stores import read_again
 from channelhash.search.items import date_of
 from channelhash.search.query import query_like
 from extras import needs
@@ -506,5 +508,71 @@ def test_a_name_is_the_same_in_both_forms_of_unicode(tmp_path, model, store, no_
     ("a+(b)", ["a+(b)"], ["aab"]),
 ])  # fmt: skip
 def test_a_pattern_matches_names_at_any_depth_or_paths_from_the_top(pattern, paths, others):
-    matches = _match_any([pattern])
+    matches = Exclusions([pattern]).match
     assert [path for path in (*paths, *others) if matches(path, False)] == paths
+
+
+SPELLINGS = {
+    "from the top": lambda root, name, link: f"/{name}",
+    "in the folder": lambda root, name, link: name,
+    "a folder": lambda root, name, link: f"{name}/",
+    "from here": lambda root, name, link: os.path.relpath(root / name),
+    "from here, with a slash": lambda root, name, link: f"{os.path.relpath(root / name)}/",
+    "with a point": lambda root, name, link: f"./{name}",
+    "absolute": lambda root, name, link: str(root / name),
+    "absolute, with a slash": lambda root, name, link: f"{root / name}/",
+    "round about": lambda root, name, link: f"{root}/deep/../{name}",
+    "from the home": lambda root, name, link: f"~/photos/{name}",
+    "through a link to the folder above": lambda root, name, link: str(link / name),
+    "a link to it": lambda root, name, link: str(root.parent / "there"),
+    "a link in the folder": lambda root, name, link: "around",
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("name", ["Private", "gr\u00fcn", "gru\u0308n", "Trip [2019] *", "a/b"])
+def test_a_folder_is_left_out_however_its_path_is_written(tmp_path, monkeypatch, spelling, name):
+    root, link = picture_folder(tmp_path / "photos", 4), tmp_path / "link"
+    (root / name).mkdir(parents=True)
+    (root / "0.png").rename(root / name / "0.png")
+    link.symlink_to(root)
+    (root / "around").symlink_to(root / name)
+    (tmp_path / "there").symlink_to(root / name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for here in (tmp_path, root, root / "deep", Path("/")):
+        monkeypatch.chdir(here)
+        for form in ("NFC", "NFD"):
+            pattern = unicodedata.normalize(form, SPELLINGS[spelling](root, name, link))
+            for folder in (root, link):
+                source = Source.read(folder, exclude=[pattern])
+                assert source.records.ids == ("2.png", "deep/er/1.png", "deep/er/3.png")
+                assert source.unmatched == ()
+                again = Source.read(folder, exclude=source.photos.exclude)
+                assert again.records.ids == source.records.ids
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["Privat", "./Privat", "{0}/Privat/", "/Private/x", "*.gif", "~/photos/Privat", "linked"],
+)
+def test_an_exclusion_that_leaves_nothing_out_is_a_line(tmp_path, monkeypatch, pattern):
+    root = picture_folder(tmp_path / "photos", 2)
+    (root / "linked").symlink_to(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    typed = pattern.format(root)
+    items = read_again(str(tmp_path / "s"), root, exclude=["deep", typed])
+    assert items.records.ids == ("0.png",)
+    (line,) = items.records.problems
+    assert line == (
+        f"nothing by --exclude {typed!r}: {root} has no such file or folder; give a path in it, "
+        "or a pattern such as '*.gif'"
+    )
+    check_refusal("put it in", Source.read, root, exclude="deep")
+
+
+def test_what_is_left_out_now_is_no_answer_any_more_and_what_is_gone_stays(tmp_path, model, store):
+    folder = picture_folder(tmp_path / "photos", 5)
+    encode_into(store, model, Source.read(folder))
+    (folder / "0.png").unlink()
+    done = encode_into(store, model, Source.read(folder, exclude=[str(folder / "deep")]))
+    assert (done.pruned, store.ids()) == (2, ["0.png", "2.png", "4.png"])

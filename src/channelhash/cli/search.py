@@ -360,6 +360,11 @@ def bring_up_to_date(store: str, making: Making) -> "Index | None":
         return None
     place = ch.search.find_store(Path(store))
     if place is not None and not StoreFolder(place).writable:
+        if making.exclude:
+            raise InputError(
+                f"--exclude: {place} can only be read, so that nothing can be left out of it; make "
+                "a store of your own with `channelhash index create`"
+            )
         shared.say(f"{place}: can only be read, so that new pictures are not found")
         return None
     word = read_words(list(making.encoder)) if making.encoder else None

@@ -10,7 +10,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -151,12 +151,14 @@ class _Files(NamedTuple):
         skipped: reason -> number of files and folders that are left out for it.
         problems: a line for each folder or file that cannot be read.
         unread: these, by their paths like ``names``: what lies there is unknown, not gone.
+        unmatched: the patterns of exclusions that leave nothing out.
     """
 
     names: list[str]
     skipped: dict[str, int]
     problems: tuple[str, ...]
     unread: tuple[str, ...] = ()
+    unmatched: tuple[str, ...] = ()
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -167,7 +169,7 @@ class _Files(NamedTuple):
         >>> _Files(["cafe\u0301.jpg"], {}, ()).ids == ("caf\u00e9.jpg",)
         True
         """
-        composed = [unicodedata.normalize("NFC", name) for name in self.names]
+        composed = [compose(name) for name in self.names]
         counts = Counter(composed)
         return tuple(
             new if counts[new] == 1 else name
@@ -175,37 +177,66 @@ class _Files(NamedTuple):
         )
 
 
-def _match_any(patterns: Sequence[str]) -> Callable[[str, bool], bool]:
-    """Return a function (relative path with ``/``, is it a folder) -> does any of the patterns
-    match it.
+def compose(text: str) -> str:
+    """Return a text in the composed form of Unicode (NFC), which ids have.
+
+    >>> compose("cafe\u0301") == "caf\u00e9"
+    True
+    """
+    return unicodedata.normalize("NFC", text)
+
+
+class Exclusions:
+    """Patterns of the paths to leave out of a folder, and which of them have matched.
 
     A pattern without ``/`` matches names at any depth, another one paths from the top. ``*`` and
-    ``?`` match within a name, ``**`` across folders, ``[ab]`` one of the characters; a ``/`` at the
-    end matches folders only. What lies in a folder that matches is for the caller to leave out.
+    ``?`` match within a name, ``**`` across folders, ``[ab]`` one of the characters, or what is
+    called so; a ``/`` at the end matches folders only. Accents are the same in either form of
+    Unicode.
 
-    >>> matches = _match_any(["*.gif", "raw/", "2019/**/draft-?.jpg"])
-    >>> matches("a/b.gif", False), matches("raw", False), matches("a/raw", True)
+    >>> exclusions = Exclusions(["*.gif", "raw/", "2019/**/draft-?.jpg"])
+    >>> exclusions.match("a/b.gif", False), exclusions.match("raw", False), exclusions.match("a/raw", True)
     (True, False, True)
-    >>> matches("2019/draft-1.jpg", False), matches("2019/a/b/draft-2.jpg", False), matches("a/2019/draft-1.jpg", False)
-    (True, True, False)
+    >>> exclusions.match("2019/draft-1.jpg", False), exclusions.match("2019/a/b/draft-2.jpg", False)
+    (True, True)
+    >>> exclusions.match("a/2019/draft-1.jpg", False)
+    False
     """
-    if not patterns:
-        return lambda path, is_folder: False
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._compiled = {pattern: _compile(pattern) for pattern in patterns}
+        self.matched = set[str]()
+
+    def match(self, path: str, is_folder: bool) -> bool:
+        """Return whether a relative path with ``/`` matches; what lies in a folder that does is for
+        the caller to leave out.
+        """
+        composed = path if path.isascii() else compose(path)
+        found = [
+            pattern
+            for pattern, expression in self._compiled.items()
+            if (is_folder or not pattern.endswith("/")) and expression.fullmatch(composed)
+        ]
+        self.matched.update(found)
+        return bool(found)
+
+    def match_below(self, path: str) -> bool:
+        """Return whether a file's path matches, or a folder that it lies in."""
+        folders = [path[: place.start()] for place in re.finditer("/", path)]
+        return self.match(path, False) or any(self.match(folder, True) for folder in folders)
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    if not pattern.strip("/") or pattern.startswith("!"):
+        raise InputError(
+            f"--exclude {pattern!r}: is no pattern of paths to leave out, such as '*.gif' or 'raw/'"
+        )
     from fsspec.utils import glob_translate  # takes longer than all else that a folder needs
 
-    both, folders_only = list[str](), list[str]()
-    for pattern in patterns:
-        if not pattern.strip("/") or pattern.startswith("!"):
-            raise InputError(
-                f"--exclude {pattern!r}: is no pattern of paths to leave out, such as '*.gif' or "
-                "'raw/'"
-            )
-        body = pattern.strip("/")
-        anywhere = "" if "/" in pattern.rstrip("/") else "**/"
-        (folders_only if pattern.endswith("/") else both).append(glob_translate(anywhere + body))
-    files = re.compile("|".join(both) or r"(?!)", re.DOTALL)
-    folders = re.compile("|".join([*both, *folders_only]) or r"(?!)", re.DOTALL)
-    return lambda path, is_folder: (folders if is_folder else files).fullmatch(path) is not None
+    body = compose(pattern.strip("/"))
+    anywhere = "" if "/" in pattern.rstrip("/") else "**/"
+    literal = ("(?:.*/)?" if anywhere else "") + re.escape(body)
+    return re.compile(f"{glob_translate(anywhere + body)}|{literal}", re.DOTALL)
 
 
 def find_images(root: Path, exclude: Sequence[str] = ()) -> _Files:
@@ -214,12 +245,8 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> _Files:
     Left out are hidden files and folders (macOS writes ``._photo.jpg`` beside ``photo.jpg``), links
     to folders, and what other programs keep beside photographs: thumbnails and bins.
     """
-    left_out, names, skipped, problems = (
-        _match_any(exclude),
-        list[str](),
-        Counter[str](),
-        dict[str, str](),
-    )
+    exclusions = Exclusions(exclude)
+    names, skipped, problems = list[str](), Counter[str](), dict[str, str]()
     where, folders = Path(os.path.abspath(root)), [""]
     while folders:
         folder = folders.pop()
@@ -234,7 +261,7 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> _Files:
         for entry in entries:
             name, is_folder = folder + entry.name, entry.is_dir(follow_symlinks=False)
             reason = _no_image(entry, is_folder)
-            if exclude and left_out(name, is_folder):
+            if exclude and not _is_linked_folder(entry) and exclusions.match(name, is_folder):
                 skipped["excluded"] += 1
             elif is_folder and _is_of_others((where / folder).name, entry.name):
                 skipped[_OF_OTHERS] += 1
@@ -259,7 +286,16 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> _Files:
         {reason: count for reason, count in sorted(skipped.items()) if count},
         tuple(f"{root / _shown(name)}: {problem}" for name, problem in sorted(problems.items())),
         tuple(problems),
+        tuple(pattern for pattern in exclude if pattern not in exclusions.matched),
     )
+
+
+def _is_linked_folder(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry is a link to a folder, which is not followed anyway."""
+    try:
+        return entry.is_symlink() and entry.is_dir()
+    except OSError:
+        return False
 
 
 def _raw_twins(names: Sequence[str]) -> set[str]:

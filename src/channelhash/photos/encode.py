@@ -17,6 +17,7 @@ import PIL
 from numpy.typing import NDArray
 
 from channelhash.codes import binarize, pack, unit_rows
+from channelhash.data.folder import Exclusions
 from channelhash.data.images import image_problem
 from channelhash.errors import InputError, JobError
 from channelhash.models.description import Model
@@ -61,7 +62,7 @@ class Indexed:
         added: items new to the store.
         replaced: items that had changed and were encoded again.
         unchanged: items that were left alone.
-        pruned: items removed from the store because their image is gone.
+        pruned: items removed from the store because their image is gone or left out.
         problems: a line for each item that was left out.
         items: items in the store now.
         seconds: time of the whole.
@@ -199,7 +200,8 @@ def index_source(
         written.update(batch.rows)
     encoding_seconds = time.perf_counter() - encoding
     replaced = len(written & changes.stored.keys())
-    pruned = _remove(store, changes.missing) if prune else 0
+    removals = changes.missing if prune else _excluded(source, changes.missing)
+    pruned = _remove(store, removals)
     problems = [unread[row].problem for row in sorted(unread)]
     indexed = Indexed(
         added=len(written) - replaced,
@@ -235,6 +237,20 @@ def _batches(
         yield batch
         done += len(batch.rows) + len(batch.unread)
         advance(done, len(todo))
+
+
+def _excluded(source: Source, items: Sequence[Listed]) -> list[Listed]:
+    """Return the items whose image is left out by a pattern."""
+    photos = source.photos
+    if photos is None or not photos.exclude:
+        return []
+    exclusions = Exclusions(photos.exclude)
+    names = [Path(str(item.metadata["image"])).relative_to(photos.folder) for item in items]
+    return [
+        item
+        for item, name in zip(items, names, strict=True)
+        if exclusions.match_below(name.as_posix())
+    ]
 
 
 def _remove(store: Store, items: Sequence[Listed]) -> int:

@@ -6,15 +6,17 @@ import importlib.util
 import math
 import os
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from glob import iglob
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from channelhash.data.collection import Collection
-from channelhash.data.folder import find_captions, find_images, load_any
+from channelhash.data.folder import compose, find_captions, find_images, load_any
 from channelhash.data.records import Features, Records
 from channelhash.data.table import TABLE_ENDINGS, Row, read_rows, text_of
 from channelhash.errors import InputError
@@ -23,6 +25,8 @@ from channelhash.search.items import Value, key_problem
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.utils.files import dump_checked, load_checked, write_text
 
+#: What makes one path of those that lead to a file: by their names, and by the links in them.
+_NORMAL_FORMS = (os.path.normpath, os.path.realpath)
 #: Columns of a table that `load_table` reads; all others become metadata.
 _READ = ("id", "image", "text", "labels")
 #: A number as JSON writes it: ``007``, ``+5``, ``1_000`` and ``0x10`` are texts.
@@ -135,6 +139,7 @@ class Source:
             gone.
         ocr: whether the text in images is read, then also in those that were stored without; by
             default only that of new images in a folder, where the extra ``ocr`` is installed.
+        unmatched: of a folder, a line for each exclusion that leaves nothing out.
 
     >>> records = Records(("a",), {"text": ("a dog",)}, np.zeros((1, 0), dtype=bool), ())
     >>> Source(records, [{"text": "a dog"}]).folder is None
@@ -147,6 +152,7 @@ class Source:
     captions: list[tuple[str, ...]] | None = None
     unread: tuple[str, ...] = ()
     ocr: bool | None = None
+    unmatched: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path | None:
@@ -251,7 +257,10 @@ class Source:
 
 
 def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source:
-    listing, where = find_images(root, exclude), os.path.abspath(root)
+    if isinstance(exclude, str):
+        raise InputError(f"exclude={exclude!r}: expected a list of patterns; put it in []")
+    patterns = {_from_top(root, pattern): pattern for pattern in exclude}
+    listing, where = find_images(root, list(patterns)), os.path.abspath(root)
     names, ids = listing.names, listing.ids
     texts, lines = (None, []) if captions is None else find_captions(captions, names)
     metadata: list[dict[str, Value]] = [{"image": os.path.join(where, name)} for name in names]
@@ -262,9 +271,52 @@ def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source
     labels = np.zeros((len(names), 0), dtype=bool)
     problems = (*listing.problems, *lines)
     records = Records(ids, {"image": images}, labels, (), listing.skipped, problems)
-    return Source(
-        records, metadata, PhotoSource(Path(where), captions, tuple(exclude)), texts, listing.unread
+    photos = PhotoSource(Path(where), captions, tuple(patterns))
+    unmatched = tuple(
+        f"nothing by --exclude {patterns[pattern]!r}: {root} has no such file or folder; give a "
+        "path in it, or a pattern such as '*.gif'"
+        for pattern in listing.unmatched
     )
+    return Source(records, metadata, photos, texts, listing.unread, unmatched=unmatched)
+
+
+def _from_top(root: Path, pattern: str) -> str:
+    """Return a pattern of paths from the top of a folder, whichever way people write a path in it:
+    from the top, from the current folder, absolute, from their home, or through links.
+
+    A pattern of names is returned as it is, and so is a path that is nowhere in the folder.
+    """
+    written = pattern.replace(os.sep, "/").rstrip("/")
+    is_name = "/" not in written and written not in (".", "..")
+    if pattern.startswith(("**/", "!")) or (is_name and not os.path.islink(root / written)):
+        return pattern
+    if not {".", ".."} & set(written.split("/")) and _holds(root, written.strip("/")):
+        return pattern
+    tops = [PurePath(compose(find(root))) for find in (os.path.abspath, os.path.realpath)]
+    paths = [os.path.join(base, os.path.expanduser(written)) for base in (os.getcwd(), root)]
+    places = [PurePath(compose(find(path))) for path in paths for find in _NORMAL_FORMS]
+    below = [
+        place.relative_to(top).as_posix()
+        for place in places
+        for top in tops
+        if place != top and place.is_relative_to(top)
+    ]
+    if not below:
+        return pattern
+    chosen = next((path for path in below if _holds(root, path)), below[0])
+    return f"/{chosen}{'/' if pattern.endswith('/') else ''}"
+
+
+def _holds(root: Path, path: str) -> bool:
+    """Return whether a path or pattern from the top is that of a file or folder, in either form of
+    Unicode, and not of a link to a folder only, which leads to another one.
+    """
+    for form in (path, unicodedata.normalize("NFD", path)):
+        matches = iglob(form, root_dir=root, recursive=True, include_hidden=True)
+        for found in (root / name for name in (form, *matches)):
+            if os.path.lexists(found) and not (found.is_symlink() and found.is_dir()):
+                return True
+    return False
 
 
 def _metadata(records: Records) -> list[dict[str, Value]]:

@@ -318,7 +318,10 @@ def read_again(
     photos = items.photos and replace(
         items.photos, unread=known.unread, ocr=known.ocr if ocr is None else ocr
     )
-    return replace(items, photos=photos, ocr=ocr)
+    records = items.records
+    if exclude:  # of those that are remembered, what they were for may be gone
+        records = replace(records, problems=(*records.problems, *items.unmatched))
+    return replace(items, records=records, photos=photos, ocr=ocr)
 
 
 def default_address(source: Path) -> str:
