@@ -23,9 +23,9 @@ from channelhash.photos.metadata import (
     _load_cities,
     _nearest_city,
     _parse_date,
-    open_reader,
     read_header,
 )
+from channelhash.photos.ocr import open_reader
 from channelhash.photos.source import Source
 from channelhash.photos.stores import NewCodes, add_to_store, create_store, read_again
 from channelhash.search.items import check_metadata

@@ -21,13 +21,8 @@ from channelhash.data.folder import Exclusions
 from channelhash.data.images import image_problem
 from channelhash.errors import InputError, JobError
 from channelhash.models.description import Model
-from channelhash.photos.metadata import (
-    are_tags_current,
-    former_tags,
-    open_reader,
-    read_header,
-    read_text,
-)
+from channelhash.photos.metadata import are_tags_current, former_tags, read_header
+from channelhash.photos.ocr import open_reader, read_text
 from channelhash.photos.source import Source, Unread
 from channelhash.search.items import DATES, Value
 from channelhash.search.store import Listed, Store
@@ -375,8 +370,8 @@ def _read_image(model: Model, path: Path, reads_text: bool) -> _Reading | Unread
         state = _state_of_file(path)
         image = np.asarray(model.prepare("image", [path])[0])
         header, problems = read_header(path, int(state.split()[1]))
-        header |= {"ocr": read_text(path) if reads_text else None, _STATE: state}
-        return image, header, problems
+        text, lines = read_text(path) if reads_text else (None, [])
+        return image, {**header, "ocr": text, _STATE: state}, [*problems, *lines]
     except (InputError, OSError) as error:
         if problem := image_problem(path):
             return Unread(problem, before)

@@ -23,7 +23,7 @@ from channelhash.models import fitted, load_model
 from channelhash.models.description import FEATURES, Model, Word, fit_facts, in_one_word
 from channelhash.models.encoders import Encoder, absolute_word, is_encoder, open_encoder
 from channelhash.photos.encode import Batch, Indexed, encode_batches, index_source
-from channelhash.photos.metadata import open_reader
+from channelhash.photos.ocr import open_reader
 from channelhash.photos.source import PhotoSource, Source
 from channelhash.search import (
     STORES,

@@ -1,0 +1,239 @@
+"""Text in pictures, which the networks read that the package `rapidocr` brings.
+
+Where it may stand is looked for in a small picture, which is all that a photograph without text
+takes. Each line is then cut out of a larger one and read; what the network is unsure of is left
+out. A long picture, such as a screenshot that was scrolled, is looked through part by part.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from channelhash.utils.image_files import decode, open_image
+from channelhash.utils.optional_imports import library, naming_extra, onnx_runtime, package_file
+
+#: A BGR image ``(height, width, 3)``, and four corners ``(4, 2)`` of a line in it, as x and y.
+_Pixels = NDArray[np.uint8]
+_Corners = NDArray[np.float32]
+
+# Side to which an image may be reduced where it is decoded.
+_TEXT_SIDE = 853
+# Long sides in pixels: of what text is looked for in, and of what it is cut out of. Smaller
+# pictures are enlarged, to twice their side at most.
+_LOOK, _READ = 640, 1280
+# Times its width that a picture is looked through at once, as telephones are; of a longer one, a
+# part is twice as long as wide. An eighth of it is also in the next part, so that no line that lies
+# across is cut in both.
+_LONG, _PART, _SHARED = 2.5, 2, 8
+# Parts of a picture in which text is looked for: 2 s each where it is full of it.
+_MOST_PARTS = 50
+# Times its height that a line is read at once; far longer ones come out garbled.
+_LONGEST = 20
+# Pixels of a short side below which there is no room for a line.
+_LOWEST = 16
+# Confidence from which a line counts that has two letters or digits: one of 200 photographs without
+# text got some.
+_SURE = 0.6
+# Confidence up to which a line of a long picture is also read turned: of 60 lines, none had less
+# upright, and none more than 0.85 on its head. The network for that mistook 9.
+_DOUBT = 0.9
+_TEXT_MODELS = {
+    "Det": (
+        "PP-OCRv6_det_small",
+        "090f04abcd9d9a7498bc4ebf677e4cb9bdce1fe4197ddb7e529f1ef44e1ff94f",
+    ),
+    "Cls": (
+        "ch_ppocr_mobile_v2.0_cls_mobile",
+        "e47acedf663230f8863ff1ab0e64dd2d82b838fceb5957146dab185a89d6215c",
+    ),
+    "Rec": (
+        "PP-OCRv6_rec_small",
+        "6f327246b50388f3c176ae304bd95767ea6dc0c9ae92153ef8cbe210b3c14884",
+    ),
+}
+
+
+def read_text(path: Path) -> tuple[str, list[str]]:
+    """Return the lines of text in an image, lines that stand on their heads, too; and a line for
+    what is not looked through, of an image of more than 50 parts.
+
+    It is decoded anew, as a model takes less, and codes must not depend on this.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "white.png")
+    ...     Image.new("RGB", (64, 48), "white").save(path)
+    ...     read_text(path)
+    ('', [])
+    """
+    with open_image(path) as opened:
+        image = decode(opened, _TEXT_SIDE)
+    short, long = sorted(image.size)
+    part = long if long <= _LONG * short else min(long, max(_PART * short, _LOOK))
+    scale = min(_READ, max(part, min(2 * part, _LOOK))) / part
+    width, height = (round(scale * side) for side in image.size)
+    if min(width, height) < _LOWEST:
+        return "", []
+    resized = image.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=2)
+    # As OpenCV orders colours.
+    pixels = np.ascontiguousarray(np.asarray(resized)[:, :, ::-1])
+    problems = list[str]()
+    if part == long:
+        lines = open_reader()(pixels).txts or ()
+    else:
+        size = round(scale * part)
+        places = range(0, max(width, height) - size // _SHARED, size - size // _SHARED)
+        if len(places) > _MOST_PARTS:
+            end = round((places[_MOST_PARTS - 1] + size) / scale)
+            problems.append(f"{path}: the text in it beyond its first {end:,} pixels")
+        lines = _read_parts(pixels, places[:_MOST_PARTS], size)
+    return "\n".join(line for line in lines if sum(map(str.isalnum, line)) > 1), problems
+
+
+def _read_parts(pixels: _Pixels, places: Sequence[int], size: int) -> Sequence[str]:
+    """Return the lines of text in a long image, of which parts of a size begin at ``places``."""
+    reader = open_reader()
+    found = _find_lines(pixels, places, size)
+    if not found:
+        return ()
+    ordered = reader.text_det.sorted_boxes(np.stack(found))
+    lines = [_break_line(_cut_line(pixels, corners)) for corners in ordered]
+    read = _read_lines(lines)
+    doubtful = [row for row, (_, sure) in enumerate(read) if sure < _DOUBT]
+    turned = [[piece[::-1, ::-1] for piece in reversed(lines[row])] for row in doubtful]
+    for row, other in zip(doubtful, _read_lines(turned), strict=True):
+        read[row] = max(read[row], other, key=lambda each: each[1])
+    return [text for text, _ in read]
+
+
+def _read_lines(lines: Sequence[Sequence[_Pixels]]) -> list[tuple[str, float]]:
+    """Return the text of lines, which are given in pieces, and how sure it is."""
+    pieces = [np.ascontiguousarray(piece) for line in lines for piece in line]
+    if not pieces:
+        return []
+    read = open_reader().recognize_txt(pieces)
+    words = zip(read.txts, read.scores, strict=True)
+    texts = []
+    for line in lines:
+        said = list(islice(words, len(line)))
+        text = " ".join(word for word, sure in said if sure >= _SURE)
+        texts.append((text, sum(float(sure) for _, sure in said) / len(said)))
+    return texts
+
+
+def _find_lines(pixels: _Pixels, places: Sequence[int], size: int) -> list[_Corners]:
+    """Return the lines in a long image, each once: what is found of one line in two parts is joined
+    where they share pixels.
+    """
+    height, width, _ = pixels.shape
+    lines, last = list[_Corners](), list[_Corners]()
+    for place in places:
+        end = place + size // _SHARED
+        if height > width:
+            part, shared = pixels[place : place + size], _rectangle(0, place, width, end)
+        else:
+            part, shared = pixels[:, place : place + size], _rectangle(place, 0, end, height)
+        new, joined = list[_Corners](), list[_Corners]()
+        for corners in _look(part):
+            line = corners + shared[0]
+            same = [each for each in (*last, *joined) if _is_same(each, line, shared)]
+            if same:
+                last, joined = _without(last, same), _without(joined, same)
+                joined.append(_around([*same, line]))
+            else:
+                new.append(line)
+        lines += last
+        last = [*new, *joined]
+    return lines + last
+
+
+def _rectangle(left: int, top: int, right: int, bottom: int) -> _Corners:
+    return np.array([(left, top), (right, top), (right, bottom), (left, bottom)], np.float32)
+
+
+def _look(part: _Pixels) -> _Corners:
+    """Return the corners ``(n, 4, 2)`` of the lines in a part of an image."""
+    padding = dict[str, Any]()
+    try:
+        _, found = open_reader().detect_and_crop(np.ascontiguousarray(part), padding)
+    except library("rapidocr.main", "ocr").RapidOCRError:  # there are none
+        return np.empty((0, 4, 2), np.float32)
+    above = np.array([0, padding["padding_1"]["top"]])
+    lines: _Corners = (found.boxes - above).clip(0, (part.shape[1], part.shape[0]))
+    return lines.astype(np.float32)
+
+
+def _is_same(first: _Corners, second: _Corners, shared: _Corners) -> bool:
+    """Return whether two lines are mostly the same within the pixels that two parts share."""
+    area = library("cv2", "ocr").intersectConvexConvex
+    common = area(first, second)[0]
+    return bool(common > min(area(each, shared)[0] for each in (first, second)) / 2)
+
+
+def _without(lines: Sequence[_Corners], others: Sequence[_Corners]) -> list[_Corners]:
+    return [line for line in lines if all(line is not other for other in others)]
+
+
+def _around(lines: Sequence[_Corners]) -> _Corners:
+    """Return the corners of the smallest rectangle that holds some lines, in the order of theirs."""
+    boxes = library("rapidocr.ch_ppocr_det.utils", "ocr").DBPostProcess()
+    box, _ = boxes.get_mini_boxes(np.concatenate(lines))
+    return np.asarray(box, np.float32)
+
+
+def _cut_line(pixels: _Pixels, corners: _Corners) -> _Pixels:
+    """Return a line upright; OpenCV cuts out of images of less than 32,768 pixels a side."""
+    left, top = (max(0, int(least) - 2) for least in corners.min(axis=0))
+    right, bottom = (int(most) + 3 for most in corners.max(axis=0))
+    window = np.ascontiguousarray(pixels[top:bottom, left:right])
+    place = np.array([left, top], np.float32)
+    cut: list[_Pixels] = open_reader().crop_text_regions(window, (corners - place)[None])
+    return cut[0]
+
+
+def _break_line(line: _Pixels) -> list[_Pixels]:
+    """Return the pieces of a line that is too long to be read at once, broken where there is least
+    to be seen.
+    """
+    height, pieces = line.shape[0], list[_Pixels]()
+    while line.shape[1] > _LONGEST * height:
+        start, end = _LONGEST * height // 2, _LONGEST * height
+        contrast = np.ptp(line[:, start:end].max(axis=2), axis=0)
+        gap = np.convolve(contrast, np.ones(max(1, height // 8)), "same")
+        end = start + int(gap.argmin())
+        pieces.append(line[:, :end])
+        line = line[:, end:]
+    return [*pieces, line]
+
+
+@cache
+def open_reader() -> Any:
+    """Open the networks; one thread reads a picture, so that nothing of them is lost in a fork.
+
+    >>> open_reader() is open_reader()
+    True
+    """
+    with naming_extra("photos"):
+        onnx_runtime()
+    engine = library("rapidocr", "ocr").RapidOCR
+    files = {
+        f"{part}.model_path": str(package_file("rapidocr", f"models/{name}.onnx", sha256, "ocr"))
+        for part, (name, sha256) in _TEXT_MODELS.items()
+    }
+    one_thread = {
+        f"EngineConfig.onnxruntime.{kind}_op_num_threads": 1 for kind in ("intra", "inter")
+    }
+    settings = {
+        "Global.log_level": "critical",
+        "Global.use_preprocess_img": False,
+        "Global.text_score": _SURE,
+    }
+    # Dilation makes one of lines that are close together.
+    looking = {"Det.limit_type": "max", "Det.limit_side_len": _LOOK, "Det.use_dilation": False}
+    return engine(params={**files, **one_thread, **settings, **looking})
