@@ -19,6 +19,7 @@ NAMES = [
 ]  # fmt: skip
 DAYS = [
     "IMG-{0:%Y%m%d}-WA0001.jpg", "{0:%Y_%m_%d}.jpg", "{0:%Y.%m.%d} Porto.jpg", "{0:%Y}/{0:%m}/{0:%d}/a.jpg",
+    "{0.year}/{0.month}/{0.day}/a.jpg",
     "{0:%d.%m.%Y}.jpg", "Urlaub {0:%d.%m.%Y}/scan.jpg", "{0.day}.{0.month}.{0.year}.jpg",
     "{0.day}. {0.month}. {0.year}.jpg", "{0.year}-{0.month}-{0.day} x.jpg",
     "{0.year}\u5e74{0.month}\u6708{0.day}\u65e5.jpg", "{0.year}\ub144 {0.month}\uc6d4 {0.day}\uc77c.jpg",
@@ -30,7 +31,8 @@ MONTHS = [
     "{0:%Y-%m}/a.jpg", "{0:%Y_%m}/a.jpg", "{0:%Y-%m} Porto/a.jpg", "{0:%Y}/{0:%m}/a.jpg", "{0:%Y}/{0:%m}/Porto/a.jpg",
     "{0:%Y}/{0:%m} {1}/a.jpg", "{0:%Y}/{0:%m}-{1}/a.jpg", "{0:%Y}/{0:%m}_{1}/a.jpg", "{0:%Y}/{1}/a.jpg",
     "{1} {0:%Y}/a.jpg", "{1}_{0:%Y}/a.jpg", "{0:%Y} {1}/a.jpg", "{0:%Y-%m} {1}/a.jpg", "{0:%m.%Y}/a.jpg",
-    "{1} de {0:%Y}/a.jpg", "Porto {1} {0:%Y}.jpg", "{0:%Y-%m} Porto.jpg", "{0.year}\u5e74{0.month}\u6708/a.jpg",
+    "{1} de {0:%Y}/a.jpg", "Porto {1} {0:%Y}.jpg", "{0:%Y-%m} Porto.jpg",
+    "{0:%Y%m}__/IMG_1.jpg", "{0.year}\u5e74{0.month}\u6708/a.jpg",
 ]  # fmt: skip
 #: The months in five languages, and as short as people write them.
 LANGUAGES = [

@@ -350,21 +350,20 @@ def _xmp_degrees(text: str, direction: str, axis: str) -> float | None:
 
     A comma may be that of a decimal number where no direction follows it and no point.
 
-    >>> _xmp_degrees("41,8.976N", "", "NS"), _xmp_degrees("-8.611", "", "EW"), _xmp_degrees("41,8", "N", "NS")
-    (41.1496, -8.611, None)
+    >>> _xmp_degrees("41,8.976N", "", "NS"), _xmp_degrees("-8.611", "", "EW")
+    (41.1496, -8.611)
+    >>> _xmp_degrees("41,8", "N", "NS")
     """
     if match := _XMP_DECIMAL.fullmatch(text):
         sign, degrees, letter = match.groups()
-        said = letter or _line(direction)[:1].upper() or axis[sign == "-"]
-        if sign and said != axis[sign == "-"]:
-            return None
-        return _degrees([degrees], said, axis)
-    if match := _XMP_DEGREES.fullmatch(text):
-        letter = match[4]
-        if letter or match[3] or "." in match[2]:
-            parts = [part or 0 for part in match.groups()[:3]]
-            return _degrees(parts, letter or direction, axis)
-    return None
+        by_sign = axis[sign == "-"]
+        said = letter or direction or by_sign
+        is_known = not sign or _line(said)[:1].upper() == by_sign
+        return _degrees([degrees], said, axis) if is_known else None
+    match = _XMP_DEGREES.fullmatch(text)
+    if match is None or not (match[4] or match[3] or "." in match[2]):
+        return None
+    return _degrees([part for part in match.groups()[:3] if part], match[4] or direction, axis)
 
 
 def _degrees(parts: Any, direction: object, axis: str) -> float | None:
@@ -372,15 +371,15 @@ def _degrees(parts: Any, direction: object, axis: str) -> float | None:
     of the two of an axis: north or east, and its opposite.
     """
     numbers = [_number(part) for part in parts] if isinstance(parts, list | tuple) else []
-    said = _line(direction)[:1].upper()
-    if not said or said not in axis or not 1 <= len(numbers) <= 3:
+    sign = {axis[0]: 1, axis[1]: -1}.get(_line(direction)[:1].upper())
+    if sign is None or not 1 <= len(numbers) <= 3:
         return None
     degrees = 0.0
-    for power, number in enumerate(numbers):
-        if number is None or number < 0 or (power and number > 60):
+    for number, most, unit in zip(numbers, (180, 60, 60), (1, 60, 3600), strict=False):
+        if number is None or not 0 <= number <= most:
             return None
-        degrees += number / 60.0**power
-    return -degrees if said == axis[1] else degrees
+        degrees += number / unit
+    return sign * degrees
 
 
 def _position(latitude: float | None, longitude: float | None) -> dict[str, Value]:

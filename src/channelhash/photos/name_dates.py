@@ -8,6 +8,7 @@ French, Spanish, Italian, Portuguese and Dutch, and by numbers.
 import re
 import unicodedata
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 
 from channelhash.search.items import file_date
@@ -33,12 +34,14 @@ _MONTHS = (
     "november nov novembre noviembre novembro",
     "december dec dezember dez decembre diciembre dicembre dezembro",
 )
-_NUMBERS = {name: number for number, names in enumerate(_MONTHS, 1) for name in names.split()}
+_NUMBERS = dict[str, int]()
+for _number, _names in enumerate(_MONTHS, start=1):
+    _NUMBERS |= dict.fromkeys(_names.split(), _number)
 
 _YEAR = r"(?P<year>\d{4})"
 _NAME = rf"(?<![a-z])(?P<name>{'|'.join(sorted(_NUMBERS, reverse=True))})(?![a-z])"
 _GAP = r"[ _.,-]{0,2}(?:(?:de|del|di|of)[ _])?"
-# Not the end of a longer number, and not the last of several days: "14.-20.07.2019", "14 - 20 July".
+# Not the end of a longer number, nor the last of several days: "14.-20.07.2019", "14 - 20 July".
 _ALONE = (
     r"(?<![\dv])(?<!\b\d[-–])(?<!\b\d\d[-–])(?<!\.[-–])"
     r"(?<!\b\d [-–] )(?<!\b\d\d [-–] )(?<!\. [-–] )"
@@ -75,10 +78,12 @@ _MONTHS_OF_FILES = _compiled(rf"^{_YEAR}-(?P<month>\d\d)[ _](?=[a-z])")
 _MONTHS_OF_FOLDERS = _compiled(
     rf"(?<!\d){_YEAR}[-_. ](?P<month>\d\d)(?![-_.]?\d)",
     rf"(?<!\d)(?<!\d[-_. ])(?P<month>\d\d)[-_.]{_YEAR}(?!\d)",
+    rf"^{_YEAR}(?P<month>\d\d)_[_a-z]$",  # of telephones: 201907__
 )
 # Folders in each other: 2019/07, 2019/07/14, 2019-07/14, 2019/07 July, 2019/14 July, 2019/07-14.
 _NESTED = _compiled(
-    rf"(?<!\d){_YEAR}/(?P<month>\d\d)(?:/(?P<day>\d\d))?$",
+    rf"(?<!\d){_YEAR}/(?P<month>\d\d?)/(?P<day>\d\d?)$",
+    rf"(?<!\d){_YEAR}/(?P<month>\d\d)$",
     rf"(?<!\d){_YEAR}[-_. ](?P<month>\d\d)/(?P<day>\d\d)$",
     rf"(?<!\d){_YEAR}/(?:(?P<number>\d\d?)\.?[-_. (]{{1,3}})?{_NAME}\)?(?:/(?P<day>\d\d))?$",
     rf"(?<!\d){_YEAR}/(?P<first>\d\d)(?P<by>[-_. ])(?P<last>\d\d)\.?$",
@@ -122,7 +127,7 @@ def _date_of_file(stem: str) -> str | None:
     """Return the first day in the name of a file, else the month in it."""
     if stamp := _STAMP.search(stem):
         return _date_of_stamp(int(stamp[1] or stamp[2]))
-    days = _days_in(stem)
+    days = _dates_in(stem, _DAYS)
     return days[0] if days else _month_in(stem, _MONTHS_ANYWHERE + _MONTHS_OF_FILES)
 
 
@@ -131,70 +136,76 @@ def _date_of_folder(folders: list[str]) -> str | None:
 
     Of a folder of several days, the month that they share is known.
     """
-    days = {day[:10] for day in _days_in(folders[-1])}
-    if len(days) == 1:
-        return _days_in(folders[-1])[0]
+    days = _dates_in(folders[-1], _DAYS)
     if days:
-        months = {day[:_MONTH_LENGTH] for day in days}
-        return months.pop() if len(months) == 1 else None
-    nested = (pattern.search("/".join(folders)) for pattern in _NESTED)
-    dates = [date for match in nested if match and (date := _date_of(match))]
-    return next(iter(dates), None) or _month_in(folders[-1], _MONTHS_ANYWHERE + _MONTHS_OF_FOLDERS)
+        first, last = min(days), max(days)
+        if first[:10] == last[:10]:
+            return days[0]
+        return first[:_MONTH_LENGTH] if first[:_MONTH_LENGTH] == last[:_MONTH_LENGTH] else None
+    nested = _dates_in("/".join(folders), _NESTED)
+    if nested:
+        return nested[0]
+    return _month_in(folders[-1], _MONTHS_ANYWHERE + _MONTHS_OF_FOLDERS)
 
 
-def _days_in(text: str) -> list[str]:
-    """Return the days in a text in its order, with their time where that is said."""
-    found = [(match.start(), _date_of(match)) for days in _DAYS for match in days.finditer(text)]
-    return [date for _, date in sorted(found, key=lambda each: each[0]) if date]
+def _dates_in(text: str, patterns: tuple[re.Pattern[str], ...]) -> list[str]:
+    """Return the dates that patterns find in a text, in its order."""
+    found = list[tuple[int, str]]()
+    for pattern in patterns:
+        for match in pattern.finditer(text):
+            date = _date_of(match)
+            if date is not None:
+                found.append((match.start(), date))
+    return [date for _, date in sorted(found, key=itemgetter(0))]
 
 
 def _month_in(text: str, patterns: tuple[re.Pattern[str], ...]) -> str | None:
     """Return the month in a text; None for several: "June and July 2019", "2019-07 June"."""
-    named = {_NUMBERS[match["name"]] for match in re.finditer(_NAME, text)}
-    found = {_date_of(match) for pattern in patterns for match in pattern.finditer(text)}
-    months = {month for month in found if month}
-    if len(months) != 1 or len(named | {int(month[5:]) for month in months}) != 1:
-        return None
-    return months.pop()
+    months = set(_dates_in(text, patterns))
+    numbers = {_NUMBERS[match["name"]] for match in re.finditer(_NAME, text)}
+    numbers |= {int(month[5:]) for month in months}
+    return months.pop() if len(months) == len(numbers) == 1 else None
 
 
 def _date_of(match: re.Match[str]) -> str | None:
     """Return the date of a match, of a month if it says no day; None if it cannot be."""
     said = {key: value for key, value in match.groupdict().items() if value}
-    year, day = int(said["year"]), int(said.get("day", 0))
-    if "first" in said:
-        order = _order(int(said["first"]), int(said["last"]), said["by"].startswith("."))
-        if order is None:
-            return None
-        month, day = order
-    else:
-        month = _NUMBERS[said["name"]] if "name" in said else int(said["month"])
-    number = int(said.get("number", month))
-    if number != month:  # 2019/14 July; 2019/06 July is of June, or of its sixth day
-        if day or number <= 12:
-            return None
-        day = number
+    month, day = _month_and_day(said)
     try:
-        date = datetime(year, month, day or 1)
+        date = datetime(int(said["year"]), month, day or 1)
     except ValueError:
         return None
-    if not _is_possible(year):
+    if not _is_possible(date.year):
         return None
     return f"{date:%Y-%m-%d}{_time(said)}" if day else f"{date:%Y-%m}"
 
 
-def _order(first: int, last: int, dotted: bool) -> tuple[int, int] | None:
-    """Return which of two numbers is the month, and which the day; None if either may be.
+def _month_and_day(said: dict[str, str]) -> tuple[int, int]:
+    """Return the numbers of a month and of a day, 0 if that is not said; no month where it may be
+    another.
+    """
+    if "first" in said:
+        return _order(int(said["first"]), int(said["last"]), said["by"].startswith("."))
+    month = _NUMBERS[said["name"]] if "name" in said else int(said["month"])
+    number = int(said.get("number", month))
+    if number == month:
+        return month, int(said.get("day", 0))
+    # 2019/14 July; 2019/06 July is of June, or of its sixth day.
+    return (0, 0) if "day" in said or number <= 12 else (month, number)
+
+
+def _order(first: int, last: int, dotted: bool) -> tuple[int, int]:
+    """Return which of two numbers is the month, and which the day; zeros if either may be.
 
     With dots between, the day comes first.
     """
     if last > 12:
         return first, last
-    return (last, first) if dotted or first > 12 or first == last else None
+    return (last, first) if dotted or first > 12 or first == last else (0, 0)
 
 
 def _time(said: dict[str, str]) -> str:
-    """Return the time of day with a space before it; nothing for none, and for one that cannot be."""
+    """Return the time of day after a space; nothing for none, and for one that cannot be."""
     digits = said.get("hour", "")
     if not digits or (len(digits) == 1 and "colon" not in said):
         return ""

@@ -7,7 +7,8 @@ out. A long picture, such as a screenshot that was scrolled, is looked through p
 
 from collections.abc import Sequence
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -106,15 +107,20 @@ def _read_parts(pixels: _Pixels, places: Sequence[int], size: int) -> Sequence[s
     lines = [_break_line(_cut_line(pixels, corners)) for corners in ordered]
     read = _read_lines(lines)
     doubtful = [row for row, (_, sure) in enumerate(read) if sure < _DOUBT]
-    turned = [[piece[::-1, ::-1] for piece in reversed(lines[row])] for row in doubtful]
+    turned = [_turn(lines[row]) for row in doubtful]
     for row, other in zip(doubtful, _read_lines(turned), strict=True):
-        read[row] = max(read[row], other, key=lambda each: each[1])
+        read[row] = max(read[row], other, key=itemgetter(1))
     return [text for text, _ in read]
+
+
+def _turn(line: Sequence[_Pixels]) -> list[_Pixels]:
+    """Return a line in pieces, turned by 180 degrees."""
+    return [piece[::-1, ::-1] for piece in reversed(line)]
 
 
 def _read_lines(lines: Sequence[Sequence[_Pixels]]) -> list[tuple[str, float]]:
     """Return the text of lines, which are given in pieces, and how sure it is."""
-    pieces = [np.ascontiguousarray(piece) for line in lines for piece in line]
+    pieces = list(map(np.ascontiguousarray, chain.from_iterable(lines)))
     if not pieces:
         return []
     read = open_reader().recognize_txt(pieces)
@@ -132,24 +138,24 @@ def _find_lines(pixels: _Pixels, places: Sequence[int], size: int) -> list[_Corn
     where they share pixels.
     """
     height, width, _ = pixels.shape
-    lines, last = list[_Corners](), list[_Corners]()
+    lines = list[_Corners]()
+    last = list[_Corners]()
     for place in places:
         end = place + size // _SHARED
         if height > width:
-            part, shared = pixels[place : place + size], _rectangle(0, place, width, end)
+            part = pixels[place : place + size]
+            shared = _rectangle(0, place, width, end)
         else:
-            part, shared = pixels[:, place : place + size], _rectangle(place, 0, end, height)
-        new, joined = list[_Corners](), list[_Corners]()
+            part = pixels[:, place : place + size]
+            shared = _rectangle(place, 0, end, height)
+        latest = list[_Corners]()
         for corners in _look(part):
             line = corners + shared[0]
-            same = [each for each in (*last, *joined) if _is_same(each, line, shared)]
-            if same:
-                last, joined = _without(last, same), _without(joined, same)
-                joined.append(_around([*same, line]))
-            else:
-                new.append(line)
+            same = [each for each in (*last, *latest) if _is_same(each, line, shared)]
+            last = _without(last, same)
+            latest = [*_without(latest, same), _around([*same, line]) if same else line]
         lines += last
-        last = [*new, *joined]
+        last = latest
     return lines + last
 
 
@@ -177,11 +183,12 @@ def _is_same(first: _Corners, second: _Corners, shared: _Corners) -> bool:
 
 
 def _without(lines: Sequence[_Corners], others: Sequence[_Corners]) -> list[_Corners]:
-    return [line for line in lines if all(line is not other for other in others)]
+    left_out = set(map(id, others))
+    return [line for line in lines if id(line) not in left_out]
 
 
 def _around(lines: Sequence[_Corners]) -> _Corners:
-    """Return the corners of the smallest rectangle that holds some lines, in the order of theirs."""
+    """Return the corners of the smallest rectangle around some lines, in the order of theirs."""
     boxes = library("rapidocr.ch_ppocr_det.utils", "ocr").DBPostProcess()
     box, _ = boxes.get_mini_boxes(np.concatenate(lines))
     return np.asarray(box, np.float32)
@@ -201,10 +208,11 @@ def _break_line(line: _Pixels) -> list[_Pixels]:
     """Return the pieces of a line that is too long to be read at once, broken where there is least
     to be seen.
     """
-    height, pieces = line.shape[0], list[_Pixels]()
+    pieces = list[_Pixels]()
+    height = line.shape[0]
     while line.shape[1] > _LONGEST * height:
-        start, end = _LONGEST * height // 2, _LONGEST * height
-        contrast = np.ptp(line[:, start:end].max(axis=2), axis=0)
+        start = _LONGEST * height // 2
+        contrast = np.ptp(line[:, start : 2 * start].max(axis=2), axis=0)
         gap = np.convolve(contrast, np.ones(max(1, height // 8)), "same")
         end = start + int(gap.argmin())
         pieces.append(line[:, :end])

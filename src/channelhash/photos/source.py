@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from glob import iglob
+from itertools import product
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.utils.files import dump_checked, load_checked, write_text
 
 #: What makes one path of those that lead to a file: by their names, and by the links in them.
-_NORMAL_FORMS = (os.path.normpath, os.path.realpath)
+_NORMAL_FORMS = (os.path.abspath, os.path.realpath)
 #: Columns of a table that `load_table` reads; all others become metadata.
 _READ = ("id", "image", "text", "labels")
 #: A number as JSON writes it: ``007``, ``+5``, ``1_000`` and ``0x10`` are texts.
@@ -272,12 +273,15 @@ def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source
     problems = (*listing.problems, *lines)
     records = Records(ids, {"image": images}, labels, (), listing.skipped, problems)
     photos = PhotoSource(Path(where), captions, tuple(patterns))
-    unmatched = tuple(
-        f"nothing by --exclude {patterns[pattern]!r}: {root} has no such file or folder; give a "
-        "path in it, or a pattern such as '*.gif'"
-        for pattern in listing.unmatched
-    )
+    unmatched = tuple(_say_unmatched(root, patterns[each]) for each in listing.unmatched)
     return Source(records, metadata, photos, texts, listing.unread, unmatched=unmatched)
+
+
+def _say_unmatched(root: Path, pattern: str) -> str:
+    return (
+        f"nothing by --exclude {pattern!r}: {root} has no such file or folder; give a path in it, "
+        "or a pattern such as '*.gif'"
+    )
 
 
 def _from_top(root: Path, pattern: str) -> str:
@@ -287,24 +291,31 @@ def _from_top(root: Path, pattern: str) -> str:
     A pattern of names is returned as it is, and so is a path that is nowhere in the folder.
     """
     written = pattern.replace(os.sep, "/").rstrip("/")
-    is_name = "/" not in written and written not in (".", "..")
-    if pattern.startswith(("**/", "!")) or (is_name and not os.path.islink(root / written)):
+    parts = set(written.split("/"))
+    is_plain = parts.isdisjoint((".", ".."))
+    is_name = is_plain and len(parts) == 1 and not os.path.islink(root / written)
+    if is_name or pattern.startswith(("**/", "!")):
         return pattern
-    if not {".", ".."} & set(written.split("/")) and _holds(root, written.strip("/")):
+    if is_plain and _holds(root, written.strip("/")):
         return pattern
-    tops = [PurePath(compose(find(root))) for find in (os.path.abspath, os.path.realpath)]
-    paths = [os.path.join(base, os.path.expanduser(written)) for base in (os.getcwd(), root)]
-    places = [PurePath(compose(find(path))) for path in paths for find in _NORMAL_FORMS]
-    below = [
-        place.relative_to(top).as_posix()
-        for place in places
-        for top in tops
-        if place != top and place.is_relative_to(top)
-    ]
+    below = _paths_below(root, written)
     if not below:
         return pattern
     chosen = next((path for path in below if _holds(root, path)), below[0])
     return f"/{chosen}{'/' if pattern.endswith('/') else ''}"
+
+
+def _paths_below(root: Path, written: str) -> list[str]:
+    """Return the paths from the top of a folder that a path may mean: one from the current folder
+    first, and by its names before its links.
+    """
+    tops = [PurePath(compose(find(root))) for find in _NORMAL_FORMS]
+    below = list[str]()
+    for base, find in product((os.getcwd(), root), _NORMAL_FORMS):
+        place = PurePath(compose(find(os.path.join(base, os.path.expanduser(written)))))
+        inside = (top for top in tops if top in place.parents)
+        below += [place.relative_to(top).as_posix() for top in inside]
+    return below
 
 
 def _holds(root: Path, path: str) -> bool:
