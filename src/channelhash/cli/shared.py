@@ -59,7 +59,8 @@ Encoder = Annotated[
 Exclude = Annotated[
     list[str],
     typer.Option(
-        metavar="PATTERN", help="Leave out such files of a folder, as in a .gitignore: 'raw/'."
+        metavar="PATTERN",
+        help="Leave out such files or paths of a folder, as in a .gitignore: raw/.",
     ),
 ]
 Overrides = Annotated[

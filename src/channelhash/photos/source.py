@@ -7,10 +7,9 @@ import math
 import os
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from glob import iglob
-from itertools import product
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -27,7 +26,7 @@ from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.utils.files import dump_checked, load_checked, write_text
 
 #: What makes one path of those that lead to a file: by their names, and by the links in them.
-_NORMAL_FORMS = (os.path.abspath, os.path.realpath)
+_NORMAL_FORMS: tuple[Callable[[str], str], ...] = (os.path.abspath, os.path.realpath)
 #: Columns of a table that `load_table` reads; all others become metadata.
 _READ = ("id", "image", "text", "labels")
 #: A number as JSON writes it: ``007``, ``+5``, ``1_000`` and ``0x10`` are texts.
@@ -309,12 +308,14 @@ def _paths_below(root: Path, written: str) -> list[str]:
     """Return the paths from the top of a folder that a path may mean: one from the current folder
     first, and by its names before its links.
     """
-    tops = [PurePath(compose(find(root))) for find in _NORMAL_FORMS]
+    tops = [PurePath(compose(find(str(root)))) for find in _NORMAL_FORMS]
+    named = os.path.expanduser(written)
     below = list[str]()
-    for base, find in product((os.getcwd(), root), _NORMAL_FORMS):
-        place = PurePath(compose(find(os.path.join(base, os.path.expanduser(written)))))
-        inside = (top for top in tops if top in place.parents)
-        below += [place.relative_to(top).as_posix() for top in inside]
+    for path in (os.path.join(os.getcwd(), named), os.path.join(root, named)):
+        for find in _NORMAL_FORMS:
+            place = PurePath(compose(find(path)))
+            inside = (top for top in tops if top in place.parents)
+            below += [place.relative_to(top).as_posix() for top in inside]
     return below
 
 

@@ -244,8 +244,8 @@ def index(
             ``cca-itq``.
         bits: with an encoder, the code length.
         root: for a table, the folder of its images.
-        exclude: for a folder, patterns of paths to leave out, as in a ``.gitignore``; those of the
-            last time if none.
+        exclude: for a folder, patterns of paths to leave out, as in a ``.gitignore``, or paths in
+            it; those of the last time if none. What they leave out leaves the store.
         captions: for a folder, a file with captions of its images, see `find_captions`; that of the
             last time if None.
         ocr: whether the text in images is read, see `Source`; for a folder, False holds until True
