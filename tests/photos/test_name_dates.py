@@ -5,7 +5,7 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import assume, given, strategies as st
 
 from channelhash.photos.name_dates import date_of_name
 
@@ -80,8 +80,7 @@ def test_seconds_since_1970_are_read_from_programs_that_name_files_by_them(when,
     st.integers(10**9, 10**13 - 1) | st.integers(0, 10**6) | st.integers(21_000_000, 99_999_999),
 )
 def test_counters_telephones_and_serial_numbers_are_no_dates(name, number):
-    if name == "IMG_{}" and len(str(number)) == 13:
-        return  # milliseconds since 1970
+    assume(not (name.startswith("IMG") and len(str(number)) == 13))  # milliseconds since 1970
     assert date_of_name(Path(f"{name.format(number)}.jpg")) is None
 
 
