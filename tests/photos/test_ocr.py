@@ -52,7 +52,7 @@ def test_a_line_through_several_parts_is_one_line(tmp_path, turned):
     assert squeezed([text]) == squeezed([line])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(1300, 6000),
     st.booleans(),
@@ -97,3 +97,16 @@ def test_what_is_not_looked_through_is_a_line(tmp_path, model, store, monkeypatc
     Image.new("RGB", (64, 2000), "white").save(tmp_path / "long.png")
     done = encode_into(store, model, Source.read(tmp_path))
     assert done.problems == (f"{tmp_path}/long.png: the text in it beyond its first 1,200 pixels",)
+
+
+def test_long_pictures_that_an_earlier_version_read_are_read_again(tmp_path, model, store):
+    for name, size in {"long.png": (500, 2000), "screen.png": (500, 1000)}.items():
+        image = Image.new("RGB", size, "white")
+        ImageDraw.Draw(image).text((20, 40), "STOP HARPER", "black", ImageFont.load_default(40))
+        image.save(tmp_path / name)
+    encode_into(store, model, Source.read(tmp_path))
+    earlier = {"tags_from": "- ", "ocr": ""}
+    store.update(["long.png", "screen.png"], [earlier, earlier])
+    assert encode_into(store, model, Source.read(tmp_path)).replaced == 1
+    assert store.get(["long.png"])[0].metadata["ocr"].split() == ["STOP", "HARPER"]
+    assert encode_into(store, model, Source.read(tmp_path)).unchanged == 2

@@ -21,10 +21,15 @@ from channelhash.data.folder import Exclusions
 from channelhash.data.images import image_problem
 from channelhash.errors import InputError, JobError
 from channelhash.models.description import Model
-from channelhash.photos.metadata import are_tags_current, former_tags, read_header
-from channelhash.photos.ocr import open_reader, read_text
+from channelhash.photos.metadata import (
+    are_tags_current,
+    former_tags,
+    is_of_version,
+    read_header,
+)
+from channelhash.photos.ocr import is_long, open_reader, read_text
 from channelhash.photos.source import Source, Unread
-from channelhash.search.items import DATES, Value
+from channelhash.search.items import DATES, Metadata, Value
 from channelhash.search.store import Listed, Store
 from channelhash.search.transfer import upsert_items
 from channelhash.utils.files import content_hash, file_hash
@@ -509,7 +514,7 @@ def _news(
     differing = {key: value for key, value in metadata.items() if item.metadata.get(key) != value}
     old = str(item.metadata.get(_STATE, ""))
     state = _current_state(source, row, old)
-    if source.ocr and source.reads_text and "ocr" not in item.metadata:
+    if source.reads_text and _lacks_text(item.metadata, bool(source.ocr)):
         return None
     if "image" in differing and not (copied and state):
         former = item.metadata.get("image")  # both folders may hold a ``1.jpg``
@@ -527,6 +532,18 @@ def _news(
         with suppress(OSError):  # an image that cannot be read any more keeps its tags
             news |= _read_again(item, source, row, state, problems)
     return None if "text" in news else news
+
+
+def _lacks_text(metadata: Metadata, asked: bool) -> bool:
+    """Return whether the text in an image is to be read: one without, where that is asked for, or a
+    long one of which an earlier version read little.
+    """
+    if "ocr" not in metadata:
+        return asked
+    width, height = metadata.get("width"), metadata.get("height")
+    if is_of_version(metadata) or not isinstance(width, int) or not isinstance(height, int):
+        return False
+    return is_long(width, height)
 
 
 def _read_again(

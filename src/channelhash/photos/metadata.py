@@ -32,7 +32,8 @@ _RawTags = Mapping[str, Any]
 #: Metadata key of what tags were read from: how, size and times of the sidecar, ``-`` for none, and
 #: then the keys of the tags, with commas. What it lists and the next reading lacks is taken away.
 _TAGGED = "tags_from"
-#: How tags and dates in names are read. Another number makes the next indexing read all again.
+#: How tags, dates in names and the text of long pictures are read. Another number makes the next
+#: indexing read all again.
 _VERSION = 2
 
 _LARGEST_XMP = 1 << 20
@@ -108,6 +109,15 @@ def are_tags_current(path: Path, metadata: Metadata) -> bool:
     (True, False)
     """
     return str(metadata.get(_TAGGED, "")).rpartition(" ")[0] == _sidecar_of(path)[1]
+
+
+def is_of_version(metadata: Metadata) -> bool:
+    """Return whether an item with these metadata was read as this version reads.
+
+    >>> is_of_version({"tags_from": "2 - rating"}), is_of_version({"tags_from": "- rating"})
+    (True, False)
+    """
+    return str(metadata.get(_TAGGED, "")).startswith(f"{_VERSION} ")
 
 
 def former_tags(metadata: Metadata) -> dict[str, Value]:

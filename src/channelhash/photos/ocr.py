@@ -76,7 +76,7 @@ def read_text(path: Path) -> tuple[str, list[str]]:
     with open_image(path) as opened:
         image = decode(opened, _TEXT_SIDE)
     short, long = sorted(image.size)
-    part = long if long <= _LONG * short else min(long, max(_PART * short, _LOOK))
+    part = min(long, max(_PART * short, _LOOK)) if is_long(image.width, image.height) else long
     scale = min(_READ, max(part, min(2 * part, _LOOK))) / part
     width, height = (round(scale * side) for side in image.size)
     if min(width, height) < _LOWEST:
@@ -95,6 +95,15 @@ def read_text(path: Path) -> tuple[str, list[str]]:
             problems.append(f"{path}: the text in it beyond its first {end:,} pixels")
         lines = _read_parts(pixels, places[:_MOST_PARTS], size)
     return "\n".join(line for line in lines if sum(map(str.isalnum, line)) > 1), problems
+
+
+def is_long(width: int, height: int) -> bool:
+    """Return whether an image of a size is looked through part by part.
+
+    >>> is_long(1080, 2400), is_long(1080, 4800)
+    (False, True)
+    """
+    return max(width, height) > _LONG * min(width, height)
 
 
 def _read_parts(pixels: _Pixels, places: Sequence[int], size: int) -> Sequence[str]:
