@@ -12,6 +12,7 @@ from tests.search.test_store_contract import (  # noqa: F401
     odd_stores,
     test_a_filter_means_the_same_in_every_store,
     test_a_refused_call_changes_nothing,
+    test_a_time_means_its_moment_in_every_writing,
     test_an_empty_store_finds_nothing,
     test_any_calls_in_any_order,
     test_odd_values_come_back,

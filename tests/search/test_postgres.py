@@ -10,11 +10,12 @@ import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import numpy as np
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 from tests.search.contract import random_codes
 from tests.search.servers import database, postgres_address
 
@@ -60,6 +61,52 @@ def full(tmp_path_factory) -> str:
 )
 def test_an_address_is_refused_in_one_line(options, message):
     check_refusal(message, ch.open_store, f"postgresql://postgres@/postgres?{options}")
+
+
+#: Addresses of libpq whose host is a socket; S is its folder, percent-encoded H.
+SOCKETS = (
+    "postgresql://postgres@/postgres?host=S",
+    "postgresql:///postgres?host=S&user=postgres",
+    "postgresql:///?host=S&user=postgres&dbname=postgres",
+    "postgresql://?host=S&user=postgres&dbname=postgres",
+    "postgresql://postgres@H/postgres",
+    "postgresql://postgres@H:5432/postgres?application_name=a%20b",
+    "postgresql://postgres@/postgres?host=/nowhere,S",
+    "postgresql://postgres@%2Fnowhere,H/postgres",
+    "postgresql:///postgres?host=S&user=postgres&options=-c%20work_mem%3D8MB",
+    "postgresql:///postgres?user=postgres",
+    "postgresql:///?service=ours",
+)
+
+
+@pytest.mark.parametrize("place", SOCKETS)
+def test_a_server_is_reached_by_its_socket(place, tmp_path, monkeypatch):
+    folder = conninfo_to_dict(database())["host"]
+    if "S" not in place and "H" not in place:
+        (tmp_path / "services").write_text(
+            f"[ours]\nhost={folder}\nuser=postgres\ndbname=postgres\n"
+        )
+        monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+        monkeypatch.setenv("PGHOST", folder)
+    place = place.replace("S", folder).replace("H", quote(folder, safe=""))
+    schema = parse_address(postgres_address(tmp_path))[1]
+    address = f"{place}{'&' if '?' in place else '?'}store={schema}"
+    assert conninfo_to_dict(parse_address(address)[0]) == conninfo_to_dict(place)
+    with opened(address) as store:
+        store.add(["a"], codes(1))
+        assert store.search(codes(1), k=1).ids == [["a"]]
+
+
+@pytest.mark.parametrize(
+    "rest",
+    ["/d", "", "/", "h/d", "h1:1,h2:2/d?target_session_attrs=any", "u@[::1]:5/d", "u@h/d#e",
+     "/d?keepalives=1&options=-c%20a%3Db%2Bc", "/d%2Fe?fallback_application_name="],
+)  # fmt: skip
+@pytest.mark.parametrize("own", ["", "store=a", "index=hnsw&ef_search=50", "store=a&index=hnsw"])
+def test_libpq_gets_all_that_is_not_the_store_s(rest, own):
+    address = f"postgresql://{rest}"
+    ours = f"{address}{('&' if '?' in address else '?') if own else ''}{own}"
+    assert conninfo_to_dict(parse_address(ours)[0]) == conninfo_to_dict(address)
 
 
 def test_what_is_there_is_opened_as_it_was_made(full):

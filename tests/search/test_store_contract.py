@@ -3,6 +3,7 @@ stands for; and the order of a store's items, against plain sorting.
 """
 
 import os
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -109,6 +110,73 @@ def test_a_filter_means_the_same_in_every_store(odd_stores, kind, tree):
         assert (
             store.search(np.zeros((1, 2), np.uint8), len(ODD_ITEMS), where=where).ids[0] == expected
         )
+
+
+def draw_moment(draw: random.Random) -> tuple[str, str, str]:
+    """A date, a clock and a fraction, of few that are near each other; a date alone has no clock."""
+    date = draw.choice(["2019-07-13", "2019-07-14", "2019-07-15", "2020-01-01"])
+    if draw.random() < 0.15:
+        return date, "", ""
+    clock = draw.choice(["00:00:00", "10:00:00", "10:20:00", "10:20:30", "23:59:59"])
+    return date, clock, draw.choice(["", "", "", "5", "25", "000001"])
+
+
+def write_moment(draw: random.Random, date: str, clock: str, fraction: str) -> str:
+    """Any writing of a moment."""
+    if not clock:
+        return date
+    if fraction or draw.random() < 0.4:
+        digits = draw.choice([size for size in (3, 6, 9) if size >= len(fraction)])
+        fraction = fraction.ljust(draw.choice([len(fraction) or 3, digits]), "0")
+        clock = f"{clock}.{fraction}"
+    else:
+        while clock.endswith(":00") and draw.random() < 0.5:
+            clock = clock[: -len(":00")]
+    return f"{date}{draw.choice(' T')}{clock}"
+
+
+def test_a_time_means_its_moment_in_every_writing(kind, tmp_path):
+    draw = random.Random(0)
+    moments = [draw_moment(draw) for _ in range(120)]
+    values = [write_moment(draw, *moment) for moment in moments] + ["in July", 2019, True]
+    moments += [("in July", "", ""), None, None]
+    ids = [f"{number:03}" for number in range(len(values))]
+    with kind.open(tmp_path) as store:
+        codes = np.zeros((len(ids), 2), np.uint8)
+        store.add(ids, codes, metadata=[{"taken": value} for value in values])
+        for _ in range(60):
+            test = draw.choice(["=", "!=", "<", "<=", ">", ">=", "IN", "BETWEEN"])
+            of = [draw_moment(draw), draw_moment(draw)]
+            tree = (test, "taken", tuple(write_moment(draw, *moment) for moment in of))
+            tree = draw.choice([tree, ("NOT", tree)])
+            negated = tree[0] == "NOT"
+            expected = [
+                name
+                for name, moment in zip(ids, moments, strict=True)
+                if moment and contract.TESTS[test](moment, of) != negated
+            ]
+            assert store.ids(written(tree)) == expected, written(tree)
+
+
+@pytest.mark.parametrize("zone", ["Z", "z", "+02:00", "-0530", " +01"])
+def test_a_zone_is_compared_as_it_is_written_and_orders_nothing(tmp_path, zone):
+    time = f"2019-07-14T10:20:30{zone}"
+    with ch.open_store(tmp_path / "store", n_bits=8) as store:
+        metadata = [{"taken": text} for text in ("2019-07-14 10:20:30", time)]
+        store.add(["without", "with"], np.zeros((2, 1), np.uint8), metadata=metadata)
+        assert store.ids(f"taken = '{time}'") == ["with"]
+        assert store.ids(f"taken NOT IN ('{time}')") == ["without"]
+        for test in (f"< '{time}'", f">= '{time}'", f"BETWEEN '2019' AND '{time}'"):
+            check_refusal("taken: .* has a time zone", store.ids, f"taken {test}")
+
+
+def test_ids_and_texts_are_no_times(tmp_path):
+    time = "2019-07-14T10:20:30Z"
+    with ch.open_store(tmp_path / "store", n_bits=8) as store:
+        metadata = [{"text": time, "labels": [time]}] * 2
+        store.add([time, "2019-07-14 10:20:30Z"], np.zeros((2, 1), np.uint8), metadata=metadata)
+        assert store.ids(f"id >= '{time}'") == [time]
+        assert store.ids(f"id = '{time}' AND text <= '{time}' AND label = '{time}'") == [time]
 
 
 def test_odd_values_come_back(odd_stores, kind):

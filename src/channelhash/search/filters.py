@@ -12,6 +12,10 @@ double quotes if it is no plain name; on the right strings in single quotes, num
   ``NOT``, as with SQL's NULL;
 * a condition on ``label`` holds for items of which any label satisfies it, its ``NOT`` for items of
   which none does.
+
+Strings are ordered by their code points. On a metadata key, a literal that is a date with a time means
+that moment in every writing (see `channelhash.search.times`). A date alone comes before all times of
+its day.
 """
 
 import math
@@ -23,6 +27,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from channelhash.errors import InputError
+from channelhash.search.times import Time, order_problem
 from channelhash.utils.typed_settings import unknown
 
 #: Longest filter, in characters.
@@ -30,6 +35,8 @@ _MAX_LENGTH = 10_000
 #: Most conditions of a filter, and deepest nesting: SQLite's own limit on expressions is 1000.
 _MAX_CONDITIONS = 300
 _MAX_DEPTH = 50
+# Characters of a literal that an error shows.
+_SHOWN = 40
 
 #: Keys that can be asked for whatever the items' metadata; their values are strings.
 _STRING_KEYS = ("id", "image", "label", "text")
@@ -113,13 +120,15 @@ def parse_filter(where: str, known_keys: Collection[str]) -> Filter:
             f"{count} conditions, at most {_MAX_CONDITIONS} can be asked; use IN for lists of "
             "values"
         )
-    return tree
+    return _find_times(tree)
 
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<string>'(?:[^']|'')*')|(?P<name>"[^"]+"|[^\W\d]\w*)"""
     r"""|(?P<number>-?\s*(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?!\w))|(?P<word><>|[<>!]=|[=<>(),])|(?P<end>$))"""
 )
+# What joins negated parts (De Morgan).
+_JOINTS = {"AND": "OR", "OR": "AND"}
 _KEYWORDS = {"AND", "OR", "NOT", "IN", "LIKE", "BETWEEN", "IS", "NULL", "TRUE", "FALSE"}
 
 
@@ -173,7 +182,7 @@ class _Parser:
             parts.append(
                 self.joined("AND", negated, depth) if word == "OR" else self._term(negated, depth)
             )
-        joint = {"AND": "OR", "OR": "AND"}[word] if negated else word
+        joint = _JOINTS[word] if negated else word
         return Joined(joint, tuple(parts)) if len(parts) > 1 else parts[0]
 
     def _term(self, negated: bool, depth: int) -> Filter:
@@ -238,14 +247,7 @@ class _Parser:
             value = self._text[1:-1].replace("''", "'")
             value = unicodedata.normalize("NFC", value) if key == "label" else value
         elif self._kind == "number":
-            digits = "".join(self._text.split())
-            value = float(digits) if set(digits) & set(".eE") else int(digits)
-            if (
-                not -(2**63) <= value < 2**63
-                if isinstance(value, int)
-                else not math.isfinite(value)
-            ):
-                raise _error(f"the number {digits} is too large")
+            value = _number("".join(self._text.split()))
         elif self._kind == "word" and self._text in ("TRUE", "FALSE"):
             value = self._text == "TRUE"
         elif self._kind == "word" and self._text == "NULL":
@@ -256,6 +258,75 @@ class _Parser:
             raise _error(f"{key} is compared with strings, in '…'")
         self._advance()
         return value
+
+
+def _number(digits: str) -> int | float:
+    """Return the number that a filter writes, if stores can compare it."""
+    value: int | float = float(digits)
+    is_whole = not set(digits) & set(".eE")
+    if is_whole and abs(value) <= 2**63:
+        # Without zeros in front: Python reads at most 4,300 digits.
+        value = int(digits.lstrip("-0") or "0") * (-1 if digits.startswith("-") else 1)
+    if not (-(2**63) <= value < 2**63 if is_whole else math.isfinite(value)):
+        shown = digits if len(digits) <= _SHOWN else f"{digits[:_SHOWN]}…"
+        raise _error(f"the number {shown} is too large")
+    return value
+
+
+def _find_times(tree: Filter) -> Filter:
+    """Let the times of a filter mean a moment in every writing, which no store does by itself."""
+    if isinstance(tree, Joined):
+        return Joined(tree.word, tuple(map(_find_times, tree.parts)))
+    if tree.key in _STRING_KEYS or tree.test in ("LIKE", "IS NOT NULL"):
+        return tree
+    if tree.test in ("=", "!=", "IN"):
+        return _equal_times(tree)
+    tests = (">=", "<=") if tree.test == "BETWEEN" else (tree.test,)
+    conditions = [Condition(tree.key, *pair) for pair in zip(tests, zip(tree.literals), strict=True)]
+    parts = [_ordered_time(condition) for condition in conditions]
+    if parts == conditions:
+        return tree
+    found = Joined("AND", tuple(parts)) if len(parts) > 1 else parts[0]
+    return _opposite(found) if tree.negated else found
+
+
+def _equal_times(condition: Condition) -> Condition:
+    writings: dict[Literal, None] = {}  # in an order, each once
+    for literal in condition.literals:
+        time = Time.read(literal) if isinstance(literal, str) else None
+        writings |= dict.fromkeys([literal, *(time.writings() if time else [])])
+    if len(writings) <= len(condition.literals):
+        return condition
+    negated = condition.negated != (condition.test == "!=")
+    return Condition(condition.key, "IN", tuple(writings), negated)
+
+
+def _ordered_time(condition: Condition) -> Filter:
+    """Return what orders values written with a blank or a T before or behind a time.
+
+    Of those of its day, all with a blank come before all with a T.
+    """
+    key, test, (literal,), _ = condition
+    if not isinstance(literal, str):
+        return condition
+    if problem := order_problem(literal):
+        raise _error(f"{key}: {literal[:_SHOWN]!r} {problem}")
+    time = Time.read(literal)
+    if time is None:
+        return condition
+    since, clock = (">=", time.first()) if test in (">=", "<") else (">", time.last())
+    with_blank = Condition(key, since, (f"{time.date} {clock}",))
+    before_t = Condition(key, "<", (f"{time.date}T",))
+    with_t = Condition(key, since, (f"{time.date}T{clock}",))
+    found = Joined("OR", (Joined("AND", (with_blank, before_t)), with_t))
+    return found if test in (">=", ">") else _opposite(found)
+
+
+def _opposite(tree: Filter) -> Filter:
+    """Negate a filter; negations stand at conditions alone."""
+    if isinstance(tree, Condition):
+        return tree._replace(negated=not tree.negated)
+    return Joined(_JOINTS[tree.word], tuple(map(_opposite, tree.parts)))
 
 
 def _count(tree: Filter) -> int:

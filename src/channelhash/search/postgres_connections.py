@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 import numpy as np
 from pydantic import Field
@@ -49,14 +49,11 @@ def parse_address(text: str) -> tuple[str, str, int]:
     >>> parse_address("postgresql://localhost/photos?store=holidays&sslmode=require")
     ('postgresql://localhost/photos?sslmode=require', 'holidays', 0)
     """
-    try:
-        parts = urlsplit(text)
-    except ValueError as error:
-        raise InputError(
-            f"{text}: {error}; write it as postgresql://USER@HOST:PORT/DATABASE"
-        ) from None
+    # As libpq does: `urlsplit` would read a # as a fragment, and drop the // before an empty host,
+    # which means the socket of this machine.
+    database, _, query = text.partition("?")
     # To libpq a + is no space.
-    values = dict(parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True))
+    values = dict(parse_qsl(query.replace("+", "%2B"), keep_blank_values=True))
     schema = values.pop("store", "channelhash")
     if not re.fullmatch(r"(?!pg_)[a-z_][a-z0-9_]{0,62}", schema) or schema in (
         "public",
@@ -69,7 +66,8 @@ def parse_address(text: str) -> tuple[str, str, int]:
     )
     if options.index is None and "ef_search" in options.model_fields_set:
         raise InputError(f"{text}: ef_search belongs to index=hnsw; leave it out")
-    database = urlunsplit(parts._replace(query=urlencode(values, quote_via=quote)))
+    if values:
+        database += f"?{urlencode(values, quote_via=quote)}"
     return database, schema, options.ef_search if options.index else 0
 
 
