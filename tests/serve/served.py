@@ -130,11 +130,15 @@ def on_loopback(app: FastAPI, lifespan: str = "on") -> Iterator[str]:
 
 @contextmanager
 def started(
-    *arguments: object, log: Any = subprocess.PIPE
+    *arguments: object, log: Any = subprocess.PIPE, **options: Any
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """``channelhash serve`` as a process of its own that answers, and its address."""
+    """``channelhash serve`` as a process of its own that answers, and its address; ``options`` are
+    those of `subprocess.Popen`.
+    """
     command = [sys.executable, "-m", "channelhash", "serve", *map(str, arguments), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=log, text=True, **options
+    )
     try:
         match = re.search(r"at (http://\S+/)", process.stdout.readline())
         assert match, f"{arguments} ended with {process.wait(60)}"

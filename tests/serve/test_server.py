@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock, Mock
@@ -23,7 +24,7 @@ from uvicorn.server import ServerState
 from channelhash.codes import CodeSet
 from channelhash.errors import InputError
 from channelhash.search import open_store
-from channelhash.serve import routing, server
+from channelhash.serve import middleware, routing, server
 from channelhash.serve.app import open_app
 from channelhash.serve.server import allowed_hosts, listen
 from channelhash.serve.service import Limits, _Batcher
@@ -198,6 +199,105 @@ def test_half_sent_headers_and_bodies_and_silent_connections_end(client, address
 ])  # fmt: skip
 def test_what_is_no_request_is_refused(address, content):
     assert first_answer(address, content).split(b" ")[1] == b"400"
+
+
+FORM, BLOB = "Content-Type: multipart/form-data; boundary=x", "Content-Type: image/jpeg"
+#: What is refused while its body arrives.
+REFUSALS = {
+    "no token": (401, "POST", "/items/image", FORM),
+    "no token for JSON": (401, "POST", "/items", "Content-Type: application/json"),
+    "no token to delete": (401, "DELETE", "/items/a", BLOB),
+    "too large": (413, "POST", "/search/image", FORM),
+    "another type": (415, "POST", "/search/image", BLOB),
+    "compressed": (415, "POST", "/search/image", FORM + "\r\nContent-Encoding: gzip"),
+    "no such address": (404, "PUT", "/upload", BLOB),
+    "another method": (405, "PUT", "/search/image", BLOB),
+    "another host": (400, "POST", "/search/image", "X-Host: other.example"),
+    "a picture that is asked for": (404, "GET", "/images/lost", BLOB),
+}
+
+
+def send_all(address, request: bytes, body: bytes) -> bytes:
+    """What a client reads that first sends all."""
+    with socket.create_connection(address, timeout=60) as connection:
+        connection.sendall(request)
+        connection.sendall(body)
+        connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        while piece := connection.recv(65536):
+            answer += piece
+        return answer
+
+
+@pytest.mark.parametrize("framing", ["1.0", "close", "keep-alive", "chunked", "expected"])
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_refusal_arrives_while_the_body_is_still_sent(address, name, framing):
+    status, method, path, *headers = REFUSALS[name]
+    size = 17_000_000
+    body = bytes(size)
+    if framing in ("chunked", "expected"):
+        body = b"%x\r\n%b\r\n0\r\n\r\n" % (size, body)
+        headers.append("Transfer-Encoding: chunked")
+    else:
+        headers.append(f"Content-Length: {size}")
+    if framing == "expected" and status == 413:  # the others are answered before the body comes
+        headers.append("Expect: 100-continue")
+    headers.append(f"Connection: {'keep-alive' if framing == 'keep-alive' else 'close'}")
+    request = head(method, path, *headers)
+    if framing == "1.0":
+        request = request.replace(b" HTTP/1.1", b" HTTP/1.0")
+    if name == "another host":
+        request = re.sub(rb"\r\nHost: [^\r]*", b"\r\nHost: other.example", request)
+    answer = send_all(address, request, body).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert int(answer.split(b" ")[1]) == status
+    assert answer.endswith(b'"}')
+
+
+def test_who_waits_for_leave_to_send_is_refused_at_once(address):
+    request = head("POST", "/items", "Expect: 100-continue", "Content-Length: 9", "Connection: close")
+    start = time.monotonic()
+    answer = send_all(address, request, b"")
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert time.monotonic() - start < 2
+
+
+@pytest.mark.parametrize(("silence", "seconds"), [(0.1, 60), (60, 0.2)])
+def test_a_refused_body_is_read_for_a_short_time(tmp_path, monkeypatch, silence, seconds):
+    monkeypatch.setattr(middleware, "_SILENCE", silence)
+    request = head("POST", "/items", "Content-Length: 99999999", "Connection: close")
+    limits = Limits(upload_seconds=seconds)
+    with (
+        serving(tmp_path, None, limits=limits) as client,
+        on_loopback(client.app, "off") as address,
+        socket.create_connection(place_of(address), timeout=60) as connection,
+    ):
+        connection.sendall(request)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 401 ")
+        connection.settimeout(0.02 if seconds < silence else 60)
+        start, ended = time.monotonic(), False
+        with suppress(ConnectionError):
+            while not ended:  # a byte at a time, or one and then silence
+                connection.sendall(b"a")
+                with suppress(TimeoutError):
+                    ended = connection.recv(1000) == b""
+        assert time.monotonic() - start < 10
+
+
+def test_no_more_than_twice_the_largest_upload_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(middleware, "_READ_ON", 0)
+    limits = Limits(upload_bytes=1_000_000)
+    with (
+        serving(tmp_path, None, limits=limits) as client,
+        on_loopback(client.app, "off") as address,
+    ):
+        request = head("POST", "/items", "Content-Length: 999999999", "Connection: close")
+        with socket.create_connection(place_of(address), timeout=60) as connection:
+            connection.sendall(request)
+            sent = 0
+            with suppress(ConnectionError):
+                while sent < 500_000_000:
+                    sent += connection.send(bytes(1_000_000))
+        assert 2_000_000 <= sent < 50_000_000
 
 
 @pytest.mark.parametrize("reads", [True, False])
@@ -415,6 +515,44 @@ def test_workers_end_when_whoever_started_them_is_killed(tmp_path, model):
         workers = children(process.pid)
     lines = [Path(f"/proc/{pid}/cmdline") for pid in workers]
     until(lambda: not any(line.exists() and line.read_bytes() for line in lines))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1])
+@pytest.mark.parametrize("to_all", [True, False])
+def test_workers_end_with_a_signal_as_one_process_does(tmp_path, number, to_all):
+    with open_store(tmp_path / "store", n_bits=8) as store:
+        store.add(["a"], np.zeros((1, 1), np.uint8))
+    options = {"start_new_session": True}
+    with started(tmp_path / "store", "--workers", 2, **options) as (process, address):
+        there = children(process.pid)
+        assert len(there) == 2
+        (os.killpg if to_all else os.kill)(process.pid, number)
+        assert process.wait(30) == -number
+    lines = [Path(f"/proc/{pid}/cmdline") for pid in there]
+    until(lambda: not any(line.exists() and line.read_bytes() for line in lines))
+    with socket.create_server(place_of(address)):  # the port is free again
+        pass
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_server_that_nohup_starts_outlives_its_terminal(tmp_path, workers):
+    with open_store(tmp_path / "store", n_bits=8) as store:
+        store.add(["a"], np.zeros((1, 1), np.uint8))
+    options = {"start_new_session": True, "preexec_fn": ignore_hangup}
+    with started(tmp_path / "store", "--workers", workers, **options) as (process, address):
+        os.killpg(process.pid, signal.SIGHUP)
+        time.sleep(1.5)  # the supervisor looks at its signals every 0.5 s
+        assert ask(address, "health") == {"status": "ok", "items": 1}
+        process.send_signal(signal.SIGTERM)
+        check_order(process)
+
+
+def ignore_hangup() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 @pytest.mark.slow

@@ -61,6 +61,10 @@ def create_app(service: Service) -> FastAPI:
     for router, options in routers:
         app.include_router(router, **options)
     app.add_middleware(middleware.surround, metrics=service.metrics, hosts=service.hosts)
+    limits = service.limits
+    app.add_middleware(
+        middleware.read_on, upload_bytes=limits.upload_bytes, seconds=limits.upload_seconds
+    )
     return app
 
 

@@ -4,12 +4,14 @@ Prometheus's client keeps counters in files where the environment names a folder
 when the client is imported, and any process can then add up those of all.
 """
 
+import asyncio
 import ipaddress
 import logging
 import os
 import re
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -39,7 +41,57 @@ _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
 #: Addresses that a balancer or a container's check asks, which knows no name of the server.
 _PROBES = ("/health", "/ready")
+# Bytes of a refused body that are read, or twice the largest upload if that is more, and seconds
+# that its client may be silent meanwhile.
+_READ_ON, _SILENCE = 64_000_000, 5
 _log = logging.getLogger("channelhash.serve")
+
+
+def read_on(app: ASGIApp, upload_bytes: int, seconds: float) -> ASGIApp:
+    """Read on what a refused request still sends, before its connection may be closed.
+
+    The system resets a connection that is closed with bytes unread, and its client, or the proxy
+    before it, loses the answer (RFC 9112, 9.6). Bytes and time are bounded.
+    """
+    most = max(_READ_ON, 2 * upload_bytes)
+
+    async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
+        is_left = scope["type"] == "http" and _sends_body(Headers(scope=scope))
+
+        async def receive_on() -> Message:
+            nonlocal is_left
+            message = await receive()
+            is_left = message.get("more_body", False)
+            return message
+
+        async def read_rest() -> None:
+            count, clock = 0, asyncio.get_running_loop().time
+            end = clock() + seconds
+            with suppress(TimeoutError):
+                while is_left and count < most:
+                    async with asyncio.timeout_at(min(end, clock() + _SILENCE)):
+                        count += len((await receive_on()).get("body", b""))
+
+        async def send_on(message: Message) -> None:
+            nonlocal is_left
+            if message["type"] == "http.response.start":
+                # Who was too slow is not waited for.
+                is_left = is_left and message["status"] != 408
+            elif is_left and not message.get("more_body", False):
+                await send({**message, "more_body": True})
+                await read_rest()
+                message = {"type": "http.response.body"}
+            await send(message)
+
+        await app(scope, receive_on, send_on)
+
+    return middleware
+
+
+def _sends_body(headers: Headers) -> bool:
+    """Return whether a request sends a body without waiting for "100 Continue"."""
+    has_body = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+    return has_body and headers.get("expect", "").lower() != "100-continue"
 
 
 def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) -> ASGIApp:

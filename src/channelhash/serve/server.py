@@ -21,6 +21,7 @@ from fastapi import FastAPI
 from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import SIGNALS
 
 from channelhash.errors import InputError, JobError
 from channelhash.serve.middleware import SHARED, is_loopback
@@ -49,6 +50,12 @@ _LOGS: dict[str, Any] = {
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
 }
+# Signals that end a server of several processes; with all others they do what one process does.
+_ENDS = frozenset(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGBREAK", "SIGHUP")
+    if hasattr(signal, name)
+)
 # Seconds after which a thread that works lets the event loop go on; Python's own 0.005 add up.
 _SWITCH = 0.001
 
@@ -175,14 +182,14 @@ def run_workers(
     ready: Callable[[], None],
     log_level: str = "warning",
 ) -> None:
-    """Answer requests in several processes until SIGTERM or SIGINT, which is raised again after
-    that.
+    """Answer requests in several processes until SIGTERM, SIGINT or SIGHUP, which is raised again
+    after that; SIGHUP is what a terminal sends whose window is closed.
 
     A worker that ends is replaced. Workers share the files of a store and the counters.
     """
     # PyTorch and our loops take no more threads than this in each process.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // number)))
-    former = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    former = {each: signal.getsignal(each) for each in SIGNALS}
     context = multiprocessing.get_context("spawn")
     reports = context.SimpleQueue()
     with tempfile.TemporaryDirectory(prefix="channelhash-") as counters:
@@ -190,6 +197,10 @@ def run_workers(
         worker = partial(_make_worker, make, trust_code, reports)
         config = _server_config(worker, log_level, factory=True, workers=number)
         workers = _Workers(config, listening, reports, ready)
+        for each, handler in former.items():
+            # Uvicorn would restart or add workers; `nohup` has SIGHUP ignored.
+            if each not in _ENDS or handler == signal.SIG_IGN:
+                signal.signal(each, handler)
         workers.run()
     for each, handler in former.items():
         signal.signal(each, handler)
@@ -253,12 +264,19 @@ class _Workers(Multiprocess):
         super().handle_int()
         self.stopped_by = signal.SIGINT
 
+    def handle_hup(self) -> None:
+        """End with the terminal."""
+        self.should_exit.set()
+        self.stopped_by = signal.SIGHUP
+
 
 def _make_worker(make: Callable[[], FastAPI], trust_code: bool, reports: Any) -> FastAPI:
     """Make the application of a worker, in its process; report None, or why it cannot be made or
     loses its model.
     """
     end_with_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    if hasattr(signal, "SIGHUP"):  # a terminal sends it to all; requests at work are finished
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with trusting(trust_code):
             app = make()
