@@ -220,6 +220,9 @@ def test_a_refused_call_changes_nothing(store):
         "year is nan": lambda: store.add(
             ["new", "other"], two, metadata=[{}, {"year": float("nan")}]
         ),
+        "'other': year: a whole number has more than 64 bits": lambda: store.upsert(
+            ["new", "other"], two, metadata=[{}, {"year": -(10**5000)}]
+        ),
         "not one string": lambda: store.delete("item 1"),
     }.items():
         check_refusal(message, call)

@@ -136,9 +136,7 @@ def started(
     those of `subprocess.Popen`.
     """
     command = [sys.executable, "-m", "channelhash", "serve", *map(str, arguments), "--port", "0"]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=log, text=True, **options
-    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, **options)
     try:
         match = re.search(r"at (http://\S+/)", process.stdout.readline())
         assert match, f"{arguments} ended with {process.wait(60)}"

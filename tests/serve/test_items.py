@@ -5,12 +5,14 @@ writes.
 import http.client
 import io
 import json
+import re
 from urllib.parse import quote
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from channelhash.errors import InputError
 from channelhash.serve.app import _read_token
 from channelhash.serve.items import _image_copy
 from channelhash.serve.service import Limits
@@ -133,6 +135,54 @@ def test_metadata_of_a_picture_that_cannot_be_stored_is_refused(client, metadata
     refused(answer, 422, says="metadata")
 
 
+#: JSON of a value of metadata -> what is said of it, as the same call says in Python.
+NO_VALUES = {
+    "NaN": "x is nan; leave it out where it is not known",
+    "Infinity": "x is inf; leave it out where it is not known",
+    "-Infinity": "x is -inf; leave it out where it is not known",
+    "1e999": "x is inf; leave it out where it is not known",
+    "9223372036854775808": "x: 9223372036854775808 has more than 64 bits",
+    "-9223372036854775809": "x: -9223372036854775809 has more than 64 bits",
+    "1" + "0" * 4000: "x: a whole number has more than 64 bits",
+    "[null]": "x: a list holds strings, not None",
+    '["a", 1.5]': "x: a list holds strings, not 1.5",
+    '[["a"]]': "x: a list holds strings, not ['a']",
+    '{"lat": 1.5}': "x: expected a string, number, Boolean or list of strings, not dict",
+}
+
+
+@pytest.mark.parametrize("value", NO_VALUES)
+def test_what_is_no_value_of_metadata_is_named_with_its_item_and_key(client, value):
+    says = f"metadata of 'new': {NO_VALUES[value]}"
+    content = f'{{"items": [{{"id": "new", "text": "a", "metadata": {{"x": {value}}}}}]}}'
+    headers = WRITER | {"Content-Type": "application/json"}
+    refused(client.post("/items", content=content, headers=headers), 422, says=says)
+    form = {"id": "new", "metadata": f'{{"x": {value}}}'}
+    answer = client.post("/items/image", data=form, files={"image": picture()}, headers=WRITER)
+    refused(answer, 422, says=says)
+    with pytest.raises(InputError, match=re.escape(says)):
+        client.app_store.upsert(
+            ["new"], np.zeros((1, 2), np.uint8), None, [json.loads(f'{{"x": {value}}}')]
+        )
+
+
+def test_a_number_of_any_digits_is_refused_in_a_line(client):
+    digits = "9" * 5000
+    headers = WRITER | {"Content-Type": "application/json"}
+    item = f'{{"items": [{{"id": "new", "text": "a", "metadata": {{"x": {digits}}}}}]}}'
+    refused(client.post("/items", content=item, headers=headers), 422, says="too many digits")
+    form = {"id": "new", "metadata": f'{{"x": {digits}}}'}
+    answer = client.post("/items/image", data=form, files={"image": picture()}, headers=WRITER)
+    refused(answer, 422, says="metadata: ")
+    for path, content in (("search", f'{{"text": "a", "k": {digits}}}'), ("explain", digits)):
+        answer = client.post(f"/{path}", content=content, headers=headers)
+        refused(answer, 422, says="too many digits")
+    for query in ("items?offset=", "items?seed=", "images/item001?size=", "duplicates?radius="):
+        refused(client.get(f"/{query}{digits}"), 422, says=f"{query.partition('?')[2][:-1]}: ")
+    where = f"year = {digits[:1900]}"
+    refused(client.get("/items", params={"where": where}), 422, says="too large")
+
+
 def test_without_a_token_file_nobody_writes_and_the_answer_says_how_to(tmp_path, model):
     with serving(tmp_path, model, token=None) as client:
         refused(client.delete("/items/item001", headers=WRITER), 403, says="--token-file")
@@ -186,6 +236,76 @@ def test_an_original_is_the_file_as_it_is_stored_if_it_is_a_picture(client, fold
     (folder / "images" / "8.png").write_text("<script>")
     for item_id in ("item008", ODD_ID):
         refused(client.get(f"/originals/{quote(item_id, safe='')}"), 404, says="no picture")
+
+
+SIZE, MANY = 1000, "9" * 5000
+#: Header Range -> the bytes that are sent of a file of `SIZE`; none with status 416.
+RANGES = {
+    **dict.fromkeys(
+        ("", "bytes", "bytes=", "bytes=-", "bytes=abc", "bytes=9-5", "bytes=0-9,x", "=0-9")
+        + ("bytes=1_0-2_0", "bytes=+1-+3", "bytes=-0x10", "bytes 0-9", "bytes=0-9;q=1")
+        + ("items=0-9", "seconds=0-9", "items=0-9, bytes=0-9", "bytes=0-9-", "bytes=0 - 9"),
+        None,
+    ),
+    "bytes=0-9": (0, 10), "BYTES=0-9": (0, 10), "bytes=0-0": (0, 1), "bytes=990-": (990, SIZE),
+    "bytes=-5": (995, SIZE), "bytes=-5000": (0, SIZE), "bytes=0-5000": (0, SIZE),
+    "bytes=, 0-9 ,": (0, 10), "bytes=00-09": (0, 10), f"bytes=5-{MANY}": (5, SIZE),
+    f"bytes=-{MANY}": (0, SIZE), "bytes=0-9,5000-": (0, 10), "bytes=-0,0-9": (0, 10),
+    "bytes=0-9,5-19": (0, 20), "bytes=1000-": (), "bytes=-0": (), "bytes=5000-6000,7000-": (),
+    f"bytes={MANY}-": (),
+}  # fmt: skip
+
+
+@pytest.fixture
+def original(client, folder) -> bytes:
+    """The file of the item ``item009``, of `SIZE` bytes."""
+    path = folder / "images" / "9.png"
+    Image.new("RGB", (9, 9), "red").save(path)
+    content = path.read_bytes().ljust(SIZE, b"\0")
+    path.write_bytes(content)
+    return content
+
+
+@pytest.mark.parametrize("sent", RANGES, ids=lambda sent: sent[:24] or "empty")
+def test_the_bytes_that_a_range_names_are_sent_and_what_is_none_is_ignored(client, original, sent):
+    answer = client.get("/originals/item009", headers={"Range": sent})
+    part = RANGES[sent]
+    if part == ():
+        refused(answer, 416, says="1,000 bytes")
+        assert answer.headers["content-range"] == f"bytes */{SIZE}"
+    elif part is None:
+        assert (answer.status_code, answer.content) == (200, original)
+    else:
+        assert (answer.status_code, answer.content) == (206, original[slice(*part)])
+        assert answer.headers["content-range"] == f"bytes {part[0]}-{part[1] - 1}/{SIZE}"
+    head = client.head("/originals/item009", headers={"Range": sent})
+    assert (head.status_code, head.headers["content-length"]) == (200, str(SIZE))
+
+
+def test_several_parts_are_sent_apart(client, original):
+    answer = client.get("/originals/item009", headers={"Range": "bytes=0-4, 5000-, 100-104"})
+    kind = answer.headers["content-type"]
+    assert (answer.status_code, kind.partition(";")[0]) == (206, "multipart/byteranges")
+    for start in (0, 100):
+        part = f"bytes {start}-{start + 4}/{SIZE}\r\n\r\n".encode()
+        assert part + original[start : start + 5] in answer.content
+    many = client.get("/originals/item009", headers={"Range": "bytes=" + "0-1," * 3000})
+    assert (many.status_code, many.content) in ((200, original), (206, original[:2]))
+
+
+def test_a_part_is_of_the_file_that_the_client_has(client, original):
+    got = client.get("/originals/item009").headers
+    parts = ("bytes=0-9", 206, original[:10]), ("bytes=5000-", 416, None)
+    for sent, status, content in parts:
+        for tag in (got["etag"], got["last-modified"]):
+            answer = client.get("/originals/item009", headers={"Range": sent, "If-Range": tag})
+            assert answer.status_code == status
+            assert content in (None, answer.content)
+        for tag in ('"other"', f"W/{got['etag']}", "Thu, 01 Jan 1970 00:00:00 GMT", "x"):
+            answer = client.get("/originals/item009", headers={"Range": sent, "If-Range": tag})
+            assert (answer.status_code, answer.content) == (200, original)
+    answer = client.get("/labels", headers={"Range": "items=0-9"})  # no file
+    assert answer.status_code == 200
 
 
 def test_pictures_follow_the_file_and_thumbnails_are_opaque(tmp_path, model):

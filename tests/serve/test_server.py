@@ -254,7 +254,9 @@ def test_a_refusal_arrives_while_the_body_is_still_sent(address, name, framing):
 
 
 def test_who_waits_for_leave_to_send_is_refused_at_once(address):
-    request = head("POST", "/items", "Expect: 100-continue", "Content-Length: 9", "Connection: close")
+    request = head(
+        "POST", "/items", "Expect: 100-continue", "Content-Length: 9", "Connection: close"
+    )
     start = time.monotonic()
     answer = send_all(address, request, b"")
     assert answer.startswith(b"HTTP/1.1 401 ")

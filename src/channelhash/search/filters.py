@@ -282,7 +282,9 @@ def _find_times(tree: Filter) -> Filter:
     if tree.test in ("=", "!=", "IN"):
         return _equal_times(tree)
     tests = (">=", "<=") if tree.test == "BETWEEN" else (tree.test,)
-    conditions = [Condition(tree.key, *pair) for pair in zip(tests, zip(tree.literals), strict=True)]
+    conditions = [
+        Condition(tree.key, *pair) for pair in zip(tests, zip(tree.literals), strict=True)
+    ]
     parts = [_ordered_time(condition) for condition in conditions]
     if parts == conditions:
         return tree

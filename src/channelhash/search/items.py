@@ -9,6 +9,7 @@ file counts.
 import math
 import os
 import re
+import reprlib
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,6 +40,8 @@ class NoStoreError(InputError):
 
 _NO_TEXT = "holds half a surrogate pair, which is no character"
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# Bits of a whole number that an error shows.
+_SHOWN_BITS = 128
 
 
 def check_ids(ids: Sequence[str], what: str = "ids") -> list[str]:
@@ -277,9 +280,9 @@ def _value_problem(key: str, value: Any) -> str:
     can.
     """
     if key in ("text", "image") and not isinstance(value, str | None):
-        return f" is a string, not {value!r}"
+        return f" is a string, not {_shown(value)}"
     if key == "labels" and not isinstance(value, list | None):
-        return f" are a list of strings, not {value!r}"
+        return f" are a list of strings, not {_shown(value)}"
     for entry in value if isinstance(value, list) else [value]:
         if isinstance(entry, str):
             if not is_text(entry):
@@ -287,10 +290,10 @@ def _value_problem(key: str, value: Any) -> str:
             if "\0" in entry:
                 return ": holds a NUL, at which filters would end; take it out"
         elif isinstance(value, list):
-            return f": a list holds strings, not {entry!r}"
+            return f": a list holds strings, not {_shown(entry)}"
         elif isinstance(entry, int):
             if not -(2**63) <= entry < 2**63:
-                return f": {entry} has more than 64 bits"
+                return f": {_shown(entry)} has more than 64 bits"
         elif isinstance(entry, float):
             if not math.isfinite(entry):
                 return f" is {entry}; leave it out where it is not known"
@@ -300,6 +303,16 @@ def _value_problem(key: str, value: Any) -> str:
                 f"{type(entry).__name__}"
             )
     return ""
+
+
+def _shown(value: Any) -> str:
+    """Return a value as an error shows it: not all of one that is long or deep."""
+    if isinstance(value, int) and value.bit_length() > _SHOWN_BITS:
+        return "a whole number"  # Python writes no more than 4,300 digits
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # such a number within
+        return f"a {type(value).__name__}"
 
 
 class Answers(NamedTuple):

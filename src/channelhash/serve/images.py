@@ -3,6 +3,7 @@ items.
 """
 
 import io
+import re
 from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
@@ -10,7 +11,10 @@ from threading import Lock
 from typing import IO
 
 from fastapi import HTTPException
+from fastapi.responses import FileResponse, JSONResponse
 from PIL import Image
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope, Send
 
 from channelhash.utils.image_files import ImageError, decode, jpeg, open_image
 
@@ -20,6 +24,8 @@ _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 _REDUCIBLE = ("JPEG", "MPO")
 #: Side of a thumbnail as large as its image.
 _WHOLE = 1 << 16
+# One part of a file, from a byte to another, or its last bytes; and digits that no size has.
+_PART, _DIGITS = re.compile("([0-9]+)-([0-9]*)|-([0-9]+)"), 18
 _CACHED_SIDE = 640  # of what is kept: copies of uploads, and thumbnails in memory
 _CACHED = 1024
 
@@ -64,6 +70,62 @@ def _opened(content: bytes, formats: tuple[str, ...]) -> Image.Image:
         raise HTTPException(
             422, f"image: not a picture ({error}); {', '.join(formats)} are read"
         ) from None
+
+
+class FileParts(FileResponse):
+    """A file, or the parts of it that a request names (RFC 9110, 14).
+
+    Starlette refuses other units than bytes, and what is no range; both are to be ignored.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file, as Starlette does, to whoever names its bytes, and is not behind."""
+        assert self.stat_result is not None
+        size, headers = self.stat_result.st_size, Headers(scope=scope)
+        parts = None
+        # of the file as it is
+        if headers.get("if-range") in (None, self.headers["etag"], self.headers["last-modified"]):
+            parts = _parts_of(headers.get("range", ""), size)
+        if parts == []:
+            line = f"the file has {size:,} bytes, none of those that the header Range names"
+            answer = JSONResponse({"error": line}, 416, {"Content-Range": f"bytes */{size}"})
+            await answer(scope, receive, send)
+            return
+        others = [pair for pair in scope["headers"] if pair[0] != b"range"]
+        if parts is not None:
+            others.append((b"range", f"bytes={','.join(parts)}".encode()))
+        await super().__call__({**scope, "headers": others}, receive, send)
+
+
+def _parts_of(header: str, size: int) -> list[str] | None:
+    """Return those parts of a file that a header Range names and that there are; None where it
+    names none that could be.
+
+    >>> _parts_of("bytes=0-9, 90-200, 500-", 100), _parts_of("items=0-9", 100)
+    (['0-9', '90-99'], None)
+    """
+    unit, _, ranges = header.partition("=")
+    pieces = [piece for text in ranges.split(",") if (piece := text.strip(" 	"))]
+    if unit.strip().lower() != "bytes" or not pieces:
+        return None
+    parts = []
+    for piece in pieces:
+        match = _PART.fullmatch(piece)
+        if match is None:
+            return None
+        first, last, suffix = match.groups()
+        start = _place(first) if first else max(size - _place(suffix), 0)
+        end = _place(last) if last else size - 1
+        if last and end < start:
+            return None
+        if start < size:
+            parts.append(f"{start}-{min(end, size - 1)}")
+    return parts
+
+
+def _place(digits: str) -> int:
+    """Return a number of bytes; of more digits than files have, one that is large."""
+    return int(digits) if len(digits) < _DIGITS else 10**_DIGITS
 
 
 class Thumbnails:

@@ -7,6 +7,7 @@ alone; ``/duplicates`` are items alike, and what becomes of them.
 
 import asyncio
 import hashlib
+import os
 import subprocess
 import sys
 import time
@@ -18,7 +19,6 @@ from typing import Annotated, Any
 import numpy as np
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, File, HTTPException, Query, Request, Response
-from fastapi.responses import FileResponse
 from numpy.typing import NDArray
 from PIL import Image
 from starlette.convertors import PathConvertor, register_url_convertor
@@ -29,6 +29,7 @@ from channelhash.search.duplicates import find_duplicates
 from channelhash.search.hits import Hit
 from channelhash.search.sqlite import decisions
 from channelhash.serve import schemas
+from channelhash.serve.images import FileParts
 from channelhash.serve.routing import PROBLEMS, WRITE_PROBLEMS, Route, WriteRoute, content_tag
 from channelhash.serve.service import CurrentService, Service
 from channelhash.utils.files import atomic_path
@@ -155,7 +156,8 @@ def _get_original(item_id: str, service: CurrentService) -> Response:
     """
     path = service.get_item(item_id).metadata.get("image")
     try:
-        with open_image(str(path or "")) as opened:
+        status = os.stat(str(path or ""))
+        with open_image(str(path)) as opened:
             # Browsers show the first picture of an MPO file, which is a JPEG file.
             name = "JPEG" if opened.format == "MPO" else opened.format or ""
             media_type = Image.MIME.get(name, "application/octet-stream")
@@ -168,7 +170,7 @@ def _get_original(item_id: str, service: CurrentService) -> Response:
         return Response(
             service.thumbnails.jpeg(Path(str(path)))[0], media_type="image/jpeg", headers=_CACHED
         )
-    return FileResponse(str(path), media_type=media_type, headers=_CACHED)
+    return FileParts(str(path), media_type=media_type, headers=_CACHED, stat_result=status)
 
 
 @readers.post("/reveal", tags=["items"], responses={403: WRITE_PROBLEMS[403]})

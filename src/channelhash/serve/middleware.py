@@ -121,7 +121,9 @@ def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) ->
             return
         status, start, asked = 500, time.perf_counter(), scope["method"]
         bodiless = asked == "HEAD"
-        scope = {**scope, "method": "GET"} if bodiless else scope
+        if bodiless:  # no part of a file is asked for (RFC 9110, 14.2)
+            headers = [pair for pair in scope["headers"] if pair[0] != b"range"]
+            scope = {**scope, "method": "GET", "headers": headers}
         is_refused = (
             hosts is not None and scope["path"] not in _PROBES and _host(scope) not in hosts
         )

@@ -176,7 +176,12 @@ class _Received(Request):
         """Return the body, whose objects have few keys: each that is unknown would be an error of
         its own.
         """
-        return json.loads(self._body, object_pairs_hook=_check_keys)
+        try:
+            return json.loads(self._body, object_pairs_hook=_check_keys)
+        except (json.JSONDecodeError, UnicodeDecodeError):
+            raise
+        except ValueError:  # Python reads no more than 4,300
+            raise HTTPException(422, "the body holds a number of too many digits") from None
 
     async def form(self, **_: Any) -> FormData:  # type: ignore[override]
         """Return the body as a form."""

@@ -14,6 +14,7 @@ from pydantic import (
     Field,
     Json,
     JsonValue,
+    TypeAdapter,
     model_validator,
 )
 from pydantic.json_schema import WithJsonSchema
@@ -21,7 +22,7 @@ from pydantic.json_schema import WithJsonSchema
 from channelhash.errors import InputError
 from channelhash.search.filters import quoted
 from channelhash.search.hits import Hit
-from channelhash.search.items import Order, date_of
+from channelhash.search.items import Order, check_metadata, date_of
 from channelhash.search.store import Store
 from channelhash.utils.image_files import open_image, upright_size
 
@@ -49,10 +50,12 @@ Text = Annotated[str, Field(max_length=MOST["characters"])]
 _Words = Annotated[Text, AfterValidator(_check_words)]
 _ItemId = Annotated[Text, Field(min_length=1)]
 Modality = Literal["image", "text"]
-_Metadata = Annotated[
-    dict[str, bool | int | Annotated[float, Field(allow_inf_nan=False)] | str | list[str] | None],
-    AfterValidator(_check_metadata),
+# Checked as in Python, by `items.check_metadata`: an error of a union names one of its types, which
+# nobody meant.
+_Value = Annotated[
+    Any, WithJsonSchema(TypeAdapter(bool | int | float | str | list[str] | None).json_schema())
 ]
+_Metadata = Annotated[dict[str, _Value], AfterValidator(_check_metadata)]
 _HexCode = Annotated[
     str, Field(pattern="^([0-9a-fA-F]{2})+$", description="A packed code as hexadecimal digits.")
 ]
@@ -520,6 +523,7 @@ class NewItem(_Request):
     def _check_content(self) -> Self:
         if self.text is None and not self.codes:
             raise ValueError(f"{self.id!r} has neither a text nor codes")
+        check_metadata([self.metadata], [self.id])
         return self
 
 
@@ -551,6 +555,11 @@ class NewImage(_Request):
         "{}", validate_default=True, description='A JSON object: {"labels": ["dog"]}.'
     )
     replace: bool = Field(False, description="Replace codes that an item already has.")
+
+    @model_validator(mode="after")
+    def _check_values(self) -> Self:
+        check_metadata([self.metadata], [self.id])
+        return self
 
 
 class WriteResponse(BaseModel):
