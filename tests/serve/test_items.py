@@ -240,13 +240,10 @@ def test_an_original_is_the_file_as_it_is_stored_if_it_is_a_picture(client, fold
 
 SIZE, MANY = 1000, "9" * 5000
 #: Header Range -> the bytes that are sent of a file of `SIZE`; none with status 416.
-RANGES = {
-    **dict.fromkeys(
-        ("", "bytes", "bytes=", "bytes=-", "bytes=abc", "bytes=9-5", "bytes=0-9,x", "=0-9")
-        + ("bytes=1_0-2_0", "bytes=+1-+3", "bytes=-0x10", "bytes 0-9", "bytes=0-9;q=1")
-        + ("items=0-9", "seconds=0-9", "items=0-9, bytes=0-9", "bytes=0-9-", "bytes=0 - 9"),
-        None,
-    ),
+NO_RANGES = ["", "bytes", "bytes=", "bytes=-", "bytes=abc", "bytes=9-5", "bytes=0-9,x", "=0-9"]
+NO_RANGES += ["bytes=1_0-2_0", "bytes=+1-+3", "bytes=-0x10", "bytes 0-9", "bytes=0-9;q=1"]
+NO_RANGES += ["items=0-9", "seconds=0-9", "items=0-9, bytes=0-9", "bytes=0-9-", "bytes=0 - 9"]
+RANGES = dict.fromkeys(NO_RANGES) | {
     "bytes=0-9": (0, 10), "BYTES=0-9": (0, 10), "bytes=0-0": (0, 1), "bytes=990-": (990, SIZE),
     "bytes=-5": (995, SIZE), "bytes=-5000": (0, SIZE), "bytes=0-5000": (0, SIZE),
     "bytes=, 0-9 ,": (0, 10), "bytes=00-09": (0, 10), f"bytes=5-{MANY}": (5, SIZE),

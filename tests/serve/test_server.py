@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,6 +25,7 @@ from uvicorn.server import ServerState
 from channelhash.codes import CodeSet
 from channelhash.errors import InputError
 from channelhash.search import open_store
+from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.serve import middleware, routing, server
 from channelhash.serve.app import open_app
 from channelhash.serve.server import allowed_hosts, listen
@@ -345,6 +347,48 @@ def test_uploads_beyond_their_places_are_refused(tmp_path, model, monkeypatch):
         answer = client.post("/search/image", files={"image": bytes(100_000)})
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
         assert client.post("/search/image", files={"image": bytes(60_000)}).status_code == 422
+
+
+def test_health_says_whether_a_store_that_can_only_be_read_can_be_read(tmp_path, monkeypatch):
+    folder, away, whole = tmp_path / "store", tmp_path / "away", tmp_path / "whole"
+    add_elsewhere(folder, "a")
+    monkeypatch.setattr(StoreFolder, "writable", False)
+    with TestClient(app_of(open_store(folder)), raise_server_exceptions=False) as client:
+
+        def check(*ids: str) -> None:
+            for path in ("/health", "/ready"):
+                assert client.get(path).json() == {"status": "ok", "items": len(ids)}
+            found = client.get("/items?order=name").json()["items"]
+            assert [item["id"] for item in found] == list(ids)
+
+        client.app.state.service.warm_up.join()
+        check("a")
+        add_elsewhere(folder, "b")
+        check("a", "b")
+        shutil.copytree(folder, whole)
+        folder.rename(away)
+        for path in ("/health", "/ready", "/items"):
+            refused(client.get(path), 500, says="was removed while it was open")
+        away.rename(folder)
+        check("a", "b")
+        content = (folder / "items.sqlite").read_bytes()
+        (folder / "items.sqlite").write_bytes(content[:5000])
+        refused(client.get("/health"), 500, says="is damaged")
+        shutil.rmtree(folder)
+        whole.rename(folder)
+        check("a", "b")
+        add_elsewhere(folder, "c")
+        check("a", "b", "c")
+
+
+def add_elsewhere(folder: Path, name: str) -> None:
+    """Add an item to a store in a process of its own."""
+    program = f"""
+import numpy as np, channelhash as ch
+with ch.open_store({str(folder)!r}, n_bits=8) as store:
+    store.add([{name!r}], np.zeros((1, 1), np.uint8))
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def check_order(process) -> str:

@@ -15,7 +15,7 @@ from fastapi.security import HTTPBearer
 
 from channelhash._version import __version__
 from channelhash.data.folder import no_such
-from channelhash.errors import InputError, check_address
+from channelhash.errors import InputError, JobError, check_address
 from channelhash.models.description import QueryEncoder
 from channelhash.search import STORES, find_or_keep, open_store
 from channelhash.search.query import load_encoder, load_query_encoder
@@ -190,7 +190,10 @@ async def health(service: CurrentService) -> schemas.Health:
     """Return ``ok`` if the server works and its store can be read. Needs no token and waits for no
     other request.
     """
-    items = await run_sync(len, service.store, limiter=service.monitoring)
+    try:
+        items = await run_sync(len, service.store, limiter=service.monitoring)
+    except InputError as error:  # nothing is wrong with the request
+        raise JobError(str(error)) from None
     return schemas.Health(status="ok", items=items)
 
 

@@ -65,11 +65,24 @@ def connect(
 
 
 def _read_only(path: Path) -> str:
-    """Return how SQLite opens a file that it cannot write to: with its log if there is one, else
-    without any lock.
+    """Return how SQLite opens a file that it cannot write to: with its log if there is something in
+    it, else without any lock. What is then written to it is not seen: `StoreFolder.look` shows it.
     """
-    has_log = any(Path(f"{path}-{log}").exists() for log in ("wal", "shm"))
-    return f"ro&{'readonly_shm' if has_log else 'immutable'}=1"
+    return f"ro&{'readonly_shm' if _has_log(path) else 'immutable'}=1"
+
+
+def _has_log(database: Path) -> bool:
+    """Return whether some of what was written to a database may lie in its log alone."""
+    log = _status(Path(f"{database}-wal"))
+    return log is not None and log.st_size > 0
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """Return the status of a file, None if there is none."""
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 @contextmanager
@@ -83,6 +96,11 @@ def one_line_errors(name: str) -> Iterator[None]:
             raise InputError(f"{name}: another process is writing to it; try again later") from None
         if "unable to open" in reason:
             _check_files_left(name)
+            if _has_log(Path(name)) and _status(Path(f"{name}-shm")) is None:
+                raise JobError(
+                    f"{name}: cannot be opened: what was written last lies in its log, without an "
+                    "index that only its owner can make; let the owner open the store"
+                ) from None
             raise JobError(
                 f"{name}: cannot be opened: too many open files, or no right to its folder"
             ) from None
@@ -309,6 +327,23 @@ class StoreFolder:
         return all(
             os.access(path, os.W_OK, effective_ids=_EFFECTIVE) for path in needed if path.exists()
         )
+
+    def look(self) -> tuple[object, ...]:
+        """Return what tells, to who may not write, that the database is not as it was opened.
+
+        SQLite follows the log where there is one, as long as its files are the same. Without one it
+        takes the database for one that nobody writes to.
+        """
+        names = (self.database, Path(f"{self.database}-wal"), Path(f"{self.database}-shm"))
+        database, *log = map(_status, names)
+        if database is None:
+            return ()
+        file = (database.st_dev, database.st_ino)
+        if _has_log(self.database):
+            return (*file, *(each and each.st_ino for each in log))
+        description = _status(self.description)  # made again by who closes the store
+        times = (database.st_size, database.st_mtime_ns)
+        return (*file, *times, description and (description.st_ino, description.st_mtime_ns))
 
     def check_content(self) -> None:
         """Raise `InputError` if the folder holds something else than a store."""

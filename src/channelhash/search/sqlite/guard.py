@@ -37,8 +37,8 @@ class Guard:
     * Not sealed, and nobody else has it open: a process was killed. All is checked, see
       `check_database`, and the database is sealed.
     * Not sealed, and others have it open: they have checked it.
-    * It can only be read: it is checked in the same way, and not sealed. Reading ends when somebody
-      else has changed the file.
+    * It can only be read: it is checked in the same way, and not sealed. Who holds it asks before
+      and after reading whether it `is_stale`, and then opens it again.
 
     Attributes:
         read_only: whether the store can only be read.
@@ -47,6 +47,7 @@ class Guard:
     def __init__(self, folder: disk.StoreFolder, facts: Facts) -> None:
         self._folder, self._facts = folder, facts
         self.read_only = not folder.writable
+        self._seen: tuple[object, ...] | None = folder.look() if self.read_only else ()
         try:
             status = os.stat(folder.database)
             self._file = status.st_dev, status.st_ino
@@ -80,8 +81,14 @@ class Guard:
             more = ", and more" if len(findings) > 1 else ""
             raise disk.damaged(str(self._folder.database), f"{findings[0]}{more}")
 
+    def is_stale(self) -> bool:
+        """Return whether a database that can only be read was written to, replaced or let go."""
+        return self.read_only and self._seen != self._folder.look()
+
     def check_presence(self) -> None:
         """Raise an error if the open database is not the store's any more; costs two microseconds."""
+        if self.read_only:
+            return
         file, changed = self._status()
         if file != self._file:
             raise JobError(
@@ -90,8 +97,6 @@ class Guard:
             )
         if changed == self._changed:
             return
-        if self.read_only:
-            raise JobError(f"{self._folder.path}: was written to while it was open; open it again")
         # which a new connection would wait for a minute to write to
         if not os.stat(self._folder.database).st_size:
             raise disk.damaged(str(self._folder.database), "is empty")
@@ -114,7 +119,10 @@ class Guard:
 
         None of a database that cannot be read, which is let go.
         """
+        if self._seen is None:
+            return
         _holds[self._file] -= 1
+        self._seen = None
         if (
             writes is None
             or self.read_only

@@ -5,6 +5,7 @@ A store's codes lie in parts, see `snapshots`; the answers of the parts become o
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -32,6 +33,9 @@ from channelhash.utils.seeds import generator
 # so many times k.
 _FEW, _TIMES = 50, 5
 _LISTED_AT_ONCE = 10_000  # items; between them, others may write
+# How often a store that can only be read is opened or read again where others write to it, and
+# seconds in which they open or close it.
+_TRIES, _PAUSE = 20, 0.05
 _ANY = Facts(0, "")
 _Reply = TypeVar("_Reply")
 
@@ -55,13 +59,23 @@ class _Opened(NamedTuple):
     guard: Guard | None
     process: int
 
+    @property
+    def read_only(self) -> bool:
+        """Whether its database can only be read."""
+        return self.guard is not None and self.guard.read_only
+
+    @property
+    def stale(self) -> bool:
+        """Whether a database that can only be read is to be opened again."""
+        return self.guard is not None and self.guard.is_stale()
+
     def close(self) -> None:
         """Close the connections, and seal the database if nobody else has it open."""
         if os.getpid() != self.process:  # SQLite lets a forked process not even close them
             return
         writes = None
         try:
-            writes = self.reader.state().writes if self.guard else 0
+            writes = self.reader.state().writes if self.guard and not self.read_only else 0
         finally:
             self.reader.close()
             self.writer.close()
@@ -97,6 +111,7 @@ class EmbeddedStore(Store):
         self._reading = threading.RLock()
         self._writing = threading.RLock()
         self._wrote = self._closed = False
+        self._number = 0  # of the store in this place, 20 bits of its random name
         # key -> version, and `value_counts` of that
         self._counted: dict[str, tuple[int, dict[str, int]]] = {}
         # Also of a store that nobody closes, at the latest when the process ends: an unsealed one
@@ -116,12 +131,16 @@ class EmbeddedStore(Store):
 
     @property
     def writable(self) -> bool:
-        return self._folder is not None and self._folder.writable
+        opened_for_it = not self._opened.read_only
+        return opened_for_it and self._folder is not None and self._folder.writable
 
     @property
     def version(self) -> int:
-        """A number that grows with every write."""
-        return self._ask(ItemsDatabase.state).version
+        """A number that grows with every write; another one of another store in the same place,
+        which who may only read goes on with.
+        """
+        version = self._ask(ItemsDatabase.state).version
+        return version + (self._number << 32) if self._opened.read_only else version
 
     def __len__(self) -> int:
         return self._ask(len)
@@ -284,38 +303,69 @@ class EmbeddedStore(Store):
 
     def _parts(self, scope: Scope) -> list[Part]:
         """Return the codes to search."""
-        with self._hold(self._reading) as opened:
-            return opened.layers.parts(*scope)
+        return self._read_now(lambda opened: opened.layers.parts(*scope))
 
     def _ask(self, question: Callable[..., _Reply], *arguments: Any) -> _Reply:
         """Return what a question to the items as they are now gives."""
-        with self._hold(self._reading) as opened, opened.reader.reading():
-            return question(opened.reader, *arguments)
+
+        def ask(opened: _Opened) -> _Reply:
+            with opened.reader.reading():
+                return question(opened.reader, *arguments)
+
+        return self._read_now(ask)
+
+    def _read_now(self, read: Callable[[_Opened], _Reply]) -> _Reply:
+        """Return what is read of the items; once more where others wrote meanwhile to a store that
+        this process can only read, without a lock.
+        """
+        for _ in range(_TRIES):
+            with self._hold(self._reading) as opened:
+                try:
+                    reply = read(opened)
+                except (InputError, JobError):
+                    if not opened.stale:
+                        raise
+                else:
+                    if not opened.stale:
+                        return reply
+        raise JobError(f"{self.address}: is written to all the time; try again later")
 
     @contextmanager
     def _hold(self, lock: threading.RLock) -> Iterator[_Opened]:
         """Yield the items, and keep out other threads that need the same lock."""
         check_process(self.address, self._opened.process)
         with lock:
-            yield self._open()
+            opened = self._open()
+            if lock is self._writing and opened.read_only:
+                raise InputError(
+                    f"{self.address}: can only be read; copy the store to where it can be written to"
+                )
+            yield opened
 
     def _open(self) -> _Opened:
-        """Return the items, also those of a store that another process has made since."""
+        """Return the items, also those of a store that another process has made since, or has
+        written to while this one can only read it.
+        """
         check_process(self.address, self._opened.process)
         if self._closed:
             raise ValueError(f"{self.address}: this store is closed")
-        if self._opened.facts is not None:
+        if self._opened.facts is not None and not self._opened.stale:
             return self._opened
         with self._reading:
-            if (
-                self._opened.facts is None
-                and self._folder is not None
-                and (manifest := self._folder.find_manifest())
-            ):
-                manifest.facts.check(self.address, self._new)
-                self._opened = _in_folder(self._folder, manifest)
+            if self._opened.stale:
+                self._finalizer()  # first: a process that closes a file ends its locks on it
+            elif self._opened.facts is not None:
+                return self._opened
+            manifest = self._folder.find_manifest() if self._folder is not None else None
+            if manifest is not None and self._folder is not None:
+                manifest.facts.check(self.address, self._opened.facts or self._new)
+                opened = _in_folder(self._folder, manifest)
                 self._finalizer()
-                self._finalizer = weakref.finalize(self, _close_quietly, self._opened)
+                self._opened, self._counted = opened, {}
+                self._number = int(manifest.store[:5], 16)
+                self._finalizer = weakref.finalize(self, _close_quietly, opened)
+            elif self._opened.facts is not None:
+                raise JobError(f"{self.address}: the store was removed while it was open")
             return self._opened
 
     def _created(self, n_bits: int) -> _Opened:
@@ -379,12 +429,33 @@ def _in_memory(facts: Facts | None) -> _Opened:
 
 
 def _in_folder(folder: StoreFolder, manifest: Manifest) -> _Opened:
-    """Open the database of a store that is there, checked as `Guard` does."""
+    """Open the database of a store that is there, checked as `Guard` does; another time where its
+    owner writes, opens or closes it meanwhile, and nothing holds them up.
+    """
+    for _ in range(_TRIES):
+        seen = folder.look()
+        try:
+            opened = _open_database(folder, manifest)
+        except (InputError, JobError):
+            if folder.writable:
+                raise
+            time.sleep(_PAUSE)
+            if folder.look() == seen:
+                raise
+        else:
+            if not opened.stale:
+                return opened
+            opened.close()
+    raise JobError(f"{folder.path}: is written to all the time; try again later")
+
+
+def _open_database(folder: StoreFolder, manifest: Manifest) -> _Opened:
     guard = Guard(folder, manifest.facts)
     with ExitStack() as stack:
+        stack.callback(guard.seal, None)
         reader = ItemsDatabase(folder.database, guard)
         stack.callback(reader.close)
-        writer = ItemsDatabase(folder.database, guard)
+        writer = reader if guard.read_only else ItemsDatabase(folder.database, guard)
         stack.pop_all()
     layers = CodeLayers(reader, manifest.facts.n_bits, folder)
     return _Opened(manifest.facts, reader, layers, writer, guard, os.getpid())
