@@ -53,7 +53,7 @@ def serve(
     allow_host: list[str] = typer.Option(
         [], help="Another host name of this server. May be repeated."
     ),
-    max_upload: float = typer.Option(16, min=0.001, help="Largest request, in MB."),
+    max_upload: float = typer.Option(16, min=0.001, max=1_000_000, help="Largest request, in MB."),
     workers: int = typer.Option(
         1, min=1, help="Number of processes that answer, up to one for each core."
     ),

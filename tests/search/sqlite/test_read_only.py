@@ -17,6 +17,7 @@ import pytest
 
 import channelhash as ch
 from channelhash.errors import InputError, JobError
+from channelhash.search.sqlite.database import ItemsDatabase
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.search.store import Store
 from refusals import check_refusal
@@ -347,6 +348,24 @@ with ch.open_store(sys.argv[1], n_bits=n_bits) as store:
     store.add(["7", "8", "9"], codes, metadata=[{"text": f"word{n}", "n": n} for n in (7, 8, 9)])
 """
     subprocess.run([sys.executable, "-c", program, str(folder), str(n_bits)], check=True)
+
+
+def test_what_changes_while_it_is_read_is_read_again(owner):
+    owner("open")
+    owner("add", 1, 2)
+    owner("close")
+    with ch.open_store(owner.folder) as reader:
+
+        def read_slowly(items: ItemsDatabase) -> tuple[int, list[str]]:
+            before = len(items)
+            if 3 not in owner.items:
+                owner("open")
+                owner("many")
+                owner("add", 3)
+                owner("close")
+            return before, items.ids(None)
+
+        assert reader._ask(read_slowly) == (3, ["1", "2", "3"])
 
 
 def test_a_log_of_which_a_reader_can_see_nothing_is_not_passed_over(owner):
