@@ -56,6 +56,13 @@ def test_zeros_in_front_of_a_number_are_no_digits_of_it():
     assert parse_filter("year = " + "0" * 5000, KEYS).literals == (0,)
 
 
+def test_a_time_that_is_named_often_is_found_in_every_writing():
+    where = f"a IN ({', '.join(['?'] * 40)})".replace("?", "'2019-07-14T10:20:30'")
+    tree = parse_filter(where, ["a"])
+    assert passes(tree, "", {"a": "2019-07-14 10:20:30.000"})
+    assert parse_filter("a IN (1, 1.0, 1)", ["a"]).literals == (1, 1.0, 1)
+
+
 def test_negations_stand_at_conditions_alone():
     read = partial(parse_filter, known_keys=["year", "a"])
     for where, row in {

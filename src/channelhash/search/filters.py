@@ -297,7 +297,7 @@ def _equal_times(condition: Condition) -> Condition:
     for literal in condition.literals:
         time = Time.read(literal) if isinstance(literal, str) else None
         writings |= dict.fromkeys([literal, *(time.writings() if time else [])])
-    if len(writings) <= len(condition.literals):
+    if writings.keys() == set(condition.literals):
         return condition
     negated = condition.negated != (condition.test == "!=")
     return Condition(condition.key, "IN", tuple(writings), negated)
