@@ -3,7 +3,9 @@ belongs together.
 """
 
 from dataclasses import replace
-from itertools import product
+from fractions import Fraction
+from itertools import permutations, product
+from math import factorial
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,8 @@ import pytest
 from hypothesis import assume, given, strategies as st
 from scipy import stats
 
+from channelhash.data.records import Records
+from channelhash.data.splits import SplitSettings
 from channelhash.lab.experiments import comparisons
 from channelhash.lab.experiments.comparisons import (
     SeedTest,
@@ -80,11 +84,33 @@ def test_over_seeds_it_is_the_paired_t_test_corrected_as_nadeau_and_bengio_say(
         assert found.p_value == pytest.approx(stats.ttest_1samp(differences, 0).pvalue, abs=1e-9)
 
 
-def test_splits_are_told_from_seeds_of_one_split_and_their_sizes_from_defaults(tmp_path):
+def test_seeds_of_one_split_are_told_from_splits():
     for data in ({"seed": 0}, {"splits": "splits.json"}, {"split_method": "given"}):
         assert split_ratio(seeds_with(**data)) == 0
-    (tmp_path / "splits.json").write_text('{"counts": {"query": 40, "train": 200}}')
-    assert split_ratio(seeds_with(tmp_path, train="rest")) == 0.2
+
+
+@pytest.mark.parametrize("method", ["random", "stratified", "per_class"])
+@pytest.mark.parametrize("sizes", ["numbers", "defaults", "rest"])
+def test_the_ratio_is_that_of_the_rows_that_were_drawn(tmp_path, method, sizes):
+    random = np.random.default_rng([len(method), len(sizes)])
+    labels = np.eye(4, dtype=bool)[random.choice(4, 200, p=[0.6, 0.3, 0.07, 0.03])]
+    ids = tuple(map(str, range(200)))
+    records = Records(ids, {"text": ids}, labels, tuple("abcd"))
+    asked = {"queries": int(random.integers(3, 9)), "train": int(random.integers(20, 40))}
+    if method != "per_class":
+        asked = {"numbers": asked, "defaults": {}, "rest": asked | {"train": "rest"}}[sizes]
+    runs, shares = [], []
+    for seed in range(3):
+        settings = SplitSettings(seed=seed, split_method=method, **asked)
+        splits = settings.draw(records)
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        splits.save(records, folder / "splits.json", {})
+        run = replace(made_result("a", seed), folder=folder)
+        run.settings["data"].update(settings.model_dump(mode="json"))
+        runs.append(run)
+        shares.append(len(splits.query) / len(splits.train))
+    assert split_ratio(runs) == pytest.approx(np.mean(shares))
 
 
 def test_equal_differences_leave_no_doubt():
@@ -265,18 +291,73 @@ def test_unfinished_runs_are_left_out_and_said():
     assert _effects_tables([run for run in runs if run.seed == 0]) == []
 
 
-@given(st.integers(2, 6), st.integers(3, 7), st.integers(0, 1000))
-def test_ranks_and_friedmans_test_equal_those_written_out(collections, methods, seed):
+@given(st.integers(1, 6), st.integers(1, 7), st.integers(0, 1000))
+def test_mean_ranks_equal_those_counted(collections, methods, seed):
     scores = (
         np.random.default_rng(seed).permutation(collections * methods).reshape(collections, methods)
     )
     ranks = [np.mean([1 + sum(row > row[method]) for row in scores]) for method in range(methods)]
     assert comparisons._mean_ranks(scores) == pytest.approx(ranks)
-    chi_squared = stats.friedmanchisquare(*scores.T).statistic
-    rest = collections * (methods - 1) - chi_squared
-    f = (collections - 1) * chi_squared / rest if rest > 1e-9 else np.inf
-    expected = stats.f.sf(f, methods - 1, (methods - 1) * (collections - 1))
-    assert comparisons._friedman_p(scores) == pytest.approx(expected, abs=1e-9)
+
+
+def friedman_by_enumeration(scores):
+    """The share of all orders of every collection's ranks whose rank sums lie as far apart."""
+
+    def spread(ranks):
+        return sum(sum(column) ** 2 for column in zip(*ranks, strict=True))
+
+    ranks = [[Fraction(2 * rank) for rank in stats.rankdata(row)] for row in np.asarray(scores)]
+    orders = list(product(*(list(permutations(row)) for row in ranks)))
+    return Fraction(sum(spread(order) >= spread(ranks) for order in orders), len(orders))
+
+
+#: Collections and methods of which all orders are counted in the blink of an eye.
+@pytest.mark.parametrize("shape", [(2, 2), (4, 2), (7, 2), (2, 3), (4, 3), (2, 4)], ids=str)
+@pytest.mark.parametrize("values", [2, 3, 1000], ids=lambda values: f"{values} values")
+def test_friedmans_p_of_few_is_the_share_of_all_orders_of_ranks(shape, values):
+    random = np.random.default_rng([*shape, values])
+    for scores in random.integers(0, values, size=(5, *shape)):
+        assert comparisons._friedman_p(scores) == pytest.approx(friedman_by_enumeration(scores))
+
+
+@pytest.mark.parametrize(("collections", "methods"), [(2, 2), (4, 2), (2, 3), (3, 3), (2, 4)])
+def test_where_all_collections_agree_p_is_the_chance_of_one_order(collections, methods):
+    scores = np.arange(methods) + np.zeros((collections, 1))
+    chance = factorial(methods) ** -(collections - 1)
+    assert comparisons._friedman_p(scores) == pytest.approx(chance)
+
+
+@pytest.mark.parametrize("shape", [(14, 6), (10, 17)], ids=str)
+def test_friedmans_p_of_many_is_near_its_chi_squared_form(shape):
+    random = np.random.default_rng(0)
+    for effect in (0, 0.2):
+        scores = random.normal(size=shape) + effect * np.arange(shape[1])
+        expected = stats.friedmanchisquare(*scores.T).pvalue
+        assert comparisons._friedman_p(scores) == pytest.approx(expected, abs=0.03)
+
+
+@given(st.integers(1, 3), st.integers(0, 3), st.integers(0, 99))
+def test_below_two_losses_or_collections_the_table_has_no_test(collections, losses, seed):
+    assume(collections < 2 or losses < 2)
+    drawn = np.random.default_rng(seed).random((collections, losses))
+    scores = {
+        (f"c{row}", "R"): {f"loss{column}": value for column, value in enumerate(values)}
+        for row, values in enumerate(drawn)
+    }
+    table = ranks_table(scores, "tuned")
+    assert f"there are {losses} and {collections}." in table.caption
+    assert not any(word in table.caption for word in ("p =", "nan", "Nemenyi"))
+    assert len(table.rows) == losses
+
+
+def test_losses_without_a_collection_in_common_have_no_rank():
+    """One has not finished, the score of another is undefined."""
+    table = ranks_table(
+        {("a", "R"): {"x": 0.5, "z": float("nan")}, ("b", "R"): {"y": 0.4, "z": 0.1}}, "tuned"
+    )
+    assert not table.rows
+    assert "No test" in table.caption
+    assert table.caption.endswith("Not finished everywhere: x, z, y.")
 
 
 def test_a_loss_that_is_not_finished_everywhere_is_named_and_has_no_rank():

@@ -17,6 +17,7 @@ from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.tables import Cell, Table, signed
 from channelhash.metrics.plots import arrow
 from channelhash.metrics.report import PairedTest, paired_test
+from channelhash.utils.seeds import generator
 
 
 class SeedTest(NamedTuple):
@@ -75,13 +76,19 @@ def split_ratio(results: Sequence[Result]) -> float:
         or data[0].get("split_method") == "given"
     ):
         return 0.0
-    queries, rows, file = data[0]["queries"], data[0]["train"], results[0].folder / "splits.json"
-    if not (isinstance(queries, int) and isinstance(rows, int)):  # defaults of the collection
-        counts = results[0].measure(
+    return float(np.mean([_test_share(run) for run in results]))
+
+
+def _test_share(run: Result) -> float:
+    """Return n_test / n_train of a run's split: settings may be numbers a label, or a default."""
+    file = run.folder / "splits.json"
+    if file.exists() or "split_counts" in run.measured:
+        counts = run.measure(
             "split_counts", lambda: json.loads(file.read_text(encoding="utf-8"))["counts"]
         )
-        queries, rows = counts["query"], counts["train"]
-    return float(queries / rows)
+        return float(counts["query"] / counts["train"])
+    data = run.settings["data"]  # published scores, whose settings are numbers of rows
+    return float(data["queries"] / data["train"])
 
 
 @dataclass
@@ -279,20 +286,42 @@ def _mean_ranks(scores: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(stats.rankdata(-np.asarray(scores, dtype=np.float64), axis=1).mean(axis=0))
 
 
-def _friedman_p(scores: ArrayLike) -> float:
-    """Return the p-value of Friedman's test that all methods are alike, in the F form of Iman and
-    Davenport (Demšar 2006, "Statistical comparisons of classifiers over multiple data sets", §
-    3.2.2).
+#: Permutations of Friedman's test: all of them where there are no more, else so many draws, whose
+#: smallest p-value is 0.00001.
+_PERMUTATIONS = 99_999
 
-    >>> round(_friedman_p([[3, 2, 1], [3, 1, 2], [3, 2, 1], [2, 3, 1]]), 3)
-    0.084
+
+def _friedman_p(scores: ArrayLike) -> float | None:
+    """Return the p-value of Friedman's test that all methods are alike; None of fewer than two
+    methods or collections, where there is nothing to test.
+
+    The usual forms (χ², F) hold for many collections. Here the ranks of each collection are
+    permuted, as they could be if all methods were alike: p is the share of permutations whose mean
+    ranks lie as far apart. Ties keep their ranks.
+
+    >>> _friedman_p([[3, 2, 1], [3, 1, 2], [3, 2, 1], [2, 3, 1]]), _friedman_p([[3, 2, 1]])
+    (0.125, None)
     """
-    n, k = np.shape(scores)
-    chi_squared = 12 * n / (k * (k + 1)) * float(np.square(_mean_ranks(scores) - (k + 1) / 2).sum())
-    if chi_squared >= n * (k - 1):  # all collections agree
-        return 0.0
-    f = (n - 1) * chi_squared / (n * (k - 1) - chi_squared)
-    return float(stats.f.sf(f, k - 1, (k - 1) * (n - 1)))
+    values = np.asarray(scores, dtype=np.float64)
+    if min(values.shape) < 2:
+        return None
+    ranks = 2 * stats.rankdata(values, axis=1)  # twice, for whole numbers
+
+    def spread(*methods: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+        sums = np.stack([method.sum(axis=axis) for method in methods])
+        return np.asarray(np.square(sums).sum(axis=0))
+
+    test = stats.permutation_test(
+        tuple(ranks.T),
+        spread,
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=_PERMUTATIONS,
+        batch=1000,
+        alternative="greater",
+        random_state=generator(0, "Friedman's test"),
+    )
+    return float(test.pvalue)
 
 
 def _critical_difference(methods: int, collections: int) -> float:
@@ -316,9 +345,10 @@ def ranks_table(scores: Mapping[tuple[str, str], Mapping[str, float]], form: str
         scores: collection and view -> loss -> score in [0, 1].
         form: of the losses, in words.
     """
-    collections, views = (list(dict.fromkeys(names)) for names in zip(*scores, strict=True))
+    collections = list(dict.fromkeys(collection for collection, _ in scores))
+    views = list(dict.fromkeys(view for _, view in scores))
     every = list(dict.fromkeys(loss for each in scores.values() for loss in each))
-    losses = [loss for loss in every if all(loss in each for each in scores.values())]
+    losses = [loss for loss in every if all(_is_scored(loss, each) for each in scores.values())]
     columns = {place: np.array([each[loss] for loss in losses]) for place, each in scores.items()}
     by_view = {
         view: np.stack([columns[collection, view] for collection in collections]) for view in views
@@ -333,7 +363,6 @@ def ranks_table(scores: Mapping[tuple[str, str], Mapping[str, float]], form: str
             Cell(f"{100 * each[row]:.2f}", each[row] == each.max()) for each in columns.values()
         ]
         rows.append((Cell(losses[row]), *cells))
-    tests = ", ".join(f"{print_p(_friedman_p(each))} on {view}" for view, each in by_view.items())
     missing = ", ".join(loss for loss in every if loss not in losses)
     return Table(
         f"ranks-{form.replace(' ', '-')}",
@@ -345,10 +374,31 @@ def ranks_table(scores: Mapping[tuple[str, str], Mapping[str, float]], form: str
         ),
         tuple(rows),
         "Ranks by the mean tie-aware mAP of all tasks, code lengths and seeds, which stands beside "
-        "them in percent. "
-        f"Friedman's test that all losses are alike: p = {tests}. Mean ranks that differ by less "
-        "than "
-        f"{_critical_difference(len(losses), len(collections)):.1f} are not told apart (Nemenyi, 5 "
-        "%)." + (f" Not finished everywhere: {missing}." if missing else ""),
+        f"them in percent. {_rank_tests(by_view)}"
+        + (f" Not finished everywhere: {missing}." if missing else ""),
         labels=1,
+    )
+
+
+def _is_scored(loss: str, scores: Mapping[str, float]) -> bool:
+    return bool(np.isfinite(scores.get(loss, np.nan)))
+
+
+def _rank_tests(by_view: Mapping[str, NDArray[np.float64]]) -> str:
+    """Say which mean ranks differ; ``by_view`` holds the scores ``(collections, losses)`` of each
+    view.
+    """
+    p_values = {view: _friedman_p(scores) for view, scores in by_view.items()}
+    tests = [f"{print_p(p)} on {view}" for view, p in p_values.items() if p is not None]
+    collections, losses = next(iter(by_view.values())).shape
+    if not tests:
+        return (
+            f"No test: it takes two losses and two collections, and there are {losses} and "
+            f"{collections}."
+        )
+    apart = _critical_difference(losses, collections)
+    return (
+        f"Friedman's test that all losses are alike, by permutations: p = {', '.join(tests)}. Mean "
+        f"ranks that differ by less than {apart:.1f} are not told apart (Nemenyi, 5 %), and none "
+        f"is where p is above {LEVEL}."
     )
