@@ -3,7 +3,6 @@ augmentation give.
 """
 
 import json
-import os
 import shutil
 from unittest.mock import Mock
 
@@ -234,21 +233,6 @@ def test_changed_pictures_texts_or_weights_are_computed_again(tmp_path, monkeypa
         next(model.branch("image").encoder.parameters()).add_(1)
     model.branch("image").encoder.__dict__.pop("weights_hash")
     assert count() == 4
-
-
-def test_contents_are_hashed_once_and_again_when_a_file_changes(tmp_path, monkeypatch):
-    paths, memo = picture_records(tmp_path, 4).items["image"], tmp_path / "memo"
-    first = training_inputs._collection_hash(paths, memo)
-    monkeypatch.setattr(training_inputs, "file_hash", lambda path: pytest.fail("read again"))
-    assert training_inputs._collection_hash(paths, memo) == first
-    monkeypatch.undo()
-    os.utime(paths[0], ns=(1, 1))
-    assert training_inputs._collection_hash(paths, memo) == first  # read again, and the same
-    paths[0].write_bytes(paths[1].read_bytes())
-    assert training_inputs._collection_hash(paths, memo) != first
-    assert training_inputs._collection_hash(["a", "b"], memo) != training_inputs._collection_hash(
-        ["ab"], memo
-    )
 
 
 def test_pictures_that_do_not_fit_into_memory_are_read_from_disk(items, tmp_path, monkeypatch):

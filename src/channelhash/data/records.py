@@ -2,8 +2,10 @@
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -12,7 +14,7 @@ from numpy.typing import NDArray
 
 from channelhash.errors import InputError
 from channelhash.utils.array_files import SparseRows
-from channelhash.utils.files import content_hash
+from channelhash.utils.files import cache_folder, content_hash, file_hash, write_text
 
 #: Rows of precomputed features ``(n, d)``.
 Features = np.ndarray | SparseRows
@@ -113,6 +115,89 @@ class Records:
         """
         ids, names = ("\n".join(column).encode() for column in (self.ids, self.label_names))
         return content_hash(ids, names, np.packbits(self.labels).tobytes())
+
+    @cached_property
+    def contents(self) -> dict[str, str]:
+        """Hashes of everything that was read, by what it is: ``"labels"``, ``"image features"`` …
+
+        They are the same wherever the files lie and however they are stored.
+
+        >>> records = Records(("a", "b"), {"text": ("a dog", "waves")}, np.zeros((2, 0), dtype=bool), ())
+        >>> list(records.contents), records.contents == records.take([1, 0]).contents
+        (['ids', 'labels', 'pairs', 'texts'], False)
+        """
+        names = "\n".join(self.label_names).encode()
+        hashes = {
+            "ids": items_hash(self.ids),
+            "labels": content_hash(names, np.packbits(self.labels).tobytes()),
+            "pairs": items_hash(self.pair_ids),
+        }
+        for modality, values in self.items.items():
+            kind = f"{modality} features" if isinstance(values, Features) else f"{modality}s"
+            hashes[kind] = items_hash(values)
+        for modality, shown in self.display.items():
+            # of paths the names, as a collection may lie elsewhere
+            names_shown = [Path(value).name if modality == "image" else value for value in shown]
+            hashes[f"{modality}s to display"] = items_hash(names_shown)
+        return hashes
+
+
+#: Rows of features that are hashed at a time.
+_HASHED_ROWS = 4096
+
+
+def items_hash(items: Items) -> str:
+    """Hash raw values of a modality in their order; 64 hex digits.
+
+    Features are hashed by their values, whatever their number type and whether they are sparse.
+    Image files are hashed by their bytes. Reading 200,000 of them takes minutes, so the cache
+    keeps the result under what the file system says of the files, until that differs.
+
+    Raises:
+        InputError: an image file is missing.
+
+    >>> items_hash(("a dog", "a cat")) == items_hash(("a cat", "a dog"))
+    False
+    """
+    if isinstance(items, Features):
+        return content_hash(str(items.shape).encode(), *_value_blocks(items))
+    if not are_files(items):
+        return content_hash(*(str(item).encode(errors="surrogatepass") for item in items))
+    kept = _kept_hash(items)
+    if kept is not None and kept.exists():
+        return kept.read_text(encoding="utf-8")
+    result = content_hash(*(bytes.fromhex(file_hash(path)) for path in items))
+    if kept is not None:
+        with suppress(OSError):  # a cache that cannot be written to costs time alone
+            write_text(kept, result)
+    return result
+
+
+def _value_blocks(values: Features) -> Iterator[bytes]:
+    """Yield the values as float32 in blocks of rows; −0 as 0."""
+    for start in range(0, len(values), _HASHED_ROWS):
+        block = np.asarray(values[start : start + _HASHED_ROWS], dtype="<f4")
+        yield (block + np.float32(0)).tobytes()
+
+
+def _kept_hash(files: Sequence[Path]) -> Path | None:
+    """Return the file of the cache that holds the hash of image files while they are unchanged;
+    None without a place for a cache.
+    """
+    listing = []
+    for path in files:
+        try:
+            stat = path.stat()
+        except OSError:
+            raise InputError(f"{path}: no such picture") from None
+        # A file that was replaced by one of its size and date has another node or time of change.
+        times = f"{stat.st_mtime_ns} {stat.st_ctime_ns}"
+        listing.append(f"{path.resolve()} {stat.st_size} {times} {stat.st_ino}".encode())
+    try:
+        folder = cache_folder()
+    except InputError:  # a user without a home
+        return None
+    return folder / "features" / f"pictures-{content_hash(*listing)[:16]}.sha256"
 
 
 @dataclass

@@ -25,6 +25,7 @@ from channelhash.runs.folder import (
     OpenedRun,
     claim_folder,
     describe_run,
+    keep_contents,
     keep_splits,
     open_run,
     read_run,
@@ -190,7 +191,8 @@ def distill(
     ``distillation.json`` holds the teacher's folder and fingerprint, and the scores.
     ``problems.txt`` names the items without partner.
     """
-    records = Collection.load(config.sources).records
+    collection = Collection.load(config.sources)
+    records = collection.records
     partners = Partners.match(records, teacher.collection.records)
     labelled = _labelled_by(teacher, records, partners, modalities)
     origin: dict[str, Any] = {
@@ -211,6 +213,7 @@ def distill(
         if is_new:
             if rank() == 0:
                 write_text(path, json.dumps(origin, indent=2))
+            keep_contents(folder, config, collection)
             settings = {"teacher": origin["teacher"], "joined": "by id"}
             splits = keep_splits(folder, records, lambda: partners.splits(teacher.splits), settings)
             describe_run(config, folder, [*records.problems, *partners.unmatched])

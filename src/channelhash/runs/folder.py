@@ -23,13 +23,21 @@ from pydantic import TypeAdapter
 from channelhash._version import __version__
 from channelhash.config import RunConfig, read_run_config, read_sections
 from channelhash.data.collection import Collection
-from channelhash.data.records import Records
+from channelhash.data.records import Records, items_hash
 from channelhash.data.splits import Splits
 from channelhash.errors import InputError
 from channelhash.models import HashModel, load_hash_model
+from channelhash.models.backbones import weights_source
 from channelhash.training import distributed
 from channelhash.training.validation import measure_of, read_log, selection_score
-from channelhash.utils.files import locked_folder, reading, split_lines, sweep, write_text
+from channelhash.utils.files import (
+    locked_folder,
+    read_json,
+    reading,
+    split_lines,
+    sweep,
+    write_text,
+)
 from channelhash.utils.typed_settings import python_names, trusting
 
 _log = logging.getLogger("channelhash.train")
@@ -91,10 +99,14 @@ class OpenedRun(NamedTuple):
 def open_run(folder: Path, checkpoint: str = "last") -> OpenedRun:
     """Open a finished run with the model of the ``"last"`` epoch, or of the one ``"best"`` on
     validation.
+
+    Raises:
+        InputError: it was trained on other data than is now there, see `check_contents`.
     """
     config = read_run_config(folder)
-    model = load_hash_model(folder / "checkpoints" / "best" if checkpoint == "best" else folder)
     collection = Collection.load(config.sources)
+    check_contents(folder, config, collection)
+    model = load_hash_model(folder / "checkpoints" / "best" if checkpoint == "best" else folder)
     splits = Splits.load(folder / "splits.json", collection.records)
     return OpenedRun(
         folder, config, model.to(distributed.local_device(config.train.device)), collection, splits
@@ -183,6 +195,77 @@ def keep_splits(
     return Splits.load(path, records)
 
 
+#: In a run's folder: hashes of everything that it is made from.
+_CONTENTS = "data.json"
+
+
+def keep_contents(folder: Path, config: RunConfig, collection: Collection) -> None:
+    """Write what a new run is made from into its folder; check it in one that goes on."""
+    is_new = not (folder / _CONTENTS).exists() and not _has_work(folder)
+    if distributed.rank() == 0 and is_new:
+        contents = {origin.name: origin.hashes for origin in _origins(config, collection)}
+        write_text(folder / _CONTENTS, json.dumps(contents, indent=2))
+    distributed.wait_for_all()
+    check_contents(folder, config, collection)
+
+
+def check_contents(folder: Path, config: RunConfig, collection: Collection | None = None) -> None:
+    """Check that a run's data and files are those that it was made from, as its ``data.json`` says;
+    nothing is known of a run of a version that wrote none.
+
+    Args:
+        folder: the run's folder.
+        config: its configuration.
+        collection: its data; loaded if None.
+
+    Raises:
+        InputError: they have changed; the message says which file, and what of it.
+    """
+    if not (folder / _CONTENTS).exists():
+        return
+    if collection is None:
+        collection = Collection.load(config.sources)
+    known = read_json(folder / _CONTENTS, "not what a run is made from", "train the run anew")
+    differences = []
+    for origin in _origins(config, collection):
+        before = known.get(origin.name, {})
+        changed = [what for what, value in origin.hashes.items() if before.get(what) != value]
+        changed += [what for what in before if what not in origin.hashes]
+        if changed:
+            differences.append(f"{origin.place}: {', '.join(changed)}")
+    if differences:
+        raise InputError(
+            f"{folder}: its data has changed since it was trained ({'; '.join(differences)}); put "
+            "the old data back, or train on the new into another --out"
+        )
+
+
+class _Origin(NamedTuple):
+    """A source or a file that a run is made from: its name in ``data.json``, its place, and hashes
+    of what is in it.
+    """
+
+    name: str
+    place: object
+    hashes: dict[str, str]
+
+
+def _origins(config: RunConfig, collection: Collection) -> list[_Origin]:
+    """Return everything that a run is made from; those who read a file say that it is missing."""
+    origins = []
+    for number, source in enumerate(config.sources):
+        place = source.arguments.get("path") or source.arguments.get("root") or source.kind
+        origins.append(_Origin(f"data {number}", place, collection.parts[number].contents))
+    settings = dict(vars(config.model))
+    if "pretrained" in settings:
+        settings["pretrained"] = weights_source(settings["pretrained"])[1]
+    for key, value in settings.items():
+        is_name = isinstance(value, str | Path) and Path(value).suffix != ""
+        if is_name and Path(value).is_file():
+            origins.append(_Origin(f"model.{key}", value, {"file": items_hash((Path(value),))}))
+    return origins
+
+
 def describe_run(config: RunConfig, folder: Path, problems: Sequence[str]) -> None:
     """Write ``problems.txt`` and ``environment.json``, and say before the training that there are
     problems.
@@ -209,7 +292,7 @@ def _claim(folder: Path, config: RunConfig, resume: bool) -> None:
     """Claim a folder for a configuration.
 
     ``config.yaml`` is written into a new folder, or into one that a run left before any work was
-    done there (its data could not be read, say), whose splits are dropped. A run to resume must
+    done there (its data could not be read, say), whose splits and hashes are dropped. A run to resume must
     have the same configuration.
     """
     path = folder / "config.yaml"
@@ -218,8 +301,9 @@ def _claim(folder: Path, config: RunConfig, resume: bool) -> None:
         if any(entry.name != ".lock" for entry in folder.iterdir()):
             raise InputError(f"{folder}: is not empty and not a run's folder; choose another --out")
         write_text(path, config.to_yaml())
-    elif not resume and not any((folder / name).exists() for name in _WORK):
-        (folder / "splits.json").unlink(missing_ok=True)
+    elif not resume and not _has_work(folder):
+        for name in ("splits.json", _CONTENTS):
+            (folder / name).unlink(missing_ok=True)
         write_text(path, config.to_yaml())
     elif not resume:
         raise InputError(
@@ -230,6 +314,10 @@ def _claim(folder: Path, config: RunConfig, resume: bool) -> None:
             f"{path}: has another configuration ({_difference(before, config)}); choose another "
             "--out"
         )
+
+
+def _has_work(folder: Path) -> bool:
+    return any((folder / name).exists() for name in _WORK)
 
 
 def _difference(before: str, config: RunConfig) -> str:

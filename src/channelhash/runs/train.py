@@ -38,8 +38,10 @@ from channelhash.models.hash_model import encode_records
 from channelhash.presets import data_kind
 from channelhash.runs.folder import (
     Run,
+    check_contents,
     claim_folder,
     describe_run,
+    keep_contents,
     keep_splits,
     read_run,
     save_model,
@@ -121,18 +123,24 @@ def start_run(
 ) -> Run:
     """Do what `train` does, for a checked configuration.
 
-    The folder gets ``config.yaml``, ``splits.json``, ``environment.json``, ``log.jsonl``,
+    The folder gets ``config.yaml``, ``data.json``, ``splits.json``, ``environment.json``, ``log.jsonl``,
     ``checkpoints/``, TensorBoard events and, at the end, ``model/`` (the last epoch's weights, the
     primary result of ``protocol.md`` § 6).
     """
     with trusting(config.python_names), claim_folder(config, folder, resume) as is_new:
         if is_new:
             save_model(_train(config, folder, progress), config, folder)
+        else:
+            check_contents(folder, config)
     return read_run(folder)
 
 
 def _train(config: RunConfig, folder: Path, progress: StageProgress) -> HashModel:
     collection = Collection.load(config.sources)
+    keep_contents(folder, config, collection)
+    if config.extend is not None:
+        extended, old = config.extend.run, Collection(collection.parts[:-1])
+        check_contents(extended, read_run_config(extended), old)
     records = collection.records
     settings = config.split.model_dump(mode="json")
     splits = keep_splits(folder, records, lambda: _draw_splits(config, collection), settings)

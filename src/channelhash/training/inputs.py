@@ -24,12 +24,12 @@ from channelhash.codes import PackedCodes
 from channelhash.config import TrainSettings
 from channelhash.data.collection import Collection
 from channelhash.data.images import ImageFiles, image_batches
-from channelhash.data.records import Features, Items, Records, are_files
+from channelhash.data.records import Items, Records, are_files, items_hash
 from channelhash.errors import InputError
 from channelhash.models.backbones import memory_advice, unit_pixels
 from channelhash.models.hash_model import Branch, HashModel, encode_items
 from channelhash.utils.array_files import SparseRows
-from channelhash.utils.files import cache_folder, content_hash, file_hash, write_text
+from channelhash.utils.files import cache_folder
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.machine import usable_cores
 from channelhash.utils.progress import Progress, StageProgress, no_progress
@@ -454,7 +454,7 @@ def _feature_file(
     frozen = branch.fixed
     assert frozen is not None
     folder = cache_folder() / "features"
-    key = {**frozen.identity(), "items": _collection_hash(items, folder), **draw}
+    key = {**frozen.identity(), "items": items_hash(items), **draw}
     if are_files(items):
         key["preprocessing"] = str(PREPROCESSING)
     return row_file(
@@ -481,32 +481,3 @@ def _blocks(parts: Iterator[Rows], sizes: Iterable[int]) -> Iterator[Rows]:
     rows = (row for part in parts for row in part)
     for size in sizes:
         yield np.array(list(islice(rows, size)), dtype=np.float32)
-
-
-def _collection_hash(items: Items, memo: Path) -> str:
-    """Hash the content of ``items`` in their order; 64 hex digits.
-
-    Images are hashed by the bytes of their files. Reading 200,000 of them takes minutes, so the
-    folder ``memo`` keeps the result under the paths, sizes and modification times of the files,
-    until one of those differs.
-
-    >>> _collection_hash(("a dog", "a cat"), Path("memo")) == _collection_hash(("a cat", "a dog"), Path("memo"))
-    False
-    """
-    if isinstance(items, Features):
-        return content_hash(
-            str((items.shape, items.dtype)).encode(), np.ascontiguousarray(items).tobytes()
-        )
-    if not are_files(items):
-        return content_hash(*(str(item).encode() for item in items))
-    try:
-        stats = [(path.resolve(), path.stat()) for path in items]
-    except OSError as error:
-        raise InputError(f"{error.filename}: no such picture") from None
-    listing = content_hash(
-        *(f"{path} {stat.st_size} {stat.st_mtime_ns}".encode() for path, stat in stats)
-    )
-    kept_hash = memo / f"pictures-{listing[:16]}.sha256"
-    if not kept_hash.exists():
-        write_text(kept_hash, content_hash(*(bytes.fromhex(file_hash(path)) for path in items)))
-    return kept_hash.read_text(encoding="utf-8")

@@ -24,6 +24,7 @@ from channelhash.lab.experiments.results import Result, read_grid
 from channelhash.metrics.report import evaluate_sets
 from channelhash.models.backbones import weights_source
 from channelhash.runs.evaluate import run_codes
+from channelhash.runs.folder import check_contents
 from channelhash.runs.train import plan_run, start_run
 from channelhash.utils.compiled import limit_threads
 from channelhash.utils.files import atomic_path, locked_folder, sweep, write_text
@@ -136,6 +137,7 @@ def run_grid(grid: Grid, folder: Path, execution: Execution = Execution()) -> li
     with trusting(grid.python_names), locked_folder(folder, "running this grid"):
         sweep(folder)
         _refuse_other_runs(grid, folder)
+        _refuse_other_data(grid, folder)
         listed = [
             {"name": run.name, "method": run.method, "settings": run.config.sections()}
             for run in grid.runs
@@ -331,6 +333,13 @@ def _refuse_other_runs(grid: Grid, folder: Path) -> None:
                 "--out, or remove "
                 f"the folder {path.parent}"
             )
+
+
+def _refuse_other_data(grid: Grid, folder: Path) -> None:
+    """Refuse to put new runs beside those that were made from other data."""
+    with loaded_once():
+        for run in grid.runs:
+            check_contents(folder / "runs" / run.name, run.config)
 
 
 def _without_device(config: RunConfig) -> list[str]:
