@@ -536,18 +536,12 @@ def sparse_parts(matrix=WORDS, prefix="", **changed):
     return {f"{prefix}{part}": values for part, values in parts.items() if values is not None}
 
 
-@pytest.mark.parametrize("form", ["csr", "csc"])
+@pytest.mark.parametrize("form", ["csr", "csc", "coo"])
 def test_what_scipy_saves_is_a_sparse_text(tmp_path, form):
     save_npz(tmp_path / "f.npz", csr_array(WORDS).asformat(form))
     items = load_features(tmp_path / "f.npz").items
     assert {name: type(values) for name, values in items.items()} == {"text": SparseRows}
     np.testing.assert_array_equal(items["text"], WORDS, strict=True)
-    save_npz(tmp_path / "f.npz", csr_array(WORDS).tocoo())
-    check_refusal(
-        "needs the arrays .*; it has .*col, data, format, row, shape",
-        load_features,
-        tmp_path / "f.npz",
-    )
     save_npz(tmp_path / "f.npz", csr_array(WORDS).tobsr((1, 2)))
     check_refusal(
         "indptr is not that of a sparse matrix by rows", load_features, tmp_path / "f.npz"
@@ -599,3 +593,198 @@ def test_a_model_of_sparse_features_is_that_of_dense_ones(tmp_path, model):
         codes = encode_records(run.load_model(), load_features(path)).codes["text"]
         results.append((run.validation, codes.tolist()))
     assert results[0] == results[1]
+
+
+#: Ways to number c classes, from what the field's files hold.
+NUMBERED = {
+    "from 0": lambda classes: classes,
+    "from 1": lambda classes: classes + 1,
+    "any numbers": lambda classes: 3 * classes + 100,
+}
+
+
+@given(
+    st.integers(2, 12),
+    st.sampled_from([np.uint8, np.int8, np.int64, np.float32]),
+    st.sampled_from(list(NUMBERED)),
+    st.booleans(),
+    st.integers(0, 999),
+)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_numbers_of_classes_beside_names_are_never_read_as_other_labels(
+    tmp_path, c, dtype, numbered, in_parts, seed
+):
+    """One column may also be packed bits: where both fit, a line asks which."""
+    random = np.random.default_rng(seed)
+    classes = np.append(random.permutation(c), random.integers(0, c, 9))
+    numbers = NUMBERED[numbered](classes).astype(dtype)[:, None]
+    if not np.array_equal(numbers.ravel(), NUMBERED[numbered](classes)):
+        return  # beyond what the type holds
+    names = np.array([f"class{number}" for number in range(c)])
+    image = random.normal(size=(len(classes), 5))
+    arrays = {"image": image, "labels": numbers}
+    if in_parts:
+        arrays = {f"{name}_tr": values[:-4] for name, values in arrays.items()} | {
+            f"{name}_te": values[-4:] for name, values in arrays.items()
+        }
+    np.savez(tmp_path / "f.npz", label_names=names, **arrays)
+    may_be_bits = dtype == np.uint8 and c <= 8 and not (numbers.ravel() % 2 ** (8 - c)).any()
+    if may_be_bits and numbered != "any numbers":
+        check_refusal("numbers of . classes, or packed bits", load_features, tmp_path / "f.npz")
+    elif not may_be_bits and not (dtype == np.uint8 and c <= 8 and numbered == "any numbers"):
+        records = load_features(tmp_path / "f.npz")
+        check_records(records, np.eye(c, dtype=bool)[classes])
+        assert records.label_names == tuple(names)
+
+
+@given(st.integers(2, 20), st.integers(0, 999))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_packed_bits_are_read_or_asked_about(tmp_path, c, seed):
+    random = np.random.default_rng(seed)
+    labels = random.random((30, c)) < 0.4
+    names = np.array([f"label {number}" for number in range(c)])
+    packed = np.packbits(labels, axis=1)
+    np.savez(tmp_path / "f.npz", image=np.eye(30), labels=packed, label_names=names)
+    if c <= 8 and packed.max() <= c:
+        check_refusal("numbers of . classes, or packed bits", load_features, tmp_path / "f.npz")
+    else:
+        check_records(load_features(tmp_path / "f.npz"), labels)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "c", "expected"),
+    [
+        ([1, 3, 1], 3, [0, 2, 0]),  # nothing has class 2; 3 is the third counted from 1
+        ([0, 1, 0], 3, [0, 1, 0]),
+        ([0, 1, 0], 2, [0, 1, 0]),
+        ([-1, 1, 1], 2, [0, 1, 1]),
+    ],
+    ids=str,
+)
+def test_classes_that_do_not_occur_keep_their_names(tmp_path, numbers, c, expected):
+    names = np.array([f"class{number}" for number in range(c)])
+    for shape in ((3,), (3, 1)):
+        labels = np.array(numbers).reshape(shape)
+        path = write(tmp_path / "f.npz", labels=labels, label_names=names)
+        check_records(load_features(path), np.eye(c, dtype=bool)[expected])
+    unclear = write(tmp_path / "g.npz", labels=np.array([1, 2, 1]), label_names=[*"abc"])
+    check_refusal("3 label_names, but labels have 2 columns", load_features, unclear)
+
+
+def rows_of(n, seed):
+    """Features and labels of a part."""
+    random = np.random.default_rng(seed)
+    return {
+        "I": random.normal(size=(n, 5)),
+        "T": random.normal(size=(n, 4)),
+        "L": np.eye(3, dtype=int)[random.integers(0, 3, n)],
+    }
+
+
+@pytest.mark.parametrize("ending", ["val", "valid", "validation", "dev", "VAL"])
+@pytest.mark.parametrize("database", [0, 6], ids=["no database", "a database"])
+def test_a_validation_part_is_read_and_validates_where_the_split_is_given(
+    tmp_path, ending, database
+):
+    sizes = {"tr": 20, ending: 9, "te": 7} | ({"db": database} if database else {})
+    arrays = {
+        f"{name}_{part}": values
+        for seed, (part, n) in enumerate(sizes.items())
+        for name, values in rows_of(n, seed).items()
+    }
+    np.savez(tmp_path / "f.npz", **arrays)
+    records = load_features(tmp_path / "f.npz")
+    assert (len(records), records.problems) == (36 + database, ())
+    splits = draw_splits(records, method="given")
+    parts = {
+        name: {records.ids[row].rstrip("0123456789") for row in rows}
+        for name, rows in vars(splits).items()
+        if name != "retrieval"
+    }
+    others = {"validation_query": {"validation"}, "validation_retrieval": {"validation"}}
+    if database:
+        others["validation_retrieval"] = {"database"}
+    assert parts == {"query": {"query"}, "train": {"train"}} | others
+    assert (len(splits.query), len(splits.train)) == (7, 20)
+    assert len(splits.validation_query) == (9 if database else 4)
+    assert len(splits.validation_query) + len(splits.validation_retrieval) == 9 + database
+    asked = draw_splits(records, validation_queries=2, method="given")
+    assert len(asked.validation_query) == 2
+    assert splits.retrieval.tolist() == asked.retrieval.tolist()
+    check_refusal(
+        "the 9 rows of the validation part allow",
+        draw_splits,
+        records,
+        validation_queries=10,
+        method="given",
+    )
+
+
+def test_validation_rows_that_the_database_repeats_are_read_once(tmp_path):
+    parts = {part: rows_of(n, n) for part, n in (("tr", 5), ("val", 4), ("te", 3), ("rest", 2))}
+    every = [parts[part] for part in ("rest", "val", "tr")]
+    arrays = {
+        f"{name}_{part}": values
+        for part in ("tr", "val", "te")
+        for name, values in parts[part].items()
+    }
+    arrays |= {f"{name}_db": np.concatenate([part[name] for part in every]) for name in "ITL"}
+    np.savez(tmp_path / "f.npz", **arrays)
+    records = load_features(tmp_path / "f.npz")
+    assert len(records) == 14
+    counts = draw_splits(records, method="given").counts()
+    assert counts == {
+        "query": 3,
+        "retrieval": 11,
+        "train": 5,
+        "validation_query": 4,
+        "validation_retrieval": 2,
+    }
+
+
+def save_as(folder, ending, arrays):
+    """Write arrays as a file of a format, or as a folder of an array a file."""
+    path = folder / f"f{ending}"
+    if ending == ".npz":
+        np.savez(path, **arrays)
+    elif ending == ".mat":
+        savemat(path, arrays)
+    elif ending == ".h5":
+        with h5py.File(path, "w") as file:
+            for name, values in arrays.items():
+                file[name] = values
+            file.create_group("group")["inside"] = [1]
+    else:
+        path.mkdir()
+        for name, values in arrays.items():
+            np.save(path / f"{name}.npy", values)
+    return path
+
+
+@pytest.mark.parametrize("ending", [".npz", ".mat", ".h5", ""])
+@pytest.mark.parametrize(
+    "unread", [["image_test", "labels_test"], ["I_val"], ["note", "IAll", "captions_fr"]], ids=str
+)
+def test_every_array_that_is_not_read_is_named_once(tmp_path, ending, unread):
+    arrays = {"image": IMAGE, "text": WORDS, "labels": LABELS, "image_scale": np.array([2.0])}
+    extra = {name: np.ones((7, 2)) for name in unread}
+    path = save_as(tmp_path, ending, arrays | extra)
+    if ending == ".h5":
+        unread = [*unread, "group"]
+    (line,) = load_features(path).problems
+    assert line.startswith(f"{path}: not read: {', '.join(sorted(unread))}; ")
+    assert describe(load_features(path))["problems"][0] == line
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo"])
+@pytest.mark.parametrize("sparse", [["text"], ["image", "text"], ["image", "text", "labels"]])
+def test_a_folder_may_hold_one_sparse_matrix_a_file(tmp_path, form, sparse):
+    arrays = {"image": IMAGE.astype(float), "text": WORDS, "labels": LABELS}
+    for name, values in arrays.items():
+        if name in sparse:
+            save_npz(tmp_path / f"{name}.npz", csr_array(values).asformat(form))
+        else:
+            np.save(tmp_path / f"{name}.npy", values)
+    records = load_features(tmp_path)
+    check_records(records, LABELS, image=IMAGE, text=WORDS)
+    assert records.problems == ()

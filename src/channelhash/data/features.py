@@ -1,7 +1,7 @@
 """Precomputed features: ``.npz``, ``.mat`` and ``.h5`` files in the forms that the field exchanges."""
 
 import difflib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,139 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from channelhash.data.parts import by_rows, join_parts
 from channelhash.data.records import Problems, Records, label_name
 from channelhash.errors import InputError
 from channelhash.utils.array_files import Arrays, SparseRows, read_arrays
 from channelhash.utils.files import read_text, reading, split_lines
 from channelhash.utils.seeds import generator
-
-_PREFIXES = {
-    "image": ("I", "X", "image", "img"),
-    "text": ("T", "Y", "text", "txt"),
-    "labels": ("L", "label", "labels"),
-}
-#: Ending of a part's arrays -> name of the part, the prefix of its rows' ids.
-_PARTS = {
-    **dict.fromkeys(("tr", "train"), "train"),
-    **dict.fromkeys(("db", "database", "retrieval"), "database"),
-    **dict.fromkeys(("te", "test", "query"), "query"),
-}
-
-
-def _join_parts(arrays: Arrays, path: Path, problems: list[str]) -> tuple[Arrays, tuple[str, ...]]:
-    """Return (image, text and labels, part after part; ids ``train0 …``, ``query0 …``); empty if
-    there are no parts.
-
-    Many files repeat the training rows inside the database part. Read twice, a row and its copy
-    could land on both sides of query and retrieval. Where the database holds every training row,
-    they are therefore read there alone.
-    """
-    lower = {name.lower(): name for name in sorted(arrays)}
-    parts: dict[str, Arrays] = {}
-    names: dict[str, dict[str, str]] = {}  # part -> role -> array
-    for ending, part in _PARTS.items():
-        present = {}
-        for role, prefixes in _PREFIXES.items():
-            spellings = (
-                f"{prefix}{dash}{ending}".lower() for prefix in prefixes for dash in ("_", "")
-            )
-            if name := next((lower[spelling] for spelling in spellings if spelling in lower), None):
-                present[role] = name
-        if present and part in parts:
-            raise InputError(
-                f"{path}: has two {part} parts, one of them {', '.join(present.values())}"
-            )
-        if present:
-            names[part] = present
-            parts[part] = _by_rows(
-                {role: np.asarray(arrays[name]) for role, name in present.items()}, path, problems
-            )
-    _check_alike(names, parts, path)
-    ids = {
-        part: [f"{part}{row}" for row in range(len(next(iter(values.values()))))]
-        for part, values in parts.items()
-    }
-    if {"train", "database"} <= parts.keys() and (
-        places := _places(parts["train"], parts["database"])
-    ) is not None:
-        for row, place in enumerate(places):
-            ids["database"][place] = f"train{row}"
-        del parts["train"], ids["train"]
-    roles = next(iter(parts.values()), {})
-    joined = {role: np.concatenate([values[role] for values in parts.values()]) for role in roles}
-    return joined, tuple(name for part in ids.values() for name in part)
-
-
-def _by_rows(arrays: Arrays, path: Path, problems: list[str]) -> Arrays:
-    """Turn arrays of the same rows that are stored ``(d, n)``, where the number of rows follows
-    from all of them.
-    """
-    shapes = {role: values.shape for role, values in arrays.items() if values.ndim in (1, 2)}
-    common = set[int].intersection(*map(set, shapes.values())) if shapes else set()
-    if len({shape[0] for shape in shapes.values()}) == 1 or len(shapes) < len(arrays) or not common:
-        return arrays
-    is_square = any(len(shape) == 2 and shape[0] == shape[1] for shape in shapes.values())
-    if len(common) > 1 or is_square:
-        listed = ", ".join(f"{role} {shape}" for role, shape in shapes.items())
-        raise InputError(
-            f"{path}: rows cannot be told from columns ({listed}); save every array with a row an "
-            "item"
-        )
-    (n,) = common
-    turned = {role: values.T for role, values in arrays.items() if len(values) != n}
-    problems += [
-        f"{path}: {role} is {shapes[role]}, read with its columns as rows" for role in turned
-    ]
-    return arrays | turned
-
-
-def _check_alike(names: dict[str, dict[str, str]], parts: dict[str, Arrays], path: Path) -> None:
-    """Check that all parts have the same arrays with the same columns, and one number of rows in
-    each part.
-    """
-    first = next(iter(names), "")
-    expected = {role for roles in names.values() for role in roles}
-    for part, roles in names.items():
-        counted = "labels" if "labels" in roles else next(iter(roles))
-        for role in sorted(expected - roles.keys()):
-            ending = next(ending for ending in _PARTS if roles[counted].lower().endswith(ending))
-            raise InputError(
-                f"{path}: has {next(iter(roles.values()))}, but no {_PREFIXES[role][0]}_{ending} "
-                f"({role})"
-            )
-        for role, name in roles.items():
-            values, rows, alike = (
-                parts[part][role],
-                np.atleast_1d(parts[part][counted]),
-                parts[first][role],
-            )
-            if values.dtype.kind not in "biuf":
-                raise InputError(f"{path}: {name} holds {values.dtype}, expected numbers")
-            if values.ndim == 0 or len(values) != len(rows):
-                raise InputError(
-                    f"{path}: {name} is {values.shape}, but {roles[counted]} has {len(rows)} rows"
-                )
-            if values.shape[1:] != alike.shape[1:]:
-                raise InputError(
-                    f"{path}: {name} is {values.shape}, but {names[first][role]} is {alike.shape}"
-                )
-
-
-def _places(train: Arrays, database: Arrays) -> list[int] | None:
-    """Return the database place of each training row, none used twice; None if a row is missing."""
-    rows = defaultdict[bytes, list[int]](list)
-    for place, key in enumerate(_row_keys(database)):
-        rows[key].append(place)
-    free = {key: iter(places) for key, places in rows.items()}
-    places = [next(free.get(key, iter(())), None) for key in _row_keys(train)]
-    return [place for place in places if place is not None] if None not in places else None
-
-
-def _row_keys(part: Arrays) -> list[bytes]:
-    """Return the bytes of each row, in a type that holds the values of all parts."""
-    columns = [part[role].reshape(len(part[role]), -1).astype(np.float64) for role in sorted(part)]
-    return [row.tobytes() for row in np.hstack(columns)]
-
 
 _MODALITIES = ("image", "text")
 
@@ -244,12 +117,19 @@ def load_wikipedia(root: Path, skip_bad: bool = False) -> Records:
     return _records({**arrays, "label_names": np.array(class_names)}, {}, path, skip_bad)
 
 
+#: Arrays that a sparse matrix consists of, here and in SciPy's files.
+_SPARSE = ("indptr", "indices", "shape", "data", "values", "format", "_is_array")
+
+
 def _with_sparse(arrays: Arrays, path: Path) -> Arrays:
     """Return the arrays with each ``X_indptr, X_indices, X_shape`` and perhaps ``X_data`` as the
-    sparse matrix ``X``.
+    sparse matrix ``X`` alone.
 
-    Without a prefix, as SciPy's ``save_npz`` writes them, they are the text.
+    Without a prefix, as in a single file that SciPy's ``save_npz`` wrote, they are the text.
     """
+    for form in [name for name, values in arrays.items() if np.array_equal(values, b"coo")]:
+        with reading(path, f"its {form} is not that of a sparse matrix", "save that of tocsr()"):
+            _sort_by_rows(arrays, form.removesuffix("format"))
     for starts in [name for name in arrays if name.endswith("indptr")]:
         prefix = starts.removesuffix("indptr")
         name = prefix.removesuffix("_") or "text"
@@ -262,7 +142,7 @@ def _with_sparse(arrays: Arrays, path: Path) -> Arrays:
                 arrays[f"{prefix}indices"],
                 tuple(arrays[f"{prefix}shape"].ravel().tolist()),
             )
-            by_columns = not prefix and np.array_equal(arrays.get("format", b""), b"csc")
+            by_columns = np.array_equal(arrays.get(f"{prefix}format", b""), b"csc")
             values = [
                 arrays[prefix + part]
                 for part in ("data", "values")
@@ -273,7 +153,41 @@ def _with_sparse(arrays: Arrays, path: Path) -> Arrays:
             arrays[name] = matrix.T if by_columns else matrix
             if arrays[name].shape != shape:
                 raise ValueError(f"of {len(matrix)} rows")
+        for part in _SPARSE:
+            arrays.pop(f"{prefix}{part}", None)
     return arrays
+
+
+def _sort_by_rows(arrays: Arrays, prefix: str) -> None:
+    """Replace rows and columns of single values by the starts of rows and the indices in them."""
+    rows, columns = (arrays.pop(f"{prefix}{name}") for name in ("row", "col"))
+    n_rows = int(arrays[f"{prefix}shape"].ravel()[0])
+    if not ((rows >= 0) & (rows < n_rows)).all():
+        raise ValueError("rows of a sparse matrix that are not in it")
+    order = np.lexsort((columns, rows))
+    arrays[f"{prefix}indptr"] = np.searchsorted(rows[order], np.arange(n_rows + 1))
+    arrays[f"{prefix}indices"] = columns[order]
+    arrays[f"{prefix}data"] = arrays[f"{prefix}data"][order]
+
+
+class _FileArrays(Arrays):
+    """The arrays of a file, which remember those that were taken."""
+
+    def __init__(self, arrays: Arrays) -> None:
+        super().__init__(arrays)
+        self.taken = set[str]()
+
+    def __getitem__(self, name: str) -> Any:
+        self.taken.add(name)
+        return super().__getitem__(name)
+
+    def unread(self, path: Path) -> list[str]:
+        """Return a line that names the arrays that were not taken; no line without any."""
+        names = sorted(self.keys() - self.taken)
+        if not names:
+            return []
+        remedy = "rename them, name them in image_array, text_array or labels_array, or leave them"
+        return [f"{path}: not read: {', '.join(names)}; {remedy}"]
 
 
 def _records(
@@ -282,6 +196,7 @@ def _records(
     """Return the records of named arrays; ``names`` maps roles to arrays that have other names than
     the usual.
     """
+    arrays = _FileArrays(arrays)
     problems = Problems(skip_bad)
     by_role, ids = _arrays_by_role(arrays, names, path, problems.lines)
     if "labels" in by_role:
@@ -317,7 +232,7 @@ def _records(
         raise InputError(
             f"{path}: no usable row is left of {n}; the last problem is {problems.lines[-1]}"
         )
-    lines = tuple(problems.lines)
+    lines = (*problems.lines, *arrays.unread(path))
     records = Records(
         ids, dict(items), labels, label_names, problems.removed, lines, found=n, display=display
     )
@@ -390,7 +305,7 @@ def _arrays_by_role(
             by_role[role] = np.asarray(arrays[name]) if role == "labels" else arrays[name]
             array_names[role] = name
     if "labels" not in by_role:
-        joined, ids = _join_parts(arrays, path, problems)
+        joined, ids = join_parts(arrays, path, problems)
         if joined and any(names.values()):
             raise InputError(
                 f"{path}: comes in parts (L_tr …), but one array is named; name labels_array too"
@@ -414,7 +329,7 @@ def _arrays_by_role(
                 "rename it"
             )
     same_rows = {"id": arrays["id"].ravel()} if "id" in arrays else {}
-    turned = _by_rows(by_role | same_rows, path, problems)
+    turned = by_rows(by_role | same_rows, path, problems)
     if path.is_dir() and len({np.shape(turned[role])[:1] for role in array_names}) > 1:
         shapes = ", ".join(f"{name} {turned[role].shape}" for role, name in array_names.items())
         raise InputError(f"{path}: the files differ in their number of rows ({shapes})")
@@ -423,11 +338,11 @@ def _arrays_by_role(
 
 def _display(arrays: Arrays, n: int, path: Path) -> dict[str, tuple[str, ...]]:
     """Return the captions and image paths that the file has."""
-    display, folder = {}, path if path.is_dir() else path.parent
+    display = {}
+    folder = path if path.is_dir() else path.parent
+    texts = {name for name, values in arrays.items() if values.dtype.kind in "USO"}
     for modality, names in _DISPLAY.items():
-        for name in [name for name in names if name in arrays and arrays[name].dtype.kind in "USO"][
-            :1
-        ]:
+        for name in [name for name in names if name in texts][:1]:
             values = _texts_of(arrays[name], name, path)
             if len(values) != n:
                 raise InputError(
@@ -475,20 +390,9 @@ def _read_labels(
     columns = (
         _texts_of(arrays["label_names"], "label_names", path) if "label_names" in arrays else ()
     )
-    width = labels.shape[1] if labels.ndim == 2 else 0
-    if (
-        labels.dtype == np.uint8
-        and width not in (0, len(columns))
-        and width == -(-len(columns) // 8)
-    ):
-        bits = np.unpackbits(labels, axis=1)
-        if bits[:, len(columns) :].any():
-            raise InputError(
-                f"{path}: labels are packed bits, and some lie beyond the {len(columns)} "
-                "label_names"
-            )
-        labels = bits[:, : len(columns)]
-    matrix, names = _label_matrix(labels, path)
+    if _are_packed(labels, len(columns), path):
+        labels = np.unpackbits(labels, axis=1)[:, : len(columns)]
+    matrix, names = _label_matrix(labels, len(columns), path)
     names = tuple(map(label_name, columns)) or names
     if len(names) != matrix.shape[1]:
         raise InputError(
@@ -499,11 +403,54 @@ def _read_labels(
     return matrix, names
 
 
-def _label_matrix(labels: NDArray[Any], path: Path) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+def _are_packed(labels: NDArray[Any], n_names: int, path: Path) -> bool:
+    """Return whether labels are packed bits. One column is so only where it cannot be the numbers
+    of the classes, counted from 0 or 1.
+
+    >>> packed = np.packbits(np.eye(3, dtype=bool), axis=1)
+    >>> _are_packed(packed, 3, Path("f.npz")), _are_packed(np.array([[1], [2], [3]], np.uint8), 3, Path("f.npz"))
+    (True, False)
+    """
+    width = labels.shape[1] if labels.ndim == 2 else 0
+    if labels.dtype != np.uint8 or width == n_names or width != -(-n_names // 8):
+        return False
+    beyond = bool(np.unpackbits(labels, axis=1)[:, n_names:].any())
+    are_classes = width == 1 and bool((labels <= n_names).all())
+    if beyond and not are_classes:
+        raise InputError(
+            f"{path}: labels are packed bits, and some lie beyond the {n_names} label_names"
+        )
+    if are_classes and not beyond:
+        raise InputError(
+            f"{path}: labels are one column of bytes: numbers of {n_names} classes, or packed bits "
+            "of their names? Save numbers of classes as int64, bits as (n, c) bool"
+        )
+    return not are_classes
+
+
+def _classes(numbers: NDArray[Any], n_names: int = 0) -> NDArray[Any]:
+    """Return the class of each column: those that occur, or where these are fewer than the names
+    and can only be counted from 0, or only from 1, all.
+
+    >>> _classes(np.array([1, 3, 4]), 4), _classes(np.array([0, 2]), 3), _classes(np.array([1, 2]), 3)
+    (array([1, 2, 3, 4]), array([0, 1, 2]), array([1, 2]))
+    """
+    present = np.unique(numbers)
+    ranges = [np.arange(first, first + n_names) for first in (0, 1)]
+    fitting = [classes for classes in ranges if np.isin(present, classes).all()]
+    if len(present) < n_names and len(fitting) == 1:
+        return fitting[0]
+    return present
+
+
+def _label_matrix(
+    labels: NDArray[Any], n_names: int, path: Path
+) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
     """Return labels as a Boolean matrix, and default names of its columns."""
     if labels.dtype.kind not in "biuf":
         raise InputError(f"{path}: labels are {labels.dtype}, expected numbers")
-    if labels.ndim == 2 and 1 in labels.shape and not np.isin(labels, (0, 1)).all():
+    is_column = labels.ndim == 2 and 1 in labels.shape
+    if is_column and (n_names > 1 or not np.isin(labels, (0, 1)).all()):
         labels = labels.ravel()  # numbers of classes, as MATLAB keeps them
     if labels.ndim == 1 and labels.size and labels.dtype.kind in "iuf":
         wrong = np.flatnonzero(~np.isfinite(labels) | (labels != np.round(labels)))
@@ -511,7 +458,7 @@ def _label_matrix(labels: NDArray[Any], path: Path) -> tuple[NDArray[np.bool_], 
             raise InputError(
                 f"{path}: labels[{wrong[0]}] is {labels[wrong[0]]}, expected the number of a class"
             )
-        classes = np.unique(labels)
+        classes = _classes(labels, n_names)
         return np.asarray(labels[:, None] == classes[None]), tuple(
             f"label {int(number)}" for number in classes
         )

@@ -23,7 +23,7 @@ _Method = Literal["random", "stratified", "per_class", "given"]
 _TrainRows = int | Literal["rest"] | None
 
 #: Ids of rows from a file of features that comes in parts.
-_PART_ID = re.compile(r"(train|database|query)\d+")
+_PART_ID = re.compile(r"(train|database|query|validation)\d+")
 
 
 @dataclass(frozen=True)
@@ -170,9 +170,10 @@ def draw_splits(
             labels is at random. ``"per_class"`` reads ``queries`` and ``train`` as numbers per
             label, as much of the literature does, and draws V_q at random. Both need unique ids
             and, where there are labels, one row an image. ``"given"`` takes Q, T and R = T ∪
-            database from a features file that comes in parts and draws V_q alone. Where there is no
-            database beside T, V_q and V_r are each a tenth of T, or ``validation_queries`` rows of
-            it, and are not trained on.
+            database from a features file that comes in parts and draws V_q alone, from its
+            validation part if it has one. Where there is neither that nor a database beside T, V_q
+            and V_r are each a tenth of T, or ``validation_queries`` rows of it, and are not trained
+            on.
 
     Raises:
         InputError: a count is negative or larger than the rows allow; all rows have the same id;
@@ -287,6 +288,11 @@ def _splits_of_parts(records: Records, validation_queries: int | None, seed: int
         )
     shuffled = _shuffled_rows(records, generator(seed, "splits"))
     rest = shuffled[parts[shuffled] == "database"]
+    validation = shuffled[parts[shuffled] == "validation"]
+    if len(validation):
+        return _with_validation_part(
+            records, (query, trained, validation, rest), validation_queries
+        )
     if len(rest):
         _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
         return _splits(query, trained, *_cut(rest, count, records))
@@ -300,6 +306,25 @@ def _splits_of_parts(records: Records, validation_queries: int | None, seed: int
     validation_query, rest = _cut(shuffled[parts[shuffled] == "train"], count, records)
     validation_retrieval, rest = _cut(rest, count, records)
     return _splits(query, rest, validation_query, validation_retrieval)
+
+
+def _with_validation_part(
+    records: Records, parts: tuple[Rows, Rows, Rows, Rows], validation_queries: int | None
+) -> Splits:
+    """Return the splits of a file with a validation part: V_q is drawn from it, V_r is the rest of
+    it and the database; without a database V_q is half of it by default.
+    """
+    query, trained, validation, database = parts
+    default = len(validation) if len(database) else len(validation) // 2
+    count = default if validation_queries is None else validation_queries
+    most = min(len(validation), len(validation) + len(database) - 1)
+    if not 0 <= count <= most:
+        raise InputError(
+            f"validation_queries: {count} asked for, but the {len(validation)} rows of the "
+            f"validation part allow 0 … {most}"
+        )
+    validation_query, rest = _cut(validation, count, records)
+    return _splits(query, trained, validation_query, np.concatenate([rest, database]))
 
 
 def _cut(rows: Rows, count: int, records: Records) -> tuple[Rows, Rows]:

@@ -143,7 +143,8 @@ ENDINGS = (".npz", ".mat", ".h5", ".hdf5")
 def read_arrays(path: Path, sparse: bool = False) -> Arrays:
     """Read all arrays of a file by name: numbers, texts or times; a structure becomes an empty
     text. Nothing is ever unpickled. The arrays of a folder are its ``.npy`` files, by the files'
-    names, and those in its other files.
+    names, and those in its other files; the parts of a sparse matrix that SciPy's ``save_npz``
+    wrote there begin with the file's name.
 
     MATLAB's sparse matrices become dense, or `SparseRows` if ``sparse``.
 
@@ -210,6 +211,8 @@ def _read_folder(path: Path, sparse: bool) -> Arrays:
     file_of: dict[str, str] = {}
     for file in files:
         read = _read_file(file, sparse)
+        if {"format", "shape", "data"} <= read.keys():  # one sparse matrix, as SciPy saves it
+            read = {f"{file.stem}_{name}": values for name, values in read.items()}
         if twice := sorted(read.keys() & arrays.keys()):
             raise InputError(
                 f"{path}: {file_of[twice[0]]} and {file.name} both hold {twice[0]}; take one of "
@@ -229,7 +232,8 @@ def _read_hdf5(path: Path, matlab: bool) -> Arrays:
             name: item for name, item in list(file.items()) if isinstance(item, h5py.Dataset)
         }
         if not matlab:
-            return {name: np.asarray(_read_dataset(item)) for name, item in datasets.items()}
+            arrays = {name: np.asarray(_read_dataset(item)) for name, item in datasets.items()}
+            return arrays | dict.fromkeys(file.keys() - datasets.keys(), np.array(""))
         arrays = {name: _from_matlab(item) for name, item in datasets.items()}
         arrays |= {
             name: _from_sparse(item)
