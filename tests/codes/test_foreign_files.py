@@ -251,3 +251,15 @@ def test_the_documentation_names_every_array_that_is_recognised():
     for side in (side for sides in _LAYOUTS for side in sides):
         for name in (*side.codes.values(), side.labels):
             assert f"`{name}`" in text
+
+
+@pytest.mark.parametrize("extra", [["B_val", "L_val"], ["note"]], ids=str)
+def test_arrays_that_are_not_read_are_named_in_a_warning(tmp_path, caplog, extra):
+    np.savez(tmp_path / "f.npz", **plain(), **{name: np.eye(2) for name in extra})
+    read_export(tmp_path / "f.npz")
+    (record,) = caplog.records
+    assert f"f.npz: not read: {', '.join(extra)};" in record.getMessage()
+    caplog.clear()
+    np.savez(tmp_path / "f.npz", **plain())
+    read_export(tmp_path / "f.npz")
+    assert not caplog.records

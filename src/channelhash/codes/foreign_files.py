@@ -2,6 +2,7 @@
 sides and labels.
 """
 
+import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from channelhash.codes import CodeSet, boolean_labels, pack
 from channelhash.errors import InputError, naming
 from channelhash.utils.array_files import Arrays, read_arrays
+
+_log = logging.getLogger("channelhash.codes")
 
 
 class _Side(NamedTuple):
@@ -60,7 +63,8 @@ def read_export(
     ``L_te``.
 
     Codes are ``(n, k)`` of ±1 or of 0 and 1 (or bool), labels ``(n, c)`` of 0 and 1, or the numbers
-    of classes ``(n,)``, of which each becomes a label of its own.
+    of classes ``(n,)``, of which each becomes a label of its own. A warning names the arrays that
+    are not read.
 
     >>> import tempfile
     >>> codes, labels = np.array([[1, -1], [-1, 1]]), np.eye(2)
@@ -75,8 +79,13 @@ def read_export(
             f"{path}: is one array of four; name its folder, or save one .npz of B_q, B_r, L_q and "
             "L_r"
         )
-    arrays = _with_plain_names(_renamed(read_arrays(path), names or {}, path))
+    stored = read_arrays(path)
+    arrays = _with_plain_names(_renamed(stored, names or {}, path))
     sides = _with_task(_layout_of(arrays, path), task, path)
+    taken = [arrays[name] for name in _names(sides) if name in arrays]
+    unread = [name for name, values in stored.items() if not any(values is each for each in taken)]
+    if unread:
+        _log.warning("%s: not read: %s; --array reads an array as another", path, ", ".join(unread))
     codes = [_read_codes(arrays, side, path) for side in sides]
     lengths: dict[str, int] = {}
     for side, of_side in zip(sides, codes, strict=True):
