@@ -681,6 +681,13 @@ def rows_of(n, seed):
     }
 
 
+def test_matlabs_numbers_may_name_rows_and_labels(tmp_path):
+    numbers = {"id": np.array([[7.0, 8.0, 9.0]]), "label_names": np.array([[1.0, 2.0]])}
+    arrays = {"image": IMAGE, "labels": LABELS} | numbers
+    records = load_features(write_as(tmp_path / "f.mat", arrays))
+    assert (records.ids, records.label_names) == (("7", "8", "9"), ("1", "2"))
+
+
 @pytest.mark.parametrize("ending", ["val", "valid", "validation", "dev", "VAL"])
 @pytest.mark.parametrize("database", [0, 6], ids=["no database", "a database"])
 def test_a_validation_part_is_read_and_validates_where_the_split_is_given(
@@ -742,34 +749,23 @@ def test_validation_rows_that_the_database_repeats_are_read_once(tmp_path):
     }
 
 
-def save_as(folder, ending, arrays):
-    """Write arrays as a file of a format, or as a folder of an array a file."""
-    path = folder / f"f{ending}"
-    if ending == ".npz":
-        np.savez(path, **arrays)
-    elif ending == ".mat":
-        savemat(path, arrays)
-    elif ending == ".h5":
-        with h5py.File(path, "w") as file:
-            for name, values in arrays.items():
-                file[name] = values
-            file.create_group("group")["inside"] = [1]
-    else:
-        path.mkdir()
-        for name, values in arrays.items():
-            np.save(path / f"{name}.npy", values)
-    return path
-
-
-@pytest.mark.parametrize("ending", [".npz", ".mat", ".h5", ""])
+@pytest.mark.parametrize("ending", [".npz", ".mat", ".v73.mat", ".h5", "a folder"])
 @pytest.mark.parametrize(
     "unread", [["image_test", "labels_test"], ["I_val"], ["note", "IAll", "captions_fr"]], ids=str
 )
 def test_every_array_that_is_not_read_is_named_once(tmp_path, ending, unread):
     arrays = {"image": IMAGE, "text": WORDS, "labels": LABELS, "image_scale": np.array([2.0])}
     extra = {name: np.ones((7, 2)) for name in unread}
-    path = save_as(tmp_path, ending, arrays | extra)
-    if ending == ".h5":
+    path = tmp_path / f"f{ending}"
+    if ending == "a folder":
+        path.mkdir()
+        for name, values in (arrays | extra).items():
+            np.save(path / f"{name}.npy", values)
+    else:
+        write_as(path, arrays | extra)
+    if ending in (".h5", ".v73.mat"):
+        with h5py.File(path, "a") as file:
+            file["group/inside"] = [1]
         unread = [*unread, "group"]
     (line,) = load_features(path).problems
     assert line.startswith(f"{path}: not read: {', '.join(sorted(unread))}; ")

@@ -7,9 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings, strategies as st
 from PIL import Image
 
+from channelhash.config import make_config
 from channelhash.data.coco import load_coco
 from channelhash.data.collection import DataSource, describe
 from channelhash.data.features import load_features
@@ -633,3 +635,51 @@ VALUES, TEXTS = (
 @pytest.mark.parametrize(("value", "expected"), list(zip(VALUES, TEXTS, strict=True)))
 def test_a_plain_value_is_a_text_as_json_writes_it(value, expected):
     assert text_of(value) == expected
+
+
+@given(st.lists(st.integers(-999, 10**12), min_size=1, max_size=5, unique=True), st.data())
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whole_numbers_are_one_label_however_they_are_written(tmp_path, numbers, data):
+    """As integers, floats, texts with a point, printed lists; in a text table, JSON and Parquet."""
+    forms = (str, "{}.0".format, "{}.".format, "[{}.0]".format, "[{}]".format, "['{}.0']".format)
+    cells = [data.draw(st.sampled_from(forms))(number) for number in numbers for _ in range(2)]
+    rows = [{"id": f"r{row}", "text": "a", "labels": cell} for row, cell in enumerate(cells)]
+    with open(tmp_path / "t.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    values = [data.draw(st.sampled_from((int, float)))(number) for number in numbers for _ in "ab"]
+    lines = [json.dumps(row | {"labels": value}) for row, value in zip(rows, values, strict=True)]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    for file in ("t.csv", "t.jsonl"):
+        records = load_table(tmp_path / file)
+        assert set(records.label_names) == set(map(str, numbers))
+        assert records.labels.sum(axis=0).tolist() == [2] * len(numbers)
+        assert (records.labels[::2] == records.labels[1::2]).all()
+
+
+@pytest.mark.parametrize("name", ["1.5", "v1.0", "1.0.0", "1e3", "1,0", "٣.0", "1.0 star"])
+def test_other_names_with_digits_stay_as_they_are(name):
+    assert split_labels(name) == split_labels([name]) == [name]
+
+
+def test_labels_may_be_named_by_numbers_in_a_configuration(tmp_path):
+    """YAML reads ``[1, 2]`` as integers."""
+    path = tmp_path / "t.csv"
+    path.write_text("id,text,labels\na,x,1\nb,x,2.0\nc,x,3\n")
+    sections = {"model": {"name": "small"}, "loss": {"name": "dsch"}}
+    for key, ids in {"only_labels": ("a", "b"), "without_labels": ("c",)}.items():
+        for written in ("[1, 2]", "[1.0, '2']", "['1', 2.0]"):
+            data = {"kind": "table", "path": str(path)}
+            config = make_config({"data": data | yaml.safe_load(f"{key}: {written}"), **sections})
+            (source,) = make_config(config.sections()).sources
+            assert source.load().ids == ids
+    path.write_text("id,text,1,2\na,x,1,0\nb,x,0,1\n")
+    check_refusal(
+        "data.label_columns.1: .* got True; write the text in quotes",
+        make_config,
+        {"data": {"kind": "table", "path": str(path), "label_columns": [1, True]}, **sections},
+    )
+    data = {"kind": "table", "path": str(path), "label_columns": [1, 2]}
+    (source,) = make_config({"data": data, **sections}).sources
+    assert source.load().label_names == ("1", "2")

@@ -355,7 +355,7 @@ def _display(arrays: Arrays, n: int, path: Path) -> dict[str, tuple[str, ...]]:
 
 
 def _texts_of(values: NDArray[Any], name: str, path: Path) -> tuple[str, ...]:
-    """Return the entries of ``id``, ``label_names`` and the like: texts, bytes or integers."""
+    """Return the entries of ``id``, ``label_names`` and the like: texts, bytes or whole numbers."""
     if values.shape == () and values.dtype.kind == "U":
         raise InputError(
             f"{path}: {name} is an object or a structure; in MATLAB, save cellstr({name})"
@@ -368,7 +368,9 @@ def _texts_of(values: NDArray[Any], name: str, path: Path) -> tuple[str, ...]:
     except UnicodeDecodeError:
         raise InputError(f"{path}: {name} is not UTF-8 text") from None
     for row, text in enumerate(texts):
-        if not isinstance(text, str | int):
+        if isinstance(text, float) and text.is_integer():  # MATLAB's numbers
+            texts[row] = int(text)
+        elif not isinstance(text, str | int):
             raise InputError(f"{path}: {name}[{row}] is {text!r}, expected a text or an integer")
     return tuple(map(str, texts))
 

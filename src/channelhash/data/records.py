@@ -7,10 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Annotated, Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from channelhash.errors import InputError
 from channelhash.utils.array_files import SparseRows
@@ -248,16 +249,24 @@ def pairs_by_image(ids: Sequence[str], images: Sequence[str]) -> tuple[str, ...]
 #: Characters that nobody sees: soft hyphens, joiners, directions, byte-order marks.
 UNSEEN = "\u00ad\u200b-\u200f\u2060\ufeff"
 _AROUND = re.compile(rf"^[\s{UNSEEN}]+|[\s{UNSEEN}]+$")
+#: A whole number as programs write it that know decimals only, of no more digits than these keep.
+_WRITTEN_AS_DECIMAL = re.compile(r"([-+]?[0-9]{1,15})\.0*")
+#: Names of labels or columns in a configuration, where YAML may have read them as numbers.
+Names = list[Annotated[str, Field(coerce_numbers_to_str=True)]]
 
 
 def label_name(name: str) -> str:
     """Return the name of a label without blanks and unseen characters around it, each accented
-    letter as one character (NFC).
+    letter as one character (NFC), and a whole number without decimals.
 
     >>> label_name(" cafe\N{COMBINING ACUTE ACCENT} ") == "caf\N{LATIN SMALL LETTER E WITH ACUTE}"
     True
+    >>> label_name("1.0"), label_name("1.5"), label_name("v1.0")
+    ('1', '1.5', 'v1.0')
     """
-    return unicodedata.normalize("NFC", _AROUND.sub("", name))
+    text = unicodedata.normalize("NFC", _AROUND.sub("", name))
+    number = _WRITTEN_AS_DECIMAL.fullmatch(text)
+    return str(int(number[1])) if number else text
 
 
 def labels_from_names(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from channelhash.data.records import Records
+from channelhash.data.records import Names, Records
 from channelhash.errors import InputError
 from channelhash.utils.files import content_hash, reading, write_text
 from channelhash.utils.seeds import generator
@@ -126,8 +126,8 @@ class SplitSettings(Settings):
     seed: int = Field(0, ge=0)
     split_method: _Method = "random"
     splits: Path | None = None
-    only_labels: list[str] | None = None
-    without_labels: list[str] | None = None
+    only_labels: Names | None = None
+    without_labels: Names | None = None
 
     def draw(self, records: Records) -> Splits:
         """Return the splits that the settings ask for: drawn, or read from their file.

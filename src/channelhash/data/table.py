@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from channelhash.data.images import image_problem, locate_image
-from channelhash.data.records import Problems, Records, label_name, records_from_rows
+from channelhash.data.records import Names, Problems, Records, label_name, records_from_rows
 from channelhash.errors import InputError
 from channelhash.utils.files import one_line, read_text, reading
 from channelhash.utils.optional_imports import naming_extra
@@ -237,7 +237,7 @@ def load_table(
     image_column: str | None = "image",
     text_column: str | None = "text",
     labels_column: str = "labels",
-    label_columns: list[str] | None = None,
+    label_columns: Names | None = None,
     label_separator: str = ";",
     skip_bad: bool = False,
 ) -> Records:

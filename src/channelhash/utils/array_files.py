@@ -231,15 +231,20 @@ def _read_hdf5(path: Path, matlab: bool) -> Arrays:
         datasets = {
             name: item for name, item in list(file.items()) if isinstance(item, h5py.Dataset)
         }
-        if not matlab:
+        if matlab:
+            arrays = {name: _from_matlab(item) for name, item in datasets.items()}
+            arrays |= {
+                name: _from_sparse(item)
+                for name, item in list(file.items())
+                if "MATLAB_sparse" in item.attrs
+            }
+        else:
             arrays = {name: np.asarray(_read_dataset(item)) for name, item in datasets.items()}
-            return arrays | dict.fromkeys(file.keys() - datasets.keys(), np.array(""))
-        arrays = {name: _from_matlab(item) for name, item in datasets.items()}
-        arrays |= {
-            name: _from_sparse(item)
-            for name, item in list(file.items())
-            if "MATLAB_sparse" in item.attrs
-        }
+        # structures, and other groups; MATLAB's own begin with #
+        groups = [name for name in list(file) if name not in arrays and not name.startswith("#")]
+        arrays |= dict.fromkeys(groups, np.array(""))
+        if not matlab:
+            return arrays
         has_cells = any(h5py.check_ref_dtype(item.dtype) for item in datasets.values())
     return arrays | (_read_mat(path) if has_cells else {})
 

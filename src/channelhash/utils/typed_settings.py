@@ -92,8 +92,12 @@ def read_settings(
             ) from None
         if first["type"] == "missing":
             raise InputError(f"{key}: is missing and has no default") from None
-        quotes = f"; --set \"{key}='…'\" gives a text" if first["type"] == "string_type" else ""
-        raise InputError(f"{key}: {first['msg'].lower()}, got {first['input']!r}{quotes}") from None
+        remedy = ""
+        if first["type"] == "string_type" and isinstance(first["loc"][-1], int):
+            remedy = "; write the text in quotes"  # YAML reads yes, no and null as other things
+        elif first["type"] == "string_type":
+            remedy = f"; --set \"{key}='…'\" gives a text"
+        raise InputError(f"{key}: {first['msg'].lower()}, got {first['input']!r}{remedy}") from None
 
 
 def unknown(subject: str, name: str, known: list[str]) -> str:
