@@ -107,7 +107,7 @@ class _EvaluateSettings(Settings):
         cutoffs: z of mAP@z and P@z; those above the size of the retrieval set are left out.
     """
 
-    cutoffs: tuple[int, ...] = (50, 100, 500, 1000, 5000)
+    cutoffs: tuple[Annotated[int, Field(ge=1)], ...] = (50, 100, 500, 1000, 5000)
 
 
 class ExtendSettings(Settings):

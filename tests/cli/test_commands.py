@@ -284,13 +284,18 @@ def test_a_collection_without_relevant_pairs_is_refused(tmp_path, capsys):
     np.savez(path, image=np.ones((60, 4)), text=np.ones((60, 4)), labels=np.eye(60, dtype=int))
     config = feature_config(tmp_path / "c.yaml", path)
     sizes = ["--set", "data.queries=5", "--set", "data.train=40"]
-    says = "none of the 5 validation queries shares a label"
-    assert_refused(capsys, "train", config, *sizes, "--out", tmp_path / "a", says=says)
-    sizes += ["--set", "data.validation_queries=0"]
-    assert run_command("train", config, *sizes, "--out", tmp_path / "b") == 0
-    assert_refused(
-        capsys, "evaluate", tmp_path / "b", says="none of the 5 queries has a relevant item"
-    )
+    says = "no query shares a label with an item of the retrieval set"
+    for options in ([], ["--set", "data.validation_queries=0"], ["--dry-run"]):
+        out = ["--out", tmp_path / "a"]
+        assert_refused(capsys, "train", config, *sizes, *options, *out, says=says)
+    parts = ["query"] * 5 + ["train"] * 40 + ["validation"] * 15
+    ids = np.array([f"{part}{row}" for row, part in enumerate(parts)])
+    labels = np.eye(60, dtype=int)
+    labels[:45] = labels[0]  # of queries and training rows
+    np.savez(path, image=np.ones((60, 4)), text=np.ones((60, 4)), labels=labels, id=ids)
+    given = [f"--set=data.{key}" for key in ("queries=null", "train=null", "split_method=given")]
+    says = "none of the 7 validation queries shares a label"
+    assert_refused(capsys, "train", config, *given, "--out", tmp_path / "b", says=says)
 
 
 def test_bad_rows_stop_a_run_or_are_left_out_and_listed(pictures, tmp_path, capsys, caplog):

@@ -7,6 +7,7 @@ import sys
 from contextlib import contextmanager
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings, strategies as st
@@ -441,14 +442,34 @@ def test_a_name_that_is_no_loss_is_one_line(name, says, in_folder):
     assert says in refusal(resolve_loss, name)
 
 
-@pytest.mark.parametrize(("value", "says"), [(torch.ones(3), r"shape \(3,\)"), (0.5, "not 0.5")])
-def test_a_loss_that_returns_no_scalar_is_refused(value, says):
+@pytest.mark.parametrize(
+    ("returned", "says"),
+    [
+        (lambda codes: torch.ones(3), r"a tensor of shape \(3,\)"),
+        (lambda codes: codes.mean(dim=0, keepdim=True)[:, :1], r"a tensor of shape \(1, 1\)"),
+        (lambda codes: 0.5, "0.5"),
+        (lambda codes: None, "None"),
+        (lambda codes: (codes.mean(), {}), "a tuple"),
+        (lambda codes: {"loss": codes.mean()}, "a dict"),
+        (lambda codes: np.float32(1), "a float32"),
+        (lambda codes: codes.mean().detach(), "one without a gradient"),
+        (lambda codes: torch.tensor(3), "one without a gradient"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+@pytest.mark.parametrize("terms", [{}, {"average_precision": 1.0}], ids=["alone", "with terms"])
+@pytest.mark.parametrize("shard", [tiles.Shard(0, 1), tiles.Shard(0, 2)], ids=["whole", "half"])
+def test_a_loss_that_returns_no_scalar_is_named(returned, says, terms, shard):
     class Odd(tiles.HashLoss):
         def compute(self, batch):
-            return value
+            return returned(batch.codes[0])
 
-    with pytest.raises(ValueError, match=rf"Odd.compute has to return a scalar tensor, .*{says}"):
-        Odd()({"text": torch.ones(2, 4)}, torch.eye(2))
+    loss = LossWithTerms(Odd(), 4, Terms(**terms)) if terms else Odd()
+    with pytest.raises(ValueError, match=rf"Odd.compute has to return a scalar tensor, not {says}"):
+        loss({"text": torch.ones(2, 4, requires_grad=True)}, torch.eye(2), shard=shard)
+    if says == "one without a gradient":
+        with torch.no_grad():
+            assert loss({"text": torch.ones(2, 4)}, torch.eye(2)).ndim == 0
 
 
 @pytest.mark.parametrize(

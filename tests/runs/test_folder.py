@@ -14,11 +14,13 @@ import pytest
 
 from channelhash.config import read_config
 from channelhash.data.collection import Collection
+from channelhash.data.features import load_features
+from channelhash.data.splits import Splits
 from channelhash.errors import InputError
 from channelhash.lab.experiments.runner import Grid, GridRun, run_grid
 from channelhash.runs.evaluate import evaluate, run_codes
 from channelhash.runs.folder import check_contents, keep_contents
-from channelhash.runs.train import extension_config, start_run
+from channelhash.runs.train import extension_config, plan_run, start_run
 from picture_runs import picture_config, resnet_model, write_pictures
 from small_runs import feature_config, interrupt_at, write_features
 
@@ -294,3 +296,41 @@ def test_a_grid_puts_no_run_beside_one_of_other_data(tmp_path, name):
         run_grid(grid, tmp_path / "grid")
     index = json.loads((tmp_path / "grid" / "grid.json").read_text())
     assert [run["name"] for run in index["runs"]] == ["dsch"]
+
+
+@pytest.mark.parametrize("cutoffs", ["[0]", "[50, -1]", "[100, 0, 5]"])
+def test_cutoffs_that_evaluation_refuses_are_no_configuration(tmp_path, cutoffs):
+    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz", 60))
+    with pytest.raises(InputError, match=r"evaluate\.cutoffs\.\d: input should be greater"):
+        read_config(config, [f"evaluate.cutoffs={cutoffs}"])
+
+
+def one_label_a_part(arrays: Arrays, random: Random) -> None:
+    """Queries have one label, all other rows another."""
+    parts = np.char.startswith(arrays["id"], "query")
+    arrays["labels"] = np.stack([parts, ~parts], axis=1)
+
+
+@pytest.mark.parametrize("fault", ["no query", "nothing to search", "no label in common"])
+def test_what_cannot_be_evaluated_is_not_trained(tmp_path, fault):
+    features = write_features(tmp_path / "f.npz", 60)
+    rows = np.arange(60)
+    query, others = rows[:20], rows[20:]
+    if fault == "no label in common":
+        labels = np.stack([rows < 20, rows >= 20], axis=1)
+        change = change_arrays(lambda arrays, random: arrays.update(labels=labels))
+        change(features, np.random.default_rng(0))
+    elif fault == "no query":
+        query = query[:0]
+    else:
+        others = others[:0]
+    splits = Splits(query, others, others, others[:0], others[:0])
+    splits.save(load_features(features), tmp_path / "splits.json", {})
+    config = read_config(
+        feature_config(tmp_path / "c.yaml", features), [f"data.splits={tmp_path}/splits.json"]
+    )
+    said = "no query shares a label" if "label" in fault else "partition is empty"
+    for refuse in (plan_run, lambda config: start_run(config, tmp_path / "run")):
+        with pytest.raises(InputError, match=said):
+            refuse(config)
+    assert not (tmp_path / "run" / "log.jsonl").exists()

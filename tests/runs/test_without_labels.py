@@ -102,5 +102,6 @@ def test_an_experiment_says_that_it_compares_by_labels(features, tmp_path):
     error = _run_and_evaluate("run", config.to_yaml(), tmp_path)
     assert error == (
         "InputError: an experiment compares mAP by labels, this collection has none; "
-        "evaluate each run"
+        "train and evaluate each run"
     )
+    assert not (tmp_path / "runs" / "run" / "log.jsonl").exists()

@@ -23,6 +23,7 @@ from channelhash.presets import data_kind
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import (
     OpenedRun,
+    check_evaluable,
     claim_folder,
     describe_run,
     keep_contents,
@@ -217,6 +218,7 @@ def distill(
             settings = {"teacher": origin["teacher"], "joined": "by id"}
             splits = keep_splits(folder, records, lambda: partners.splits(teacher.splits), settings)
             describe_run(config, folder, [*records.problems, *partners.unmatched])
+            check_evaluable(labelled, splits)
             model = create_model(config, labelled.take(splits.train))
             model.code_spaces = (origin["teacher_weights"], *teacher.model.extends)
             trainee = Trainee.prepare(

@@ -160,23 +160,18 @@ class HashLoss(nn.Module, ABC):
                     f"{tuple(labels.shape)}"
                 )
         with torch.autocast(codes.device.type, enabled=False):
-            value = self.compute_shard(Batch(outputs, labels.to(codes.device), anchor, rows, shard))
-        if not isinstance(value, Tensor) or value.ndim:
-            result = (
-                f"a tensor of shape {tuple(value.shape)}"
-                if isinstance(value, Tensor)
-                else repr(value)
-            )
-            raise ValueError(
-                f"{type(self).__name__}.compute has to return a scalar tensor, not {result}"
-            )
-        return value
+            return self.compute_shard(Batch(outputs, labels.to(codes.device), anchor, rows, shard))
 
     def compute_shard(self, batch: Batch) -> Tensor:
         """Return the shard of the loss that ``batch`` asks for, of losses that cannot be sharded an
         even fraction.
         """
         value = self.compute(batch)
+        problem = _value_problem(value, batch.outputs)
+        if problem:
+            raise ValueError(
+                f"{type(self).__name__}.compute has to return a scalar tensor, not {problem}"
+            )
         return value if self.sharded else value / batch.shard.parts
 
     @property
@@ -296,6 +291,25 @@ class ChannelLoss(HashLoss):
             outside = violation > 0
             violation = torch.where(outside, torch.where(outside, violation, 1) ** self.gamma_l, 0)
         return violation.sum()
+
+
+def _value_problem(value: object, outputs: Outputs) -> str:
+    """Say what is wrong with what a loss returned of a batch; empty if nothing is.
+
+    >>> codes = torch.ones(2, 8, requires_grad=True)
+    >>> _value_problem(codes.mean(), {"text": codes}), _value_problem((codes.mean(), 1), {"text": codes})
+    ('', 'a tuple')
+    """
+    if value is None or isinstance(value, int | float):
+        return repr(value)
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    if value.ndim:
+        return f"a tensor of shape {tuple(value.shape)}"
+    is_trained = any(codes.requires_grad for codes in outputs.values())
+    if torch.is_grad_enabled() and is_trained and not value.requires_grad:
+        return "one without a gradient: it does not depend on the codes, or was detached from them"
+    return ""
 
 
 def _checked_outputs(outputs: Outputs) -> Outputs:

@@ -266,6 +266,31 @@ def _origins(config: RunConfig, collection: Collection) -> list[_Origin]:
     return origins
 
 
+def check_evaluable(records: Records, splits: Splits) -> None:
+    """Check before a training what its evaluation needs: queries, something to search, and with
+    labels a query that has one in common with it.
+
+    Raises:
+        InputError: one of them is missing.
+
+    >>> import numpy as np
+    >>> records = Records(("a", "b"), {"text": ("a dog", "a dog")}, np.ones((2, 1), dtype=bool), ("dog",))
+    >>> check_evaluable(records, Splits(*(np.array(rows, dtype=np.int64) for rows in ([0], [1], [1], [], []))))
+    """
+    for name in ("query", "retrieval"):
+        if not len(getattr(splits, name)):
+            raise InputError(
+                f"data: the {name} partition is empty, so that nothing could be evaluated; set "
+                "data.queries to 1 or more, and to fewer than there are rows"
+            )
+    queries, items = records.labels[splits.query], records.labels[splits.retrieval]
+    if records.label_names and not (queries.any(axis=0) & items.any(axis=0)).any():
+        raise InputError(
+            "data: no query shares a label with an item of the retrieval set, so that nothing "
+            "could be evaluated; give more labelled rows, or other data.queries"
+        )
+
+
 def describe_run(config: RunConfig, folder: Path, problems: Sequence[str]) -> None:
     """Write ``problems.txt`` and ``environment.json``, and say before the training that there are
     problems.

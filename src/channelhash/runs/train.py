@@ -39,6 +39,7 @@ from channelhash.presets import data_kind
 from channelhash.runs.folder import (
     Run,
     check_contents,
+    check_evaluable,
     claim_folder,
     describe_run,
     keep_contents,
@@ -145,6 +146,7 @@ def _train(config: RunConfig, folder: Path, progress: StageProgress) -> HashMode
     settings = config.split.model_dump(mode="json")
     splits = keep_splits(folder, records, lambda: _draw_splits(config, collection), settings)
     describe_run(config, folder, records.problems)
+    check_evaluable(records, splits)
     loss = create_loss(config, len(records.label_names))
     _check_pairs(config, records)
     if config.extend is not None:
@@ -428,6 +430,7 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
         )
     records, settings = Collection.load(config.sources).records, config.train
     splits = config.split.draw(records)
+    check_evaluable(records, splits)
     _check_pairs(config, records)
     train = records.take(splits.train)
     images = training_images(train, settings)

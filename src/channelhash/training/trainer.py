@@ -91,17 +91,18 @@ def _train_epoch(steps: Steps, epoch: int, checkpoint: Path) -> Entry:
     names = ("dropout", epoch) if rank == 0 else ("dropout", epoch, rank)
     torch.manual_seed(derive_seed(steps.settings.seed, *names))
     losses = steps.run(steps.batches(epoch))
-    _check_finite(losses, epoch, steps.rate, checkpoint)
+    _check_finite(losses, epoch, steps, checkpoint)
     return {"epoch": epoch, "loss": losses.mean().item(), "learning_rate": steps.rate}
 
 
-def _check_finite(losses: Tensor, epoch: int, rate: float, checkpoint: Path) -> None:
+def _check_finite(losses: Tensor, epoch: int, steps: Steps, checkpoint: Path) -> None:
     if losses.isfinite().all():
         return
     step = int((~losses.isfinite()).nonzero()[0])
-    advice = f"lower train.learning_rate (now {rate:g})"
+    advice = f"lower train.learning_rate (now {steps.rate:g})"
     if epoch == step == 0:
-        advice = "nothing was learned yet, so look at the loss and at its inputs"
+        name = type(steps.loss).__name__
+        advice = f"nothing was learned yet, so look at {name} and at its inputs"
     found = "there is no checkpoint yet"
     if checkpoint.exists():
         found = f"the last good checkpoint is {checkpoint}"

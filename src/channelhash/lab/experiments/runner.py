@@ -18,7 +18,7 @@ import yaml
 from numpy.typing import NDArray
 
 from channelhash.config import RunConfig, make_config, read_run_config
-from channelhash.data.collection import loaded_once
+from channelhash.data.collection import Collection, loaded_once
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result, read_grid
 from channelhash.metrics.report import evaluate_sets
@@ -195,6 +195,7 @@ def _run_and_evaluate(
         with trusting(python_names(requested)):
             check_trusted(sections, run / "config.yaml")
             config = make_config(sections)
+            _check_labelled(config)
             start_run(config, run, resume, progress)
             _evaluate(config, run, start, only_validation)
     except Exception as error:  # whatever it is, the other runs go on and the tables show it
@@ -203,6 +204,14 @@ def _run_and_evaluate(
         write_text(run / "failed.txt", line)
         return line
     return ""
+
+
+def _check_labelled(config: RunConfig) -> None:
+    if not Collection.load(config.sources).records.label_names:
+        raise InputError(
+            "an experiment compares mAP by labels, this collection has none; train and evaluate "
+            "each run"
+        )
 
 
 def _evaluate(config: RunConfig, run: Path, start: float, only_validation: bool = False) -> None:
@@ -234,11 +243,6 @@ def _evaluate(config: RunConfig, run: Path, start: float, only_validation: bool 
             tasks, histograms = evaluate_sets(
                 query, database, f"{run}, {view}", config.evaluate.cutoffs
             )
-            if not histograms:
-                raise InputError(
-                    "an experiment compares mAP by labels, this collection has none; evaluate each "
-                    "run"
-                )
             epochs[checkpoint][view] = tasks
             query_ap |= {
                 f"{checkpoint}|{view}|{task}": histograms[task].average_precision()
