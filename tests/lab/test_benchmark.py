@@ -4,6 +4,8 @@ raw scores.
 
 import csv
 import math
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -324,3 +326,52 @@ def test_collections_are_compared_by_ranks_made_of_their_own_tables(
         1e-3,
     )
     assert_refused(capsys, "experiment", "losses", *data, says="takes one collection")
+
+
+@pytest.mark.parametrize(
+    ("data", "names"),
+    [
+        (["features=f.npz", "features2=g.npz"], ["features", "features2"]),
+        (["mine=f.npz", "own.yaml=g.npz"], ["mine", "own"]),
+        (["f.npz", "sub/g.npz"], ["f", "g"]),
+        (["a=b.npz", "other=h"], ["a=b", "other"]),  # a file's own name, and a folder of arrays
+    ],
+    ids=str,
+)
+def test_collections_of_ones_own_are_compared(base, tmp_path, capsys, monkeypatch, data, names):
+    monkeypatch.chdir(tmp_path)
+    write_features(tmp_path / "g.npz", seed=1)
+    (tmp_path / "sub").mkdir()
+    for name in ("sub/g.npz", "a=b.npz"):
+        shutil.copy("g.npz", name)
+    (tmp_path / "h").mkdir()
+    with np.load("g.npz") as arrays:
+        for name in arrays.files:
+            np.save(tmp_path / "h" / f"{name}.npy", arrays[name])
+    Path("own.yaml").write_text("data: {kind: features, path: gone.npz, seed: 7}")
+    options = [*(f"--data={each}" for each in data), "--config", base, "--bits", 8, "--seeds", 1]
+    options += ["--losses", "dsch", "--set", "data.queries=40", "--set", "data.train=120"]
+    plan = run_json(capsys, "experiment", "benchmark", *options, "--dry-run")
+    titles = [each["title"].rpartition(", ")[2] for each in plan["plans"]]
+    assert titles == names
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (["features=f.npz", "features=f.npz"], "features is named twice; give each collection"),
+        (["f.npz", "sub/f.npz"], "f is named twice; give each collection a name of its own"),
+        (["f.npz", "sub/x=f.npz"], "'sub/x' cannot be a folder's name"),
+        (["f.npz", "tables=f.npz"], "'tables' cannot be a folder's name"),
+        (["f.npz", "=f.npz"], "write a collection as NAME=PLACE"),
+        (["f.npz", "wikipedai=folder"], "unknown preset 'wikipedai'; did you mean 'wikipedia'?"),
+        (["f.npz", "mine=f.pdf"], "f.pdf: a file ends in .csv"),
+    ],
+    ids=str,
+)
+def test_collections_that_cannot_be_told_apart_or_read_are_named(
+    base, tmp_path, capsys, monkeypatch, data, says
+):
+    monkeypatch.chdir(tmp_path)
+    options = [*(f"--data={each}" for each in data), "--config", base, "--dry-run"]
+    assert_refused(capsys, "experiment", "benchmark", *options, says=says)

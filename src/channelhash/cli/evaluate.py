@@ -377,7 +377,7 @@ def experiment(
         None, help="Base configuration by its name (config list), instead of --dataset."
     ),
     data: list[str] = typer.Option(
-        [], help="Folder or file of the data; for benchmark also several PRESET=PLACE."
+        [], help="Folder or file of the data; for benchmark also several NAME=PLACE."
     ),
     settings: shared.Overrides = [],
     bits: str | None = typer.Option(None, help="Code lengths, e.g. 16,32; the paper's by default."),

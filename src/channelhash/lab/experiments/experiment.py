@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from channelhash.config import make_config, read_sections
+from channelhash.data.splits import SplitSettings
 from channelhash.errors import InputError
 from channelhash.lab.experiments import studies
 from channelhash.lab.experiments.plots import grid_plots
@@ -18,7 +19,8 @@ from channelhash.lab.experiments.results import Result, query_means, read_grid, 
 from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
 from channelhash.lab.experiments.tables import Table, write_tables
 from channelhash.metrics.plots import write_figure
-from channelhash.presets import preset_path
+from channelhash.presets import data_kind, preset_path, presets
+from channelhash.utils.array_files import ENDINGS
 from channelhash.utils.files import atomic_path
 from channelhash.utils.typed_settings import (
     apply_overrides,
@@ -26,6 +28,7 @@ from channelhash.utils.typed_settings import (
     is_python_name,
     look_up,
     pick,
+    unknown,
 )
 
 #: What the file of an experiment is written with.
@@ -320,23 +323,24 @@ def _choose_losses(names: Sequence[str], losses: _Losses) -> _Losses:
 def collection_bases(
     experiment: Experiment, base: Sections, places: Sequence[str], overrides: Sequence[str] = ()
 ) -> dict[str, Sections]:
-    """Return the base configuration of each collection: its section ``data`` is that of the preset
-    of its name.
+    """Return the base configuration of each collection, by its name.
 
     Args:
         experiment: which has tables of several collections.
         base: configuration of everything else.
-        places: ``"PRESET=PLACE"`` each; the folder or file of the data stands in the place of the
-            preset's own.
+        places: ``"NAME=PLACE"`` each, or a file alone, whose name without ending is that of the
+            collection. If NAME is a preset or a configuration file, the section ``data`` is that
+            file's, and PLACE stands in the place of its own; any other collection is a file of
+            features or a table, split as ``base`` says.
         overrides: as in `base_configuration`.
 
     Raises:
-        InputError: the experiment takes one collection, a place has no preset, or one preset has
-            two places.
+        InputError: the experiment takes one collection, two have one name, or a place is not data.
 
     >>> base, benchmark = {"model": {"name": "features"}}, load_experiment("benchmark")
-    >>> collection_bases(benchmark, base, ["features=coco.npz"])["features"]["data"]["path"]
-    'coco.npz'
+    >>> bases = collection_bases(benchmark, base, ["features=coco.npz", "mine=own.npz"])
+    >>> {name: sections["data"]["path"] for name, sections in bases.items()}
+    {'features': 'coco.npz', 'mine': 'own.npz'}
     """
     if experiment.across is None:
         raise InputError(
@@ -345,24 +349,62 @@ def collection_bases(
         )
     bases: dict[str, Sections] = {}
     for text in places:
-        name, _, place = text.partition("=")
-        if not place:
-            raise InputError(
-                f"--data {text}: of several collections each is PRESET=PLACE, e.g. "
-                "features=features.npz"
-            )
+        source, place = _named_place(text)
+        name = Path(source).stem if _is_configuration(source) else source
         if name in bases:
             raise InputError(
-                f"--data {text}: {name} is named twice; give each collection a preset of its own"
+                f"--data {text}: {name} is named twice; give each collection a name of its own, "
+                f"e.g. {name}2={place}"
             )
+        if Path(name).name != name or name == "tables":  # a folder of the grid has this name
+            raise InputError(f"--data {text}: {name!r} cannot be a folder's name; choose another")
         sections: dict[str, dict[str, Any]] = {
             section: dict(keys) for section, keys in base.items()
         }
-        sections["data"] = dict(read_sections(preset_path(name))["data"])
-        sections["data"]["root" if "root" in sections["data"] else "path"] = place
+        sections["data"] = _data_section(source, place, base.get("data", {}))
         apply_overrides(sections, *overrides)
         bases[name] = sections
     return bases
+
+
+def _named_place(text: str) -> tuple[str, str]:
+    """Return name and place of a collection.
+
+    >>> _named_place("mine=own.npz"), _named_place("data/own.npz")
+    (('mine', 'own.npz'), ('own', 'data/own.npz'))
+    """
+    name, equals, place = text.partition("=")
+    if not equals or Path(text).exists():
+        return Path(text).stem, text
+    if not name or not place:
+        raise InputError(
+            f"--data {text}: write a collection as NAME=PLACE, e.g. features=features.npz"
+        )
+    return name, place
+
+
+#: How files of a folder of features end.
+_ARRAYS = (".npy", *ENDINGS)
+
+
+def _is_configuration(name: str) -> bool:
+    return Path(name).suffix in (".yaml", ".yml")
+
+
+def _data_section(source: str, place: str, base: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section ``data`` of a collection; ``base`` says how one's own is split."""
+    if _is_configuration(source):
+        section = dict(read_sections(Path(source)).get("data", {}))
+    elif source in presets():
+        section = dict(read_sections(preset_path(source))["data"])
+    else:
+        section = {key: value for key, value in base.items() if key in SplitSettings.model_fields}
+        is_folder_of_arrays = any(file.suffix.lower() in _ARRAYS for file in Path(place).glob("*"))
+        if not is_folder_of_arrays and Path(place).suffix == "":
+            raise InputError(unknown(f"preset {source!r}", source, [*presets()]))
+        section["kind"] = "features" if is_folder_of_arrays else data_kind(Path(place))
+    section["root" if "root" in section else "path"] = place
+    return section
 
 
 def run_grids(
