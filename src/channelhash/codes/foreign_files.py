@@ -82,10 +82,7 @@ def read_export(
     stored = read_arrays(path)
     arrays = _with_plain_names(_renamed(stored, names or {}, path))
     sides = _with_task(_layout_of(arrays, path), task, path)
-    taken = [arrays[name] for name in _names(sides) if name in arrays]
-    unread = [name for name, values in stored.items() if not any(values is each for each in taken)]
-    if unread:
-        _log.warning("%s: not read: %s; --array reads an array as another", path, ", ".join(unread))
+    _warn_of_unread(stored, [arrays[name] for name in _names(sides) if name in arrays], path)
     codes = [_read_codes(arrays, side, path) for side in sides]
     lengths: dict[str, int] = {}
     for side, of_side in zip(sides, codes, strict=True):
@@ -112,6 +109,12 @@ def read_export(
         )
     )
     return query, database
+
+
+def _warn_of_unread(stored: Arrays, taken: list[NDArray[Any]], path: Path) -> None:
+    unread = [name for name, values in stored.items() if not any(values is each for each in taken)]
+    if unread:
+        _log.warning("%s: not read: %s; --array reads an array as another", path, ", ".join(unread))
 
 
 def _bits_of(codes: NDArray[Any]) -> NDArray[np.bool_]:

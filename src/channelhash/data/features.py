@@ -138,24 +138,25 @@ def _with_sparse(arrays: Arrays, path: Path) -> Arrays:
         with reading(
             path, f"{starts} is not that of a sparse matrix by rows", "save that of tocsr()"
         ):
-            indices, shape = (
-                arrays[f"{prefix}indices"],
-                tuple(arrays[f"{prefix}shape"].ravel().tolist()),
-            )
-            by_columns = np.array_equal(arrays.get(f"{prefix}format", b""), b"csc")
-            values = [
-                arrays[prefix + part]
-                for part in ("data", "values")
-                if np.size(arrays.get(prefix + part, ()))
-            ]
-            data = values[0] if values else np.ones(len(indices), np.float32)
-            matrix = SparseRows(data, indices, arrays[starts], shape[not by_columns])
-            arrays[name] = matrix.T if by_columns else matrix
-            if arrays[name].shape != shape:
-                raise ValueError(f"of {len(matrix)} rows")
+            arrays[name] = _sparse_matrix(arrays, prefix)
         for part in _SPARSE:
             arrays.pop(f"{prefix}{part}", None)
     return arrays
+
+
+def _sparse_matrix(arrays: Arrays, prefix: str) -> SparseRows:
+    """Return the matrix of which the arrays with a prefix are the parts."""
+    indices = arrays[f"{prefix}indices"]
+    shape = tuple(arrays[f"{prefix}shape"].ravel().tolist())
+    by_columns = np.array_equal(arrays.get(f"{prefix}format", b""), b"csc")
+    stored = [arrays.get(f"{prefix}{part}", ()) for part in ("data", "values")]
+    data = next((values for values in stored if np.size(values)), np.ones(len(indices), np.float32))
+    matrix = SparseRows(data, indices, arrays[f"{prefix}indptr"], shape[not by_columns])
+    if by_columns:
+        matrix = matrix.T
+    if matrix.shape != shape:
+        raise ValueError(f"of {len(matrix)} rows")
+    return matrix
 
 
 def _sort_by_rows(arrays: Arrays, prefix: str) -> None:
@@ -409,9 +410,9 @@ def _are_packed(labels: NDArray[Any], n_names: int, path: Path) -> bool:
     """Return whether labels are packed bits. One column is so only where it cannot be the numbers
     of the classes, counted from 0 or 1.
 
-    >>> packed = np.packbits(np.eye(3, dtype=bool), axis=1)
-    >>> _are_packed(packed, 3, Path("f.npz")), _are_packed(np.array([[1], [2], [3]], np.uint8), 3, Path("f.npz"))
-    (True, False)
+    >>> labels = np.packbits(np.eye(3, dtype=bool), axis=1), np.array([[1], [2], [3]], np.uint8)
+    >>> [_are_packed(each, 3, Path("f.npz")) for each in labels]
+    [True, False]
     """
     width = labels.shape[1] if labels.ndim == 2 else 0
     if labels.dtype != np.uint8 or width == n_names or width != -(-n_names // 8):
@@ -430,12 +431,22 @@ def _are_packed(labels: NDArray[Any], n_names: int, path: Path) -> bool:
     return not are_classes
 
 
+def _whole_numbers(labels: NDArray[Any], path: Path) -> NDArray[Any]:
+    """Return labels that are the numbers of classes."""
+    wrong = np.flatnonzero(~np.isfinite(labels) | (labels != np.round(labels)))
+    if len(wrong):
+        raise InputError(
+            f"{path}: labels[{wrong[0]}] is {labels[wrong[0]]}, expected the number of a class"
+        )
+    return labels
+
+
 def _classes(numbers: NDArray[Any], n_names: int = 0) -> NDArray[Any]:
     """Return the class of each column: those that occur, or where these are fewer than the names
     and can only be counted from 0, or only from 1, all.
 
-    >>> _classes(np.array([1, 3, 4]), 4), _classes(np.array([0, 2]), 3), _classes(np.array([1, 2]), 3)
-    (array([1, 2, 3, 4]), array([0, 1, 2]), array([1, 2]))
+    >>> _classes(np.array([1, 3]), 3), _classes(np.array([0, 1]), 3), _classes(np.array([1, 2]), 3)
+    (array([1, 2, 3]), array([0, 1, 2]), array([1, 2]))
     """
     present = np.unique(numbers)
     ranges = [np.arange(first, first + n_names) for first in (0, 1)]
@@ -455,15 +466,9 @@ def _label_matrix(
     if is_column and (n_names > 1 or not np.isin(labels, (0, 1)).all()):
         labels = labels.ravel()  # numbers of classes, as MATLAB keeps them
     if labels.ndim == 1 and labels.size and labels.dtype.kind in "iuf":
-        wrong = np.flatnonzero(~np.isfinite(labels) | (labels != np.round(labels)))
-        if len(wrong):
-            raise InputError(
-                f"{path}: labels[{wrong[0]}] is {labels[wrong[0]]}, expected the number of a class"
-            )
-        classes = _classes(labels, n_names)
-        return np.asarray(labels[:, None] == classes[None]), tuple(
-            f"label {int(number)}" for number in classes
-        )
+        classes = _classes(_whole_numbers(labels, path), n_names)
+        names = tuple(f"label {int(number)}" for number in classes)
+        return np.asarray(labels[:, None] == classes[None]), names
     if labels.ndim != 2 or not len(labels):
         raise InputError(
             f"{path}: labels are {labels.shape}, expected (n, c) with at least one row"

@@ -33,8 +33,7 @@ def join_parts(arrays: Arrays, path: Path, problems: list[str]) -> tuple[Arrays,
     could land on both sides of query and retrieval. Where the database holds every training row,
     they are therefore read there alone; validation rows likewise.
 
-    >>> arrays = {"I_tr": np.eye(2), "L_tr": np.eye(2), "I_te": np.ones((1, 2)), "L_te": np.ones((1, 2))}
-    >>> join_parts(arrays, Path("f.npz"), [])[1]
+    >>> join_parts({"I_tr": np.eye(2), "I_te": np.ones((1, 2))}, Path("f.npz"), [])[1]
     ('train0', 'train1', 'query0')
     """
     names = _names_of_parts(arrays, path)
@@ -47,10 +46,17 @@ def join_parts(arrays: Arrays, path: Path, problems: list[str]) -> tuple[Arrays,
         part: [f"{part}{row}" for row in range(len(next(iter(values.values()))))]
         for part, values in parts.items()
     }
+    if "database" in parts:
+        _read_repeated_once(parts, ids)
+    roles = next(iter(parts.values()), {})
+    joined = {role: np.concatenate([values[role] for values in parts.values()]) for role in roles}
+    return joined, tuple(name for part in ids.values() for name in part)
+
+
+def _read_repeated_once(parts: dict[str, Arrays], ids: dict[str, list[str]]) -> None:
+    """Drop the parts of which the database holds every row, and give their ids to these rows."""
     taken = set[int]()
-    for part in _REPEATED:
-        if part not in parts or "database" not in parts:
-            continue
+    for part in [part for part in _REPEATED if part in parts]:
         places = _places(parts[part], parts["database"], taken)
         if places is None:
             continue
@@ -58,9 +64,6 @@ def join_parts(arrays: Arrays, path: Path, problems: list[str]) -> tuple[Arrays,
             ids["database"][place] = f"{part}{row}"
         taken.update(places)
         del parts[part], ids[part]
-    roles = next(iter(parts.values()), {})
-    joined = {role: np.concatenate([values[role] for values in parts.values()]) for role in roles}
-    return joined, tuple(name for part in ids.values() for name in part)
 
 
 def _names_of_parts(arrays: Arrays, path: Path) -> dict[str, dict[str, str]]:
@@ -91,7 +94,8 @@ def by_rows(arrays: Arrays, path: Path, problems: list[str]) -> Arrays:
     Raises:
         InputError: rows cannot be told from columns.
 
-    >>> by_rows({"image": np.ones((4, 3)), "labels": np.ones((3, 2))}, Path("f.npz"), [])["image"].shape
+    >>> arrays = {"image": np.ones((4, 3)), "labels": np.ones((3, 2))}
+    >>> by_rows(arrays, Path("f.npz"), [])["image"].shape
     (3, 4)
     """
     shapes = {role: values.shape for role, values in arrays.items() if values.ndim in (1, 2)}

@@ -123,7 +123,8 @@ class Records:
 
         They are the same wherever the files lie and however they are stored.
 
-        >>> records = Records(("a", "b"), {"text": ("a dog", "waves")}, np.zeros((2, 0), dtype=bool), ())
+        >>> labels = np.zeros((2, 0), dtype=bool)
+        >>> records = Records(("a", "b"), {"text": ("a dog", "waves")}, labels, ())
         >>> list(records.contents), records.contents == records.take([1, 0]).contents
         (['ids', 'labels', 'pairs', 'texts'], False)
         """

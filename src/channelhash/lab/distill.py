@@ -23,6 +23,7 @@ from channelhash.presets import data_kind
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import (
     OpenedRun,
+    check_contents,
     check_evaluable,
     claim_folder,
     describe_run,
@@ -232,6 +233,8 @@ def distill(
             )
             model = trainee.fit(loss, targets, splits, folder, progress)
             save_model(model, config, folder)
+        else:
+            check_contents(folder, config, collection)
     run = read_run(folder).as_dict()
     if launched_rank() > 0:
         return run

@@ -297,8 +297,8 @@ def _value_problem(value: object, outputs: Outputs) -> str:
     """Say what is wrong with what a loss returned of a batch; empty if nothing is.
 
     >>> codes = torch.ones(2, 8, requires_grad=True)
-    >>> _value_problem(codes.mean(), {"text": codes}), _value_problem((codes.mean(), 1), {"text": codes})
-    ('', 'a tuple')
+    >>> [_value_problem(value, {"text": codes}) for value in (codes.mean(), (codes.mean(), 1), None)]
+    ['', 'a tuple', 'None']
     """
     if value is None or isinstance(value, int | float):
         return repr(value)

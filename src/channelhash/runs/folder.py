@@ -229,8 +229,8 @@ def check_contents(folder: Path, config: RunConfig, collection: Collection | Non
     differences = []
     for origin in _origins(config, collection):
         before = known.get(origin.name, {})
-        changed = [what for what, value in origin.hashes.items() if before.get(what) != value]
-        changed += [what for what in before if what not in origin.hashes]
+        names = dict.fromkeys((*origin.hashes, *before))
+        changed = [name for name in names if origin.hashes.get(name) != before.get(name)]
         if changed:
             differences.append(f"{origin.place}: {', '.join(changed)}")
     if differences:
@@ -274,8 +274,9 @@ def check_evaluable(records: Records, splits: Splits) -> None:
         InputError: one of them is missing.
 
     >>> import numpy as np
-    >>> records = Records(("a", "b"), {"text": ("a dog", "a dog")}, np.ones((2, 1), dtype=bool), ("dog",))
-    >>> check_evaluable(records, Splits(*(np.array(rows, dtype=np.int64) for rows in ([0], [1], [1], [], []))))
+    >>> labels, none = np.ones((2, 1), dtype=bool), np.array([], np.int64)
+    >>> records = Records(("a", "b"), {"text": ("a dog", "a dog")}, labels, ("dog",))
+    >>> check_evaluable(records, Splits(np.array([0]), np.array([1]), np.array([1]), none, none))
     """
     for name in ("query", "retrieval"):
         if not len(getattr(splits, name)):
@@ -317,8 +318,8 @@ def _claim(folder: Path, config: RunConfig, resume: bool) -> None:
     """Claim a folder for a configuration.
 
     ``config.yaml`` is written into a new folder, or into one that a run left before any work was
-    done there (its data could not be read, say), whose splits and hashes are dropped. A run to resume must
-    have the same configuration.
+    done there (its data could not be read, say), whose splits and hashes are dropped. A run to
+    resume must have the same configuration.
     """
     path = folder / "config.yaml"
     sweep(folder)
