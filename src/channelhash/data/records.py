@@ -1,5 +1,6 @@
 """Records: the form that every data set is read into."""
 
+import hashlib
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
@@ -162,7 +163,7 @@ def items_hash(items: Items) -> str:
     False
     """
     if isinstance(items, Features):
-        return content_hash(str(items.shape).encode(), *_value_blocks(items))
+        return content_hash(str(items.shape).encode(), *map(_block_hash, _value_blocks(items)))
     if not are_files(items):
         return content_hash(*(str(item).encode(errors="surrogatepass") for item in items))
     kept = _kept_hash(items)
@@ -175,11 +176,14 @@ def items_hash(items: Items) -> str:
     return result
 
 
-def _value_blocks(values: Features) -> Iterator[bytes]:
+def _value_blocks(values: Features) -> Iterator[NDArray[np.float32]]:
     """Yield the values as float32 in blocks of rows; −0 as 0."""
     for start in range(0, len(values), _HASHED_ROWS):
-        block = np.asarray(values[start : start + _HASHED_ROWS], dtype="<f4")
-        yield (block + np.float32(0)).tobytes()
+        yield np.asarray(values[start : start + _HASHED_ROWS], dtype="<f4") + np.float32(0)
+
+
+def _block_hash(block: NDArray[np.float32]) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(block).data).digest()
 
 
 def _kept_hash(files: Sequence[Path]) -> Path | None:
