@@ -774,13 +774,16 @@ def test_every_array_that_is_not_read_is_named_once(tmp_path, ending, unread):
 
 @pytest.mark.parametrize("form", ["csr", "csc", "coo"])
 @pytest.mark.parametrize("sparse", [["text"], ["image", "text"], ["image", "text", "labels"]])
-def test_a_folder_may_hold_one_sparse_matrix_a_file(tmp_path, form, sparse):
+@pytest.mark.parametrize("ending", [".npy", ".npz"])
+def test_a_folder_may_hold_one_matrix_a_file_sparse_or_not(tmp_path, form, sparse, ending):
     arrays = {"image": IMAGE.astype(float), "text": WORDS, "labels": LABELS}
     for name, values in arrays.items():
         if name in sparse:
             save_npz(tmp_path / f"{name}.npz", csr_array(values).asformat(form))
-        else:
+        elif ending == ".npy":
             np.save(tmp_path / f"{name}.npy", values)
+        else:
+            np.savez(tmp_path / f"{name}.npz", values)
     records = load_features(tmp_path)
     check_records(records, LABELS, image=IMAGE, text=WORDS)
     assert records.problems == ()

@@ -143,8 +143,8 @@ ENDINGS = (".npz", ".mat", ".h5", ".hdf5")
 def read_arrays(path: Path, sparse: bool = False) -> Arrays:
     """Read all arrays of a file by name: numbers, texts or times; a structure becomes an empty
     text. Nothing is ever unpickled. The arrays of a folder are its ``.npy`` files, by the files'
-    names, and those in its other files; the parts of a sparse matrix that SciPy's ``save_npz``
-    wrote there begin with the file's name.
+    names, and those in its other files; an array that NumPy saved without a name has the file's,
+    and so begin the parts of a sparse matrix that SciPy's ``save_npz`` wrote.
 
     MATLAB's sparse matrices become dense, or `SparseRows` if ``sparse``.
 
@@ -213,6 +213,8 @@ def _read_folder(path: Path, sparse: bool) -> Arrays:
         read = _read_file(file, sparse)
         if {"format", "shape", "data"} <= read.keys():  # one sparse matrix, as SciPy saves it
             read = {f"{file.stem}_{name}": values for name, values in read.items()}
+        elif list(read) == ["arr_0"]:  # NumPy's name for an array that was given none
+            read = {file.stem: read["arr_0"]}
         if twice := sorted(read.keys() & arrays.keys()):
             raise InputError(
                 f"{path}: {file_of[twice[0]]} and {file.name} both hold {twice[0]}; take one of "
