@@ -182,6 +182,10 @@ def create_linear(train, n_bits):
 LESS = ModelKind(create_linear, LINEAR.build)  # whose architecture lacks bias
 DICTIONARY = ModelKind(lambda train, n_bits: {}, create)
 BITS = ModelKind(lambda n_bits: {}, create)
+
+class Logs(HashLoss):  # line 44
+    def compute(self, batch):
+        return batch.codes.mean(), {"norm": 1}
 """
 
 
@@ -203,10 +207,13 @@ def test_an_error_in_ones_own_code_has_its_line(broken, capsys, key, name, says)
     assert f"your python:broken_code:{name} failed" in error
 
 
-def test_a_wrong_result_of_ones_own_code_is_blamed_on_it(broken, capsys):
-    error = failure(capsys, "loss.name", "python:broken_code:Number")
-    assert "Number.compute has to return a scalar tensor, not 3.0" in error
-    assert f"python:broken_code:Number ({broken}, line 13)" in error
+@pytest.mark.parametrize(
+    ("name", "returned", "line"), [("Number", "3.0", 13), ("Logs", "a tuple", 44)]
+)
+def test_a_wrong_result_of_ones_own_code_is_blamed_on_it(broken, capsys, name, returned, line):
+    error = failure(capsys, "loss.name", f"python:broken_code:{name}")
+    assert f"{name}.compute has to return a scalar tensor, not {returned}" in error
+    assert f"python:broken_code:{name} ({broken}, line {line})" in error
 
 
 @pytest.mark.parametrize(

@@ -291,6 +291,13 @@ class BreaksAt(DSCHLoss):
         return super().compute(batch) * (math.nan if self.left < 0 else 1.0)
 
 
+def test_a_loss_that_is_nan_at_once_is_named(tmp_path, records):
+    settings = TrainSettings(epochs=1, batch_size=60)
+    model, data = small_training(records, settings)
+    with pytest.raises(JobError, match=r"the loss is nan; nothing was learned .* look at BreaksAt"):
+        train(model, BreaksAt(0), data, settings, tmp_path)
+
+
 def test_a_loss_that_breaks_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path, records):
     # 4 steps an epoch
     settings = TrainSettings(epochs=9, batch_size=60, learning_rate=1e-3, checkpoint_every=1)
