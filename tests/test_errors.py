@@ -7,12 +7,24 @@ import traceback
 import pytest
 
 import channelhash as ch
-from channelhash.errors import InputError, JobError, check_address, hide_secrets
+from channelhash.cli.main import _option
+from channelhash.errors import InputError, JobError, argument, check_address, hide_secrets
 from channelhash.utils.addresses import list_files, place
 from refusals import check_refusal
 from small_runs import run_command
 
 SECRET = "2secret"
+
+
+@pytest.mark.parametrize("value", ["a", "\x0e", "like", "\\1 {0} %s <k>"])
+def test_each_face_spells_the_names_of_arguments_and_nothing_else(value):
+    line = f"{argument('minus_like')} {value}: no such item; see {argument('k')}"
+    for error in (InputError(line), pickle.loads(pickle.dumps(InputError(line)))):
+        assert str(error) == f"minus_like {value}: no such item; see k"
+        assert error.spelled(_option) == f"--minus-like {value}: no such item; see -k"
+    assert InputError(value).spelled(_option) == value
+
+
 USER_INFO = [
     *(f"postgresql://u:hunter{odd}{SECRET}@127.0.0.1:1/db" for odd in ("", *"#/?[]@:&=;%'\"\\\n ")),
     *(f"postgresql://u:12{odd}{SECRET}@127.0.0.1:1/db" for odd in "#/?["),

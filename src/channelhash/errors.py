@@ -3,7 +3,7 @@ no password.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote
 
@@ -22,6 +22,20 @@ _SECRET = re.compile(
     r"|^(hdn\w+|md5|hmac|jwt|sas)$|(api|access|account|auth|client|server)[-_]?key",
     re.IGNORECASE,
 )
+# What marks the name of an argument in a message. No file name and no id has these characters.
+_ARGUMENT = re.compile("\x0e(\\w+)\x0f")
+
+
+def argument(name: str) -> str:
+    """Return the name of an argument of the library, marked for the message of an error.
+
+    The message itself says it as Python does. A command line or a server spells it as its own
+    users do, see `InputError.spelled`.
+
+    >>> str(InputError(f"{argument('k')} 0: takes at least 1 answer"))
+    'k 0: takes at least 1 answer'
+    """
+    return f"\x0e{name}\x0f"
 
 
 def hide_secrets(text: str) -> str:
@@ -99,7 +113,16 @@ def _user_info(scheme: str, rest: str) -> str:
 
 class _OneLineError(Exception):
     def __init__(self, line: str = "") -> None:
-        super().__init__(hide_secrets(line))
+        self._line = hide_secrets(line)
+        super().__init__(_ARGUMENT.sub(r"\1", self._line))
+
+    def spelled(self, spell: Callable[[str], str]) -> str:
+        """Return the message with the names of arguments as a face of the library spells them.
+
+        >>> InputError(f"{argument('like')} a: no such item").spelled(lambda name: f"--{name}")
+        '--like a: no such item'
+        """
+        return _ARGUMENT.sub(lambda match: spell(match[1]), self._line)
 
 
 class InputError(_OneLineError):

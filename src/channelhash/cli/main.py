@@ -99,7 +99,7 @@ def main() -> None:
     except NoSpaceError as error:
         _fail(f"{error}, then continue with: {shlex.join(next_command())}", 1, debug)
     except (InputError, JobError) as error:
-        _fail(str(error), 2 if isinstance(error, InputError) else 1, debug)
+        _fail(error.spelled(_option), 2 if isinstance(error, InputError) else 1, debug)
     except OSError as error:
         file = f"{error.filename}: " if error.filename else ""
         remedy = "; change its rights, or run as its owner" * isinstance(error, PermissionError)
@@ -113,6 +113,15 @@ def main() -> None:
         cause = failing_line(error) or failing_code(error)
         cause = cause or f"{type(error).__name__}: {error}; this is a bug, please report it"
         _fail(f"{cause}; --debug shows where", 1, debug)
+
+
+def _option(name: str) -> str:
+    """Return an argument of the library as the option of the command line.
+
+    >>> _option("k"), _option("minus_like")
+    ('-k', '--minus-like')
+    """
+    return f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
 
 
 def _fail(message: str, status: int, debug: bool) -> None:

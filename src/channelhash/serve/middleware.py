@@ -44,6 +44,8 @@ _PROBES = ("/health", "/ready")
 # Bytes of a refused body that are read, or twice the largest upload if that is more, and seconds
 # that its client may be silent meanwhile.
 _READ_ON, _SILENCE = 64_000_000, 5
+# Argument of the library -> what a request calls it, where that is another name.
+_NAMES = {"like": "id", "minus_like": "minus_ids"}
 _log = logging.getLogger("channelhash.serve")
 
 
@@ -279,7 +281,7 @@ def error_handlers(routers: Sequence[APIRouter]) -> dict[Any, Any]:
 
 async def _on_failure(_: Request, error: Exception) -> JSONResponse:
     if isinstance(error, InputError):
-        return _problem(422, str(error))
+        return _problem(422, error.spelled(lambda name: _NAMES.get(name, name)))
     if not isinstance(error, JobError):
         return _problem(500, "an error inside the server; its log has the details")
     _log.error("%s", error)
