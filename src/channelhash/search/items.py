@@ -430,6 +430,8 @@ Order = Literal["newest", "oldest", "name", "random"]
 #: Metadata keys of a date, the first that an item has counts; then that of its file's state
 #: (`photos.encode`).
 DATES, _STATE = ("date", "taken"), "encoded_from"
+# How a date begins; cameras without a clock write 0000-00-00.
+_YEAR_AND_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])(?!\d)")
 
 
 @dataclass(frozen=True)
@@ -559,4 +561,4 @@ def file_date(changed_ns: int) -> str | None:
 
 def _written_date(metadata: Metadata) -> str:
     value = next((metadata[key] for key in DATES if metadata.get(key) is not None), "")
-    return value if isinstance(value, str) and re.match(r"\d{4}-\d\d(?!\d)", value) else ""
+    return value if isinstance(value, str) and _YEAR_AND_MONTH.match(value) else ""
