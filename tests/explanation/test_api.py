@@ -193,7 +193,7 @@ def test_a_model_of_features_has_bits_and_meanings_and_says_why_no_maps(tmp_path
 def test_an_item_is_not_explained_by_a_code_that_it_does_not_have(tmp_path):
     with open_store(tmp_path / "store", 12) as store:
         store.add(["\u00e9", "b"], {"text": np.zeros((2, 2), np.uint8)})
-    says = "--like b: has no image code; name one that it has, --by text"
+    says = "^like b: has no image code; name one that it has, by text"
     # decomposed
     check_refusal(
         says, ch.explain, tmp_path / "store", likes=["e\u0301", "b"], by=["text", "image"]

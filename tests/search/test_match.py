@@ -12,10 +12,9 @@ import channelhash as ch
 from channelhash.models.description import write_model
 from channelhash.models.fitted import _cca_itq
 from channelhash.search.duplicates import fold
-from channelhash.search.hits import Query, SearchOptions, _judge_hits, answer, search_hits
-from channelhash.search.match import _FEWEST, NEAREST, find_reference
+from channelhash.search.hits import Query, SearchOptions, answer, search_hits
+from channelhash.search.match import _FEWEST, NEAREST, Judge, find_reference
 from channelhash.search.query import query_like
-from channelhash.search.rank import Ranking
 from channelhash.search.sqlite.store import open_codes
 
 N, N_BITS, TOPICS = 1200, 64, 12
@@ -155,8 +154,7 @@ def test_cosines_of_projections_tell_nonsense_better(tmp_path, outputs):
     assert shares[1] <= 0.2
     query = Query(ch.codes.pack(nonsense[:1] >= 0)[0], nonsense[0], "text")
     for cosine in (1.0, -1.0):
-        ranked = Ranking([], [], [], [cosine] * NEAREST)
-        assert _judge_hits(store, query, "image", [], ranked).close is (cosine > 0)
+        assert Judge(store, query, "image").is_close([], [cosine] * NEAREST) is (cosine > 0)
     store.close()
 
 

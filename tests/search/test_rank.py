@@ -13,7 +13,8 @@ from hypothesis.extra import numpy as arrays
 import channelhash as ch
 from channelhash.codes import binarize, hamming_distances, pack
 from channelhash.search import rank as module
-from channelhash.search.hits import Query, SearchOptions, _rank_codes, search_hits
+from channelhash.search.answer import rank_codes
+from channelhash.search.hits import Query, SearchOptions, search_hits
 from channelhash.search.query import query_like
 from channelhash.search.sqlite import store as sqlite_store
 from refusals import check_refusal
@@ -224,7 +225,7 @@ def test_ties_are_ordered_by_what_is_known(store, monkeypatch, first):
         query = Query(ch.codes.pack(question[None] >= 0)[0], question)
         expected = literal(question, store.projected)
         for k in (1, 7, N):
-            ranked = _rank_codes(store, query, k, SearchOptions())
+            ranked = rank_codes(store, query, k, SearchOptions())
             assert ranked.keys == sorted(ranked.keys)
             if store.projected or first > 1 or k == N:
                 assert list(zip(ranked.distances, ranked.ids, strict=True)) == [
@@ -234,10 +235,10 @@ def test_ties_are_ordered_by_what_is_known(store, monkeypatch, first):
                 assert ranked.distances == sorted(bit for _, bit, _ in expected)[:k]
         for radius, limit in ((2, None), (2, 4), (0, None)):
             within = [row[1:] for row in literal(question, projected=False) if row[1] <= radius]
-            ranked = _rank_codes(store, query, limit, SearchOptions(radius=radius))
+            ranked = rank_codes(store, query, limit, SearchOptions(radius=radius))
             if first > 1 or limit is None:
                 assert list(zip(ranked.distances, ranked.ids, strict=True)) == within[:limit]
-        by_bits = _rank_codes(store, replace(query, outputs=None), 9, SearchOptions())
+        by_bits = rank_codes(store, replace(query, outputs=None), 9, SearchOptions())
         assert (
             list(zip(by_bits.distances, by_bits.ids, strict=True))
             == sorted(row[1:] for row in expected)[:9]

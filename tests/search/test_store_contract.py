@@ -240,6 +240,9 @@ def test_a_refused_call_changes_nothing(store):
     check_refusal("where: is empty", store.ids, "")
     check_refusal("no item has the id 'item 99'", store.get, ["item 1", "item 99"])
     check_refusal("no item has the id", store.get, ["\ud800"])
+    known = store.get(["item 99", "item 3", "\ud800", "item 1"], missing_ok=True)
+    assert [item.id for item in known] == ["item 3", "item 1"]
+    assert store.get(["item 99"], missing_ok=True) == []
     assert "\ud800" not in store
 
 

@@ -6,7 +6,6 @@ import io
 import json
 import shutil
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +14,13 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from tests.search.test_query import by_sorting
 
-from channelhash.codes import CodeSet, binarize, pack
-from channelhash.search import open_store
+from channelhash.codes import binarize, pack
+from channelhash.search import answer as module, open_store
 from channelhash.search.duplicates import find_duplicates
-from channelhash.search.hits import DEPTH, Query, SearchOptions, answer
+from channelhash.search.hits import SearchOptions
 from channelhash.search.query import search_store
-from channelhash.search.sqlite.store import open_codes
 from channelhash.serve import search
 from channelhash.serve.service import Limits
-from channelhash.utils.seeds import generator
 from serve import served
 from serve.served import N_BITS, ODD_ID, WRITER, app_of, serving, small_model, small_store
 
@@ -493,93 +490,103 @@ def test_copies_are_decided_about_and_moved_and_moved_back(tmp_path):
         served.refused(client.post("/duplicates/undo"), 401, says="writing needs")
 
 
-# Pages of answers against one long ranking
+# Pages of answers against the whole
 
-N, MOST = 300, 250
-
-
-@pytest.fixture(scope="module")
-def ranked(tmp_path_factory):
-    drawn = generator(0, "pages")
-    outputs = {
-        modality: drawn.standard_normal((N, 16)).astype(np.float32)
-        for modality in ("image", "text")
-    }
-    outputs["image"][1:40:3] = outputs["image"][0:39:3]  # exact duplicates
-    texts = [" ".join(drawn.choice(["red", "green", "blue", "sea", "dog"], 3)) for _ in range(N)]
-    store = open_store(tmp_path_factory.mktemp("pages") / "store", n_bits=16, projections=True)
-    codes = {modality: pack(binarize(rows)) for modality, rows in outputs.items()}
-    store.add(
-        [f"{n:03}" for n in range(N)],
-        codes,
-        metadata=[{"text": text} for text in texts],
-        projections=outputs,
-    )
-    return store
-
-
-def ask(store, words="", bits_alone=False) -> Query:
-    item = store.get(["000"])[0]
-    outputs = None if bits_alone else item.projections["image"].astype(np.float32)
-    return Query(item.codes["image"], outputs, "image", words)
-
-
-QUESTIONS = {
-    "projections": ("", False, SearchOptions()),
-    "bits": ("", True, SearchOptions()),
-    "all there is": ("red sea", False, SearchOptions()),
-    "words": ("red sea", False, SearchOptions(by="words")),
-    "all within a radius": ("red", False, SearchOptions(by="all", radius=7)),
-    "ranked again": ("", False, SearchOptions(rerank=30, modality="image")),
-    "folded": ("", False, SearchOptions(collapse=0)),
-    "all there is, folded": ("red sea", False, SearchOptions(collapse=1)),
-    "narrowed": ("", False, SearchOptions(where="id < '150'")),
+PAGED = {
+    "words": {"text": "a dark red picture"},
+    "words and what is not wanted": {"text": "red", "minus": ["dark"]},
+    "words alone": {"text": "a dark red picture", "by": "words"},
+    "texts": {"text": "blue", "by": "text"},
+    "words within a radius": {"text": "red", "radius": 5, "by": "all"},
+    "ranked again": {"text": "red", "rerank": 9},
+    "folded": {"text": "red picture", "collapse": 2},
+    "an item": {"id": "item003"},
+    "an item, itself left out": {"id": "item003", "exclude_self": True},
+    "an item and its copies left out": {"id": "item003", "exclude_self": True, "collapse": 2},
+    "an item and words": {"id": "item003", "text": "dark"},
+    "a code": {"code": "0000", "radius": 7},
+    "narrowed": {"text": "red", "where": "year < 2020", "label": ["red", "blue"]},
+    "the newest": {"text": "red", "order": "newest"},
+    "the oldest": {"text": "red", "order": "oldest", "collapse": 0},
+    "what fits": {"text": "red", "fitting": True},
+    "dates alone": {"text": "in 2019"},
 }
 
 
-@pytest.mark.parametrize("k", [60, DEPTH])
-@pytest.mark.parametrize("question", QUESTIONS)
-@pytest.mark.parametrize("leave_out", [None, "000"])
-def test_pages_are_cut_out_of_one_ranking_with_every_answer_once(
-    ranked, question, k, leave_out, monkeypatch
-):
-    monkeypatch.setitem(search.schemas.MOST, "k", MOST)
-    words, bits_alone, options = QUESTIONS[question]
-    query, found = ask(ranked, words, bits_alone), []
-    for offset in range(0, MOST, k):
-        of_page = min(k, MOST - offset)
-        page = search.answer_page(ranked, query, replace(options, k=of_page), offset, leave_out)
-        assert len(page.hits) <= of_page
-        found += [hit.id for hit in page.hits]
-    assert len(set(found)) == len(found)
-    whole = search.answer_page(ranked, query, replace(options, k=MOST), 0, leave_out)
-    assert [hit.id for hit in whole.hits] == found
-    if options.collapse is None:
-        best = [
-            hit.id
-            for hit in answer(ranked, query, replace(options, k=DEPTH, limit=DEPTH))
-            if hit.id != leave_out
-        ]
-        assert found[: len(best)] == best
-        everything = answer(ranked, query, replace(options, k=MOST, limit=MOST))
-        assert set(found) >= {hit.id for hit in everything} - {leave_out}
+@pytest.mark.parametrize("name", PAGED)
+@pytest.mark.parametrize("depth", [100, 6])
+def test_pages_put_together_are_the_whole_answer(dated, name, depth, monkeypatch):
+    monkeypatch.setattr(module, "DEPTH", depth)
+    monkeypatch.setattr(module, "_SECOND", max(16, depth))
+    whole = page_of(dated, **PAGED[name], k=200)
+    for k in (1, 4, 7):
+        pages = []
+        for offset in range(0, len(whole["results"]) + k, k) if k > 1 else (0, 1, 2):
+            page = page_of(dated, **PAGED[name], k=k, offset=offset)
+            assert (page["close"], page["note"]) == (whole["close"], whole["note"])
+            assert page["did_you_mean"] == whole["did_you_mean"]
+            pages += page["results"]
+        assert pages == whole["results"][: len(pages)]
+        assert k == 1 or len(pages) == len(whole["results"])
 
 
-def test_an_item_that_is_left_out_takes_its_near_duplicates_along(ranked):
-    client = TestClient(app_of(ranked))  # not begun, so that it leaves the store open
-    folded, plain = (
-        page_of(client, id="001", exclude_self=True, collapse=collapse) for collapse in (0, None)
-    )
-    assert (folded["duplicates"], len(folded["results"])) == (["000"], 10)
-    assert not {"000", "001"} & {result["id"] for result in folded["results"]}
-    assert (plain["duplicates"], plain["results"][0]["id"]) == (None, "000")
+@pytest.fixture(scope="module")
+def dated(tmp_path_factory, model):
+    """A client of the small store, in which every third item has a date."""
+    folder = tmp_path_factory.mktemp("dated")
+    with closing(small_store(folder, model)) as store:
+        ids = [f"item{row:03}" for row in range(0, 30, 3)]
+        store.update(ids, [{"date": f"2019-{12 - row:02}-14"} for row in range(10)])
+        with TestClient(app_of(store, model)) as client:
+            yield client
 
 
-def test_behind_more_duplicates_than_are_looked_at_first_come_the_others():
-    codes = np.array([[0]] * DEPTH + [[15], [240], [255]], np.uint8)
-    ids = [f"{n:03}" for n in range(len(codes))]
-    with open_codes(CodeSet(ids, {"image": codes, "text": codes}, None, n_bits=8)) as store:
-        page = search.answer_page(
-            store, Query(codes[0], words="sea"), SearchOptions(collapse=0, k=10)
-        )
-        assert [hit.id for hit in page.hits] == ["000", *ids[DEPTH:]]
+@pytest.mark.parametrize("order", ["newest", "oldest"])
+def test_items_without_a_date_come_last(dated, order):
+    for items in (
+        page_of(dated, text="red", order=order, k=200)["results"],
+        dated.get("/items", params={"order": order, "limit": 200}).json()["items"],
+    ):
+        dates = [item["date"] for item in items]
+        assert (len(dates), dates[10:]) == (31, [""] * 21)
+        assert dates[:10] == sorted(dates[:10], reverse=order == "newest")
+
+
+def test_what_others_delete_meanwhile_is_left_out(tmp_path, model, monkeypatch):
+    with closing(small_store(tmp_path, model)) as store:
+        store.update(["item000", "item001", "item002"], [{"date": "2019-07-14"}] * 3)
+        client, read = TestClient(app_of(store, model)), store.get
+        assert client.get("/items").json()["total"] == 31
+        gone = ["item000", "item004"]
+
+        def delete_first(ids, missing_ok=False):
+            store.delete(gone)
+            return read(ids, missing_ok)
+
+        monkeypatch.setattr(store, "get", delete_first)
+        for what in ({"text": "red"}, {"text": "red", "by": "words"}, {"text": "in 2019"}):
+            for item in (*gone, "item001"):
+                store.upsert([item], model.encode_texts(["red"]), "text", [{"text": "red"}])
+            client.get("/items")
+            ids = [result["id"] for result in page_of(client, **what, k=200)["results"]]
+            assert "item001" in ids
+            assert not set(gone) & set(ids)
+        store.upsert(gone, model.encode_texts(["red"] * 2), "text")
+        listed = [item["id"] for item in client.get("/items?order=name").json()["items"]]
+        assert listed == sorted(listed)
+        assert not set(gone) & set(listed)
+        store.upsert(gone, model.encode_texts(["red"] * 2), "text")
+        response = client.get("/duplicates", params={"modality": "text", "radius": 0})
+        assert response.status_code == 200
+        assert not set(gone) & {name for group in response.json()["groups"] for name in group}
+
+
+@pytest.mark.parametrize(("body", "says"), [
+    ({"by": "words", "radius": 3}, "by words: words have no distance; leave radius out"),
+    ({"by": "all", "rerank": 5}, "rerank: orders the answers of one modality's codes; name it, by image"),
+    ({"by": "text", "modality": "image"}, "by text: says what is searched, and so does modality"),
+])  # fmt: skip
+def test_an_error_names_the_keys_of_the_request(client, body, says):
+    answer = client.post("/search", json={"text": "a", **body})
+    served.refused(answer, 422, says=says)
+    assert "--" not in answer.text

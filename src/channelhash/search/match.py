@@ -20,10 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes, hamming_distances, unit_rows
+from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.models.description import read_description
+from channelhash.search.question import Query
 from channelhash.search.store import Store
 
+#: Probability from which an answer counts as one that fits.
+FITS = 0.5
 #: Items that ask, and the fewest of which a store says whether an answer is close.
 _QUESTIONS, _FEWEST = 200, 100
 #: Random items that they are compared with.
@@ -94,25 +97,70 @@ class _Reference:
         first = sorted(distances)[: len(limits)]
         return bool(sum(first) / len(first) <= limits[len(first) - 1])
 
-    def fits(
-        self, outputs: NDArray[np.floating[Any]], projections: NDArray[Any]
-    ) -> list[float] | None:
-        """Return the probability that each of ``(n, n_bits)`` answers a text of these outputs; None
-        if unknown.
+    def fits(self, cosines: Sequence[float], length: float) -> list[float] | None:
+        """Return the probability that images at these cosines answer a text whose outputs are so
+        long; None if unknown.
 
         >>> reference = _Reference(4, np.zeros((4, 1), np.uint8), fit=[-3.0, 2.0, 0.5])
-        >>> reference.fits(np.array([2.0, 0.0]), np.array([[4, 0]]))
+        >>> reference.fits([1.0], length=2.0)
         [0.5]
         """
         if self.fit is None:
             return None
-        length = float(np.linalg.norm(outputs))
-        logits = (
-            self.fit[0]
-            + self.fit[1] * (unit_rows(projections) @ outputs) / length
-            + self.fit[2] * length
-        )
+        logits = self.fit[0] + self.fit[1] * np.asarray(cosines) + self.fit[2] * length
         return list((1 / (1 + np.exp(-logits))).tolist())
+
+
+class Judge:
+    """What distances to one question mean in a store: decided here, once for all faces.
+
+    Args:
+        store: the store that is searched.
+        query: the question.
+        modality: whose codes its distances are to.
+
+    Attributes:
+        knows_fit: whether it can be said how likely an item fits.
+
+    >>> import channelhash as ch
+    >>> from channelhash.search.sqlite.store import open_codes
+    >>> store = open_codes(ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8))
+    >>> Judge(store, Query(np.array([0], np.uint8)), "image").matches([0, 3])
+    [0.5, 1.0]
+    """
+
+    def __init__(self, store: Store, query: Query, modality: str) -> None:
+        self._query = query
+        self._n_bits = store.n_bits or 0
+        self._reference: _Reference | None = None
+        if len(query.code):
+            self._reference = find_reference(store, query.modality, modality)
+        is_fitted = self._reference is not None and self._reference.fit is not None
+        self.knows_fit = is_fitted and query.outputs is not None and store.projected
+
+    def fits(self, cosines: Sequence[float]) -> list[float]:
+        """Return the probability that items at these cosines fit; only where `knows_fit`."""
+        assert self._reference is not None
+        assert self._query.outputs is not None
+        return self._reference.fits(cosines, float(np.linalg.norm(self._query.outputs))) or []
+
+    def matches(self, distances: Sequence[int]) -> Sequence[float | None]:
+        """Return, for each item at a distance, the share of random items as near or nearer; None
+        where the store cannot say.
+        """
+        if self._reference is None:
+            return [None] * len(distances)
+        return self._reference.match_shares(self._query.code, distances, self._n_bits)
+
+    def is_close(
+        self, distances: Sequence[float], cosines: Sequence[float] | None = None
+    ) -> bool | None:
+        """Return whether the nearest items are as near as answers to the store's own questions;
+        None if unknown.
+        """
+        if self._reference is None:
+            return None
+        return self._reference.is_close(distances, cosines)
 
 
 def _shares_within(distances: NDArray[np.integer], n_bits: int) -> NDArray[np.float64]:
@@ -159,10 +207,22 @@ def _make_reference(store: Store, question: str, modality: str, count: int) -> _
         answers = store.search(questions, NEAREST + 1, modality)
         limits = _limits(names, answers.ids, answers.distances)
         if store.projected:
-            outputs = np.stack([item.projections[question] for item in store.get(names)])
-            scored = store.search_projections(outputs, NEAREST + 1, modality)
-            cosine_limits = _limits(names, scored.ids, [1 - cosines for cosines in scored.keys])
+            cosine_limits = _cosine_limits(store, names, question, modality)
     return _Reference(count, items, shares, limits, cosine_limits, fit)
+
+
+def _cosine_limits(
+    store: Store, names: Sequence[str], question: str, modality: str
+) -> NDArray[np.float64] | None:
+    """Return the limits of 1 − cosine of items that ask; None where too many were deleted just
+    now.
+    """
+    items = store.get(names, missing_ok=True)
+    asking = {item.id: item.projections[question] for item in items if question in item.projections}
+    if len(asking) < _FEWEST:
+        return None
+    scored = store.search_projections(np.stack(list(asking.values())), NEAREST + 1, modality)
+    return _limits(list(asking), scored.ids, [1 - cosines for cosines in scored.keys])
 
 
 def described_fit(store: Store) -> dict[str, Any]:

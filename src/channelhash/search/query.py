@@ -26,12 +26,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.codes import binarize, pack
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.models.description import Model, QueryEncoder
 from channelhash.models.exported import DESCRIPTION, FOLDER, ExportedModel
 from channelhash.models.photo import LANGUAGES, is_unread, spelling
-from channelhash.search.hits import Hits, Query, SearchOptions, answer, list_hits
+from channelhash.search.hits import Hits, answer, list_hits
 from channelhash.search.items import Catalogue
+from channelhash.search.question import Query, SearchOptions
 from channelhash.search.store import Item, Store
 from channelhash.text.dates import Phrase, find_phrases
 from channelhash.text.words import Spelling
@@ -258,8 +259,8 @@ def load_encoder(
         return model
     folder = model or store.model_folder
     if folder is None:
-        remedy = "to encode a question, add --model with the run that made these codes"
-        problem = "the store holds no model, and only words (--by words) need none"
+        remedy = f"to encode a question, add {argument('model')} with the run that made these codes"
+        problem = f"the store holds no model, and only words ({argument('by')} words) need none"
         raise InputError(f"{store.address}: {remedy}; {problem}")
     with naming_extra():
         from channelhash.models import load_model  # seconds to load, which words alone do not need
@@ -366,11 +367,12 @@ def query_like(
 
 def coded_item(store: Store, item_id: str, modality: str) -> Item:
     """Return an item of the store that has a code of a modality; errors as in `query_like`."""
-    item = _item(store, item_id, "--like")
+    item = _item(store, item_id, "like")
     if modality not in item.codes:
         available = " and ".join(sorted(item.codes))
         raise InputError(
-            f"--like {item_id}: has no {modality} code; name one that it has, --by {available}"
+            f"{argument('like')} {item_id}: has no {modality} code; name one that it has, "
+            f"{argument('by')} {available}"
         )
     return item
 
@@ -387,11 +389,11 @@ def _other_parts(
     """
     parts = [] if image is None else [Part(image)]
     if like is not None:
-        parts.append(Part(_stored_outputs(store, like, "--like")))
+        parts.append(Part(_stored_outputs(store, like, "like")))
     if any(isinstance(unwanted, str) and not unwanted.strip() for unwanted in minus):
-        raise InputError("--minus: is empty; give some words, or leave it out")
+        raise InputError(f"{argument('minus')}: is empty; give some words, or leave it out")
     parts += [Part(unwanted, -1.0) for unwanted in minus]
-    parts += [Part(_stored_outputs(store, item_id, "--minus-like"), -1.0) for item_id in minus_like]
+    parts += [Part(_stored_outputs(store, item_id, "minus_like"), -1.0) for item_id in minus_like]
     return parts
 
 
@@ -454,7 +456,9 @@ def search_store(
     """
     options = options or SearchOptions()
     if text is None and image is None and like is None:
-        raise InputError("search: say what to search for: words, --image or --like")
+        raise InputError(
+            f"search: say what to search for: words, {argument('image')} or {argument('like')}"
+        )
     if not len(store):
         raise InputError(
             f"{store.address}: this store has no items yet; add some with `channelhash index add`"
@@ -463,14 +467,16 @@ def search_store(
     narrowed = Narrowed("", options.where, [])
     if text is not None:
         if not text.strip():
-            raise InputError("--text: is empty; give some words")
+            raise InputError(f"{argument('text')}: is empty; give some words")
         narrowed = narrow(store, text, options.where)
         text, options = narrowed.text or None, replace(options, where=narrowed.where)
     if text is None and image is None and not minus and not minus_like:
         if like is None:  # only dates and places are left
             catalogue = Catalogue.of((item.id, item.metadata) for item in store.listed())
-            newest = catalogue.places("newest", among=set(store.ids(options.where)))[: options.k]
-            hits = list_hits(store, [catalogue.ids[place] for place in newest], options)
+            newest = catalogue.places("newest", among=set(store.ids(options.where)))
+            page = newest[options.offset : options.offset + options.k]
+            ids = [catalogue.ids[place] for place in page]
+            hits = list_hits(store, store.get(ids, missing_ok=True), options)
         else:
             is_modality = by in (None, "image", "text")
             query = query_like(store, like, options.modality, by if is_modality else None)
@@ -531,26 +537,25 @@ def finds_better(store: Store, query: Query, options: SearchOptions, hits: Hits)
     """Return whether a corrected question halves the doubt that the best answer leaves to the one
     as it was written.
     """
-    corrected = answer(store, query, replace(options, k=1, limit=1))
-    best, before = (
-        max((hit.fit or 0.0 for hit in several), default=0.0) for several in (corrected, hits)
-    )
-    return 1 - best < (1 - before) / 2
+    corrected = answer(store, query, replace(options, k=1, limit=1, offset=0))
+    return 1 - corrected.best_fit < (1 - hits.best_fit) / 2
 
 
 def _reads_sentences(encoder: QueryEncoder | None) -> bool:
     return getattr(encoder, "architecture", {}).get("encoder") in ("photo", "photo-backbones")
 
 
-def _stored_outputs(store: Store, item_id: str, option: str) -> NDArray[np.float32]:
+def _stored_outputs(store: Store, item_id: str, name: str) -> NDArray[np.float32]:
     """Return an item as outputs, by the code of its image if it has one."""
-    item = _item(store, item_id, option)
+    item = _item(store, item_id, name)
     return Query.of_item(item, min(item.codes)).as_outputs(store.n_bits or 0)
 
 
-def _item(store: Store, item_id: str, option: str) -> Item:
+def _item(store: Store, item_id: str, name: str) -> Item:
+    """Return the item that an argument of this name asks with."""
     # a shell may complete the decomposed form
-    for name in (item_id, unicodedata.normalize("NFC", item_id)):
-        if name in store:
-            return store.get([name])[0]
-    raise InputError(f"{option} {item_id}: {store.address} has no item with this id")
+    for written in (item_id, unicodedata.normalize("NFC", item_id)):
+        items = store.get([written], missing_ok=True)
+        if items:
+            return items[0]
+    raise InputError(f"{argument(name)} {item_id}: {store.address} has no item with this id")

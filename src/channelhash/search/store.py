@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, pack
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.search import items as checks
 from channelhash.search.filters import Filter, parse_filter
 from channelhash.search.items import Answers, Facts, Item, Listed, Metadata, NewItems, is_text
@@ -143,13 +143,20 @@ class Store(ABC):
         self._seen_modalities = ()
         return n_deleted
 
-    def get(self, ids: Sequence[str]) -> list[Item]:
+    def get(self, ids: Sequence[str], missing_ok: bool = False) -> list[Item]:
         """Return the items of these ids, in that order.
 
+        Args:
+            ids: ids of stored items.
+            missing_ok: leave out unknown ids. Whoever has found ids needs it, as others may delete
+                items before they are read.
+
         Raises:
-            InputError: an id is unknown.
+            InputError: an id is unknown, unless ``missing_ok``.
         """
         items = self._get([name for name in ids if is_text(name)])
+        if missing_ok:
+            return [items[name] for name in ids if name in items]
         for name in ids:
             if name not in items:
                 raise InputError(f"{self.address}: no item has the id {name!r}")
@@ -332,7 +339,8 @@ class Store(ABC):
             raise InputError("words: hold half a character (a lone surrogate), which no text has")
         if not self.has_words:
             raise InputError(
-                f"{self.address}: has no index of words; search its codes (--by image or text)"
+                f"{self.address}: has no index of words; search its codes "
+                f"({argument('by')} image or text)"
             )
         return self._search_words(text, without, count, self.check_filter(where), coverage)
 

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from email.utils import formatdate
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,14 +68,12 @@ async def _browse(
 
     def work() -> schemas.BrowsedItems:
         part = slice(options.offset, options.offset + options.limit)
-        total, ids = service.browser.select(
+        total, items = service.browser.read(
             options.filter_of(service.store), options.order, options.seed, part
         )
-        return schemas.BrowsedItems.of(
-            [Hit.of(item) for item in service.store.get(ids)], total, options.offset
-        )
+        return schemas.BrowsedItems.of([Hit.of(item) for item in items], total, options.offset)
 
-    return await run_sync(service.retry, work, limiter=service.searching)
+    return await run_sync(work, limiter=service.searching)
 
 
 @readers.get("/facets", tags=["items"])
@@ -345,9 +342,7 @@ async def _find(
 
     def work() -> schemas.DuplicatesResponse:
         store = service.store
-        groups = service.retry(
-            partial(find_duplicates, store, radius, modality, where or None, pictures)
-        )
+        groups = find_duplicates(store, radius, modality, where or None, pictures)
         first = groups[:k]
         return schemas.DuplicatesResponse(
             groups=[group.ids[:_SHOWN] for group in first],

@@ -16,10 +16,12 @@ from channelhash.codes import PackedCodes, check_packed
 from channelhash.explanation.api import Side, explain_pair
 from channelhash.explanation.occlusion import Encode, MapSettings, Outputs
 from channelhash.search import query as queries
-from channelhash.search.hits import DEPTH, Hits, Query, SearchOptions, answer, list_hits
-from channelhash.search.items import choose_modality, date_of
+from channelhash.search.answer import DEPTH
+from channelhash.search.hits import Hits, answer, list_hits, sort_by_date
+from channelhash.search.items import choose_modality
 from channelhash.search.query import Narrowed, leave_plain, narrow
-from channelhash.search.store import Item, Store
+from channelhash.search.question import Query, SearchOptions
+from channelhash.search.store import Item
 from channelhash.serve import schemas
 from channelhash.serve.images import open_upload
 from channelhash.serve.routing import PROBLEMS, Route
@@ -226,63 +228,6 @@ def _is_quick(options: schemas.SearchOptions) -> bool:
     )
 
 
-class _Page(NamedTuple):
-    """Some of a query's answers.
-
-    Attributes:
-        hits: the answers of the page.
-        alike: ids of the near-duplicates of the item that was left out; None where none was, or
-            none are folded.
-        unlikely: whether answers that are less likely to fit were left out.
-    """
-
-    hits: Hits
-    alike: list[str] | None
-    unlikely: bool = False
-
-
-def answer_page(
-    store: Store,
-    query: Query,
-    options: SearchOptions,
-    offset: int = 0,
-    leave_out: str | None = None,
-) -> _Page:
-    """Return ``options.k`` answers to a query from ``offset`` on; over all offsets, each comes
-    once.
-
-    The ranking is that of `answer` for its `DEPTH` best, behind which come those that the same
-    finds among all that a request may ask for: what fused rankings say of the first hundred depends
-    on how deep they go.
-
-    >>> import numpy as np, channelhash as ch
-    >>> from channelhash.search.sqlite.store import open_codes
-    >>> store = open_codes(ch.CodeSet(["a", "b", "c"], {"image": np.array([[0], [1], [7]], np.uint8)}, None, n_bits=8))
-    >>> page = answer_page(store, Query(np.array([0], np.uint8)), SearchOptions(k=1), offset=1, leave_out="a")
-    >>> [hit.id for hit in page.hits]
-    ['c']
-    """
-    end = offset + options.k + (leave_out is not None)
-    # With a radius, the depth of fused rankings is the number of answers.
-    first = DEPTH if options.radius is not None else min(end, DEPTH)
-    hits = answer(store, query, replace(options, k=first, limit=first))
-    if len(hits) < end and (len(hits) == DEPTH or options.collapse is not None):
-        seen = {name for hit in hits for name in (hit.id, *(hit.duplicates or ()))}
-        rest = schemas.MOST["k"] + (leave_out is not None)
-        further = answer(store, query, replace(options, k=rest, limit=rest))
-        hits += [hit for hit in further if seen.isdisjoint((hit.id, *(hit.duplicates or ())))]
-    groups = [
-        (hit.id, *(hit.duplicates or ()))
-        for hit in hits
-        if leave_out in (hit.id, *(hit.duplicates or ()))
-    ]
-    left_out = [name for group in groups for name in group]
-    others = [hit for hit in hits if hit.id not in left_out]
-    folds = leave_out is not None and options.collapse is not None
-    alike = [name for name in left_out if name != leave_out] if folds else None
-    return _Page(Hits(others[offset : offset + options.k], hits.close, hits.note), alike)
-
-
 def _search(
     service: Service,
     question: _Question,
@@ -299,63 +244,64 @@ def _search(
         if (value := getattr(options, key)) is not None and value > n_bits:
             raise HTTPException(422, f"{key}: is more than {n_bits}, the bits of a code")
     modality: str = options.modality or "image"
-    page = _Page(Hits(), None)
+    hits = Hits()
     if store.modalities:  # otherwise it is empty
         modality = store.choose_modality(options.modality)
-        page = service.retry(partial(_answer, service, question, query, other))
+        hits = _answer(service, question, query, other)
     response = schemas.SearchResponse(
         query_code=query.code.tobytes().hex(),
         query_modality=query_modality,
         modality=modality,
         n_bits=n_bits,
-        results=[schemas.Result.of(hit) for hit in page.hits],
-        close=page.hits.close,
+        results=[schemas.Result.of(hit) for hit in hits],
+        close=hits.close,
         offset=options.offset,
         understood=_understood(question),
-        duplicates=page.alike,
-        note=page.hits.note or note,
-        unlikely=page.unlikely,
-        did_you_mean=page.hits.suggestion,
+        duplicates=hits.alike,
+        note=hits.note or note,
+        unlikely=hits.unlikely,
+        did_you_mean=hits.suggestion,
         seconds=time.perf_counter() - question.start,
     )
     return Response(response.model_dump_json(), media_type="application/json")
 
 
-def _answer(service: Service, question: _Question, query: Query, other: _Other | None) -> _Page:
-    """Return the page of answers that a request asks for.
-
-    A corrected question, and that as a query, are suggested with the first answers if it is better
-    answered.
+def _answer(service: Service, question: _Question, query: Query, other: _Other | None) -> Hits:
+    """Return the page of answers that a request asks for; a corrected question, and that as a
+    query, are suggested if it is better answered.
     """
-    options = question.options
-    shared = options.model_dump(include={"k", "radius", "modality", "collapse", "by"})
-    store_options = SearchOptions(
-        **shared, where=question.narrowed.where, rerank=options.rerank or None
-    )
+    options, store = question.options, service.store
+    asked = _store_options(question)
     if not len(query.code) and not query.words:  # only dates and places
-        part = slice(options.offset, options.offset + options.k)
-        _, ids = service.browser.select(store_options.where, options.order or "newest", 0, part)
-        return _Page(list_hits(service.store, ids, store_options), None)
-    left_out = (
-        options.id if isinstance(options, schemas.SearchRequest) and options.exclude_self else None
+        part = slice(asked.offset, asked.offset + asked.k)
+        _, items = service.browser.read(asked.where, options.order or "newest", 0, part)
+        return list_hits(store, items, asked)
+    if options.order is not None:  # of the best that a request may ask for
+        most = schemas.MOST["k"]
+        hits = answer(store, query, replace(asked, k=most, limit=most, offset=0))
+        by_date = sort_by_date(hits, newest_first=options.order == "newest")
+        hits[:] = by_date[options.offset : options.offset + options.k]
+    else:
+        hits = answer(store, query, asked)
+    if other and queries.finds_better(store, other[1], asked, hits):
+        hits.suggestion = other[0]
+    return hits
+
+
+def _store_options(question: _Question) -> SearchOptions:
+    """Return what a request asks of the store."""
+    options = question.options
+    names = {"k", "radius", "modality", "collapse", "by", "offset", "fitting"}
+    left_out = None
+    if isinstance(options, schemas.SearchRequest) and options.exclude_self:
+        left_out = options.id
+    return SearchOptions(
+        **options.model_dump(include=names),
+        limit=options.k,
+        where=question.narrowed.where,
+        rerank=options.rerank or None,
+        leave_out=left_out,
     )
-    by_date = options.order is not None
-    if by_date:
-        store_options = replace(store_options, k=schemas.MOST["k"])
-    offset = 0 if by_date else options.offset
-    page = answer_page(service.store, query, store_options, offset, left_out)
-    hits = [hit for hit in page.hits if hit.fits or not options.fitting]
-    unlikely = len(hits) < len(page.hits)
-    if by_date:
-        hits.sort(key=lambda hit: date_of(hit.metadata), reverse=options.order == "newest")
-        hits = hits[options.offset : options.offset + options.k]
-    better = (
-        other
-        and not options.offset
-        and queries.finds_better(service.store, other[1], store_options, page.hits)
-    )
-    suggestion = other[0] if other and better else ""
-    return _Page(Hits(hits, page.hits.close, page.hits.note, suggestion), page.alike, unlikely)
 
 
 def _understood(question: _Question) -> list[schemas.Understood]:

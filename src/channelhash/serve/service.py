@@ -444,14 +444,6 @@ class Service:
         except InputError:
             raise HTTPException(404, f"there is no item {item_id[:100]!r}") from None
 
-    def retry(self, read: Callable[[], _Result]) -> _Result:
-        """Read items, and once more if that fails: one may have been deleted since it was found."""
-        try:
-            return read()
-        except InputError:
-            self.browser.forget()
-            return read()
-
     def close(self) -> None:
         """Let the model and the step that runs finish, then close the store; a line in the log if
         that is gone.
@@ -513,17 +505,26 @@ class _Browser:
                 )
             return self._catalogue
 
-    def forget(self) -> None:
-        """Make the catalogue again at its next use."""
-        with self._lock:
-            self._version, self._due = -1, 0.0
+    def read(
+        self, where: str | None, order: Order, seed: int, part: slice
+    ) -> tuple[int, list[Item]]:
+        """Return how many items pass a filter, and some of them in an order; see
+        `Catalogue.places`.
 
-    def select(
+        Where one of them was deleted since the catalogue was made, this is done with a new one.
+        """
+        total, ids = self._select(where, order, seed, part)
+        items = self._store.get(ids, missing_ok=True)
+        if len(items) < len(ids):
+            with self._lock:
+                self._catalogue = None
+            total, ids = self._select(where, order, seed, part)
+            items = self._store.get(ids, missing_ok=True)
+        return total, items
+
+    def _select(
         self, where: str | None, order: Order, seed: int, part: slice
     ) -> tuple[int, list[str]]:
-        """Return how many items pass a filter, and the ids of some of them in an order; see
-        `Catalogue.places`.
-        """
         catalogue = self.catalogue()
         places = catalogue.places(
             order, seed, None if where is None else set(self._store.ids(where))

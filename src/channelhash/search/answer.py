@@ -1,0 +1,450 @@
+"""The one order of all answers to a question, of which every page is a part.
+
+A store ranks its items by the codes of each modality and by words. What is asked for by one of
+these comes in the order of that ranking; several are fused by reciprocal ranks
+(`channelhash.search.rank`), ties by distance, then by id.
+
+The order knows nothing of how many answers are asked for: a ranking that is cut somewhere else is
+fused otherwise. So stores are asked for rankings of fixed depths. What the first depth finds comes
+first, then what the next one finds beside it, and so on, as far as somebody reads.
+
+By codes, items are ranked by all that is known beside these:
+
+* A question of which the model's outputs are known, to a store with projections: in two stages, by
+  score.
+* To a store without, and within a radius: by distance, and equal distances by how sure the model
+  was of the bits that differ (`Store.search_surest`).
+* A question of which only bits are known: by distance.
+
+Remaining ties are broken by id.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from channelhash.codes import PackedCodes
+from channelhash.errors import InputError, argument
+from channelhash.search.duplicates import default_radius, fold
+from channelhash.search.items import Item
+from channelhash.search.match import FITS, Judge
+from channelhash.search.question import WORDS, Query, SearchOptions
+from channelhash.search.rank import FIRST, Ranking, cosines, fuse_partial, rerank
+from channelhash.search.store import Store
+
+#: Items that each ranking gives at first.
+DEPTH = 100
+#: Why what is written cannot be compared with the codes of an encoder without a text side, and what
+#: to do.
+ALONE = (
+    "these codes are of images alone, which a text cannot be compared with; make the store with at "
+    "least 100 captions "
+    "(`channelhash index create STORE PHOTOS --captions FILE`) or with an encoder of texts, too "
+    "(`--encoder "
+    "openclip:NAME/WEIGHTS`), or ask with a picture or an item of the store"
+)
+
+# The second depth holds all that a server answers, at most 1,000 results. From there on each depth
+# costs more than those before it together, so that reading far costs little more than once.
+_SECOND, _TIMES = 1024, 4
+# Share of a question's words, by weight, that an item must have so that words speak for it beside
+# codes: "the" alone does not.
+_COVERAGE = 0.7
+_NO_RANKING = Ranking([], [])
+
+
+class Ranked(NamedTuple):
+    """An answer at its place in the order.
+
+    Attributes:
+        id: the item's id.
+        fit: the probability that it answers a question in words, 1 where its own words do; None
+            where the store cannot say.
+        by_words: whether its words helped to find it.
+        copies: ids of the answers of the same depth that were folded into it; None where none were
+            to be.
+
+    >>> Ranked("a", fit=0.3).fits
+    False
+    """
+
+    id: str
+    fit: float | None = None
+    by_words: bool = False
+    copies: tuple[str, ...] | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is likely to answer the question; true where that is not known."""
+        return self.fit is None or self.fit >= FITS
+
+
+class _Depth(NamedTuple):
+    """What rankings of one depth find beside what shallower ones have found.
+
+    Attributes:
+        answers: in their order.
+        nearest: the ranking by the codes that distances are told of.
+        continues: whether there may be more that fits below, since the last of these does.
+    """
+
+    answers: list[Ranked]
+    nearest: Ranking
+    continues: bool
+
+
+class AnswerOrder:
+    """All answers of a store to one question, in one order; to be read once.
+
+    What fits comes first, where that is known. Only by a radius or re-ranked, codes alone keep
+    their own order.
+
+    Attributes:
+        modality: whose codes distances are told of.
+        judge: what these distances mean.
+        close: see `Hits.close`.
+        best_fit: the largest `Ranked.fit` of the first depth, 0 where none is known.
+        alike: see `Hits.alike`; all there is once the answers are read.
+        unlikely: whether less likely answers were left out of those that were read.
+
+    Args:
+        store: a store that is not empty.
+        query: the question.
+        options: what is asked for. The order does not depend on ``k``, ``limit`` and ``offset``.
+        rankings: modalities of codes, and `WORDS`; see `choose_rankings`.
+
+    >>> import channelhash as ch
+    >>> from channelhash.search.sqlite.store import open_codes
+    >>> store = open_codes(ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8))
+    >>> order = AnswerOrder(store, Query(np.array([7], np.uint8)), SearchOptions(k=1), ["image"])
+    >>> [answer.id for answer in order.answers()]
+    ['b', 'a']
+    """
+
+    def __init__(
+        self, store: Store, query: Query, options: SearchOptions, rankings: Sequence[str]
+    ) -> None:
+        self._store, self._query, self._options = store, query, options
+        self._modalities = [name for name in rankings if name != WORDS]
+        self._with_words = WORDS in rankings
+        self._is_fused = self._with_words or len(rankings) > 1
+        self._check_rerank()
+        self.modality = store.choose_modality() if self._is_fused else rankings[0]
+        self.judge = Judge(store, query, self.modality)
+        is_by_distance = options.radius is not None or options.rerank is not None
+        self._fits_first = self._is_fused or not is_by_distance
+        self._items: dict[str, Item] = {}
+        self._depths = self._look_deeper()
+        self._first = next(self._depths)
+        known = [answer.fit for answer in self._first.answers if answer.fit is not None]
+        self.best_fit = max(known, default=0.0)
+        self.close = self.best_fit >= FITS if known else self._is_close()
+        folds = options.leave_out is not None and options.collapse is not None
+        self.alike: list[str] | None = [] if folds else None
+        self.unlikely = False
+
+    def answers(self) -> Iterator[Ranked]:
+        """Yield the answers, best first, as deep as they are read."""
+        left_out = self._options.leave_out
+        for answer in self._all():
+            names = (answer.id, *(answer.copies or ()))
+            if left_out in names:
+                if self.alike is not None:
+                    self.alike += [name for name in names if name != left_out]
+            elif answer.fits or not self._options.fitting:
+                yield answer
+            else:
+                self.unlikely = True
+                if self._fits_first:
+                    return  # as unlikely as this one are all that follow
+
+    def read(self, ids: Sequence[str]) -> list[Item]:
+        """Return the items of these ids, each read once; those that were deleted since they were
+        found are left out.
+        """
+        unread = [name for name in ids if name not in self._items]
+        self._items |= {item.id: item for item in self._store.get(unread, missing_ok=True)}
+        return [self._items[name] for name in ids if name in self._items]
+
+    def _check_rerank(self) -> None:
+        if self._options.rerank is None:
+            return
+        if self._is_fused:
+            raise InputError(
+                f"{argument('rerank')}: orders the answers of one modality's codes; name it, "
+                f"{argument('by')} image or {argument('by')} text"
+            )
+        if self._query.outputs is None:
+            raise InputError(
+                f"{argument('rerank')}: of a stored item only its bits are known; ask with "
+                f"{argument('text')} or {argument('image')}"
+            )
+
+    def _all(self) -> Iterator[Ranked]:
+        """Yield all answers; what does not fit once no deeper ranking finds more that does."""
+        waiting: list[Ranked] = []
+        for found in chain([self._first], self._depths):
+            for answer in found.answers:
+                if answer.fits or not self._fits_first:
+                    yield answer
+                else:
+                    waiting.append(answer)
+            if not found.continues:
+                yield from waiting
+                waiting = []
+        yield from waiting
+
+    def _look_deeper(self) -> Iterator[_Depth]:
+        """Yield what each depth finds, up to the one that has all rankings in full."""
+        seen: set[str] = set()
+        for depth in _depths(self._options.rerank or 0):
+            rankings, is_full = self._rank(depth)
+            names = [name for name in self._merge(rankings) if name not in seen]
+            if self._options.rerank is not None and not seen:
+                names = self._rerank(names, self._options.rerank)
+            seen.update(names)
+            yield self._judged(names, rankings, depth)
+            if is_full:
+                return
+
+    def _rank(self, depth: int) -> tuple[dict[str, Ranking], bool]:
+        """Return the rankings of one depth, and whether none goes any deeper."""
+        query, radius = self._query, self._options.radius
+        if self._options.rerank is not None:
+            query = replace(query, outputs=None)  # the nearest by bits alone are ranked again
+        rankings = {
+            modality: rank_codes(
+                self._store, query, depth, replace(self._options, modality=modality)
+            )
+            for modality in self._modalities
+        }
+        is_full = all(len(ranking.ids) < depth for ranking in rankings.values())
+        if self._with_words:
+            words = self._rank_words(depth)
+            is_full = is_full and (radius is not None or len(words.ids) < depth)
+            near = {name for ranking in rankings.values() for name in ranking.ids}
+            rankings[WORDS] = self._keep_words(words, depth, None if radius is None else near)
+        return rankings, is_full
+
+    def _rank_words(self, depth: int, coverage: float | None = None) -> Ranking:
+        """Rank by words, of which an item has enough to speak for it."""
+        if coverage is None:
+            coverage = _COVERAGE if self._modalities else 0.0
+        query, where = self._query, self._options.where
+        return self._store.search_words(query.words, depth, where, query.without, coverage)
+
+    def _keep_words(self, words: Ranking, depth: int, near: set[str] | None) -> Ranking:
+        """Return what words say beside codes; with ``near``, of these items alone."""
+        places = list(range(len(words.ids)))
+        if self._modalities and len(places) == depth:
+            # Of many items with equal scores only some came: which, says nothing about them.
+            places = [place for place in places if words.keys[place] > words.keys[-1]]
+        if near is not None:
+            places = [place for place in places if words.ids[place] in near]
+        return Ranking(
+            [words.ids[place] for place in places], [words.keys[place] for place in places]
+        )
+
+    def _merge(self, rankings: dict[str, Ranking]) -> Sequence[str]:
+        """Return the items of several rankings in one order."""
+        by_codes = [rankings[modality] for modality in self._modalities]
+        words = rankings.get(WORDS, _NO_RANKING)
+        if len(by_codes) == 1 and not words.ids:
+            return by_codes[0].ids
+        nearest: dict[str, int] = {}
+        for ranking in by_codes:
+            for name, distance in zip(ranking.ids, ranking.distances, strict=True):
+                nearest[name] = min(distance, nearest.get(name, distance))
+        scores = fuse_partial(rankings, self._lacking(rankings))
+        return sorted(
+            scores, key=lambda name: (-round(scores[name], 12), nearest.get(name, np.inf), name)
+        )
+
+    def _lacking(self, rankings: dict[str, Ranking]) -> dict[str, list[str]]:
+        """Return the id of each item that was found and has no code of a modality -> the rankings
+        that it cannot be in.
+
+        Without a text code it has hardly any words, so words do not count either unless they found
+        it.
+        """
+        counts = {self._store.count(modality) for modality in self._modalities}
+        if len(self._modalities) < 2 or len(counts) < 2:
+            return {}
+        by_words = set(rankings.get(WORDS, _NO_RANKING).ids)
+        names = sorted({name for ranking in rankings.values() for name in ranking.ids})
+        lacking: dict[str, list[str]] = {}
+        for item in self.read(names):
+            lacks = [modality for modality in self._modalities if modality not in item.codes]
+            if self._with_words and "text" in lacks and item.id not in by_words:
+                lacks.append(WORDS)
+            if lacks:
+                lacking[item.id] = lacks
+        return lacking
+
+    def _rerank(self, names: Sequence[str], first: int) -> list[str]:
+        """Order the first items by the asymmetric distance of their codes."""
+        items = self.read(names[:first])
+        if not items or self._query.outputs is None:
+            return list(names)
+        codes = np.stack([code_of(item, self.modality) for item in items])
+        order = rerank(self._query.outputs, codes, first)
+        return [*(items[place].id for place in order.tolist()), *names[first:]]
+
+    def _judged(self, names: Sequence[str], rankings: dict[str, Ranking], depth: int) -> _Depth:
+        """Return items as answers, what fits first, near-duplicates folded if they are to be."""
+        by_words = set(rankings.get(WORDS, _NO_RANKING).ids)
+        nearest = rankings.get(self.modality, _NO_RANKING)
+        fits = self._fits(names, nearest, by_words)
+        answers = [Ranked(name, fits.get(name), name in by_words) for name in names]
+        if self._fits_first:
+            answers.sort(key=lambda answer: not answer.fits)
+        if self._options.collapse is not None:
+            answers = self._fold(answers)
+        is_cut = len(nearest.ids) == depth
+        return _Depth(answers, nearest, is_cut and fits.get(nearest.ids[-1], 0.0) >= FITS)
+
+    def _fits(self, names: Sequence[str], nearest: Ranking, by_words: set[str]) -> dict[str, float]:
+        """Return id -> the probability that it fits, where that is known: by the cosines of a
+        ranking, else by projections that are read.
+        """
+        query = self._query
+        if not self.judge.knows_fit or query.outputs is None:
+            return {}
+        fits: dict[str, float] = {}
+        if nearest.cosines is not None:
+            fits.update(zip(nearest.ids, self.judge.fits(nearest.cosines), strict=True))
+        fits |= dict.fromkeys(by_words, 1.0)
+        projections = {
+            item.id: item.projections[self.modality]
+            for item in self.read([name for name in names if name not in fits])
+            if self.modality in item.projections
+        }
+        if projections:
+            angles = cosines(query.outputs, np.stack(list(projections.values())))
+            fits.update(zip(projections, self.judge.fits(angles.tolist()), strict=True))
+        return fits
+
+    def _fold(self, answers: list[Ranked]) -> list[Ranked]:
+        """Fold near-duplicates of an earlier answer of this depth into it.
+
+        Of answers by codes of images, pictures are compared, too, as
+        `channelhash.search.duplicates.find_duplicates` does.
+        """
+        items = {item.id: item for item in self.read([answer.id for answer in answers])}
+        answers = [answer for answer in answers if answer.id in items]
+        if not answers:
+            return []
+        images: list[str] = []
+        if self.modality == "image":
+            images = [str(items[answer.id].metadata.get("image") or "") for answer in answers]
+        usual = default_radius(self._store.n_bits or 0, pictures=bool(images))
+        collapse = self._options.collapse
+        radius = usual if collapse is True else int(collapse or 0)
+        codes = np.stack([code_of(items[answer.id], self.modality) for answer in answers])
+        return [
+            answers[place]._replace(copies=tuple(answers[other].id for other in others))
+            for place, others in fold(codes, radius, None, images).items()
+        ]
+
+    def _is_close(self) -> bool | None:
+        """Return whether any answer is close where it is not known what fits: by the nearest
+        codes, or as one has all of the words, which need no code to confirm them.
+        """
+        found, nearest = self._first.answers, self._first.nearest
+        if not self._modalities and not found:
+            return False
+        close = self.judge.is_close(nearest.distances, nearest.cosines)
+        if close is False and self._with_words and found:
+            complete = set(self._rank_words(max(DEPTH, len(found)), coverage=1.0).ids)
+            close = any(answer.id in complete for answer in found)
+        return close
+
+
+def choose_rankings(store: Store, query: Query, options: SearchOptions) -> Sequence[str]:
+    """Return what answers a query: modalities of codes, and `WORDS`.
+
+    >>> import channelhash as ch
+    >>> from channelhash.search.sqlite.store import open_codes
+    >>> store = open_codes(ch.CodeSet(["a"], {"image": np.array([[0]], np.uint8)}, None, n_bits=8))
+    >>> choose_rankings(store, Query(np.array([7], np.uint8), words="dog"), SearchOptions())
+    ['image', 'words']
+    """
+    by, asked_otherwise = options.by, options.radius is not None or options.rerank is not None
+    if options.modality is not None and by not in (None, options.modality):
+        raise InputError(
+            f"{argument('by')} {by}: says what is searched, and so does "
+            f"{argument('modality')}; leave that out"
+        )
+    if by in ("image", "text"):
+        rankings = [store.choose_modality(by)]
+    elif by == WORDS:
+        rankings = [WORDS]
+    elif by is None and (options.modality is not None or asked_otherwise or not query.words):
+        rankings = [store.choose_modality(options.modality)]
+    else:
+        rankings = [*store.modalities] if len(query.code) else []
+        rankings += [WORDS] if store.has_words and query.words else []
+    if not query.words_coded and WORDS not in rankings:
+        raise InputError(ALONE)
+    if rankings == [WORDS] and not query.words:
+        raise InputError(
+            f"{argument('by')} words: the question has no words; add some, or search by image or "
+            "text"
+        )
+    if rankings == [WORDS] and options.radius is not None:
+        raise InputError(
+            f"{argument('by')} words: words have no distance; leave {argument('radius')} out"
+        )
+    return rankings
+
+
+def rank_codes(store: Store, query: Query, count: int | None, options: SearchOptions) -> Ranking:
+    """Return the best ``count`` items, or, only with a radius, all within it; by bits alone without
+    outputs.
+
+    >>> import channelhash as ch
+    >>> from channelhash.search.sqlite.store import open_codes
+    >>> store = open_codes(ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8))
+    >>> rank_codes(store, Query(np.array([7], np.uint8)), 2, SearchOptions()).distances
+    [0, 3]
+    """
+    outputs, radius = query.outputs, options.radius
+    modality, where = options.modality, options.where
+    if outputs is not None and store.projected and radius is None and count is not None:
+        scored = store.search_projections(outputs[None], count, modality, where)
+        scores = scored.keys[0]
+        return Ranking(
+            scored.ids[0], (-scores).tolist(), scored.distances[0].tolist(), scores.tolist()
+        )
+    if outputs is not None:
+        surest = store.search_surest(outputs[None], count, modality, where, radius)
+        return Ranking(surest.ids[0], surest.keys[0].tolist(), surest.distances[0].tolist())
+    if radius is not None:
+        answers = store.search_radius(query.code[None], radius, modality, where, count)
+    else:
+        answers = store.search(query.code[None], count or FIRST, modality, where)
+    distances = answers.distances[0].tolist()
+    return Ranking(answers.ids[0], distances, distances)
+
+
+def code_of(item: Item, modality: str) -> PackedCodes:
+    """Return an item's code of a modality, or of another one if it has none of that.
+
+    >>> code_of(Item("a", {"text": np.array([7], np.uint8)}), "image").tolist()
+    [7]
+    """
+    return item.codes[modality if modality in item.codes else min(item.codes)]
+
+
+def _depths(least: int) -> Iterator[int]:
+    """Yield how deep rankings are looked at, at first at least so deep."""
+    first = max(DEPTH, least)
+    yield first
+    depth = _SECOND
+    while True:
+        if depth > first:
+            yield depth
+        depth *= _TIMES
