@@ -303,6 +303,26 @@ def test_near_codes_of_different_photographs_are_no_duplicates(store, tmp_path):
     )
 
 
+@pytest.mark.parametrize("pictures", [True, False])
+def test_what_is_deleted_while_duplicates_are_looked_for_is_in_no_group(
+    store, pictures, tmp_path, monkeypatch
+):
+    read, gone = store.get, {"b3"}
+
+    def delete_first(ids, missing_ok=False):
+        store.delete(list(gone))
+        return read(ids, missing_ok)
+
+    monkeypatch.setattr(store, "get", delete_first)
+    before = [["b", "b2"]] if pictures else [["a", "b", "b2", "c"]]
+    groups = module.find_duplicates(store, pictures=pictures)
+    assert ids(groups) == before
+    gone.add("b")
+    module.draw_groups(store, groups, tmp_path / "groups.png")
+    after = [] if pictures else [["a", "b2", "c"]]
+    assert ids(module.find_duplicates(store, pictures=pictures)) == after
+
+
 def test_collapse_agrees(store):
     def folded(**options):
         hits = search_hits(store, Query(np.zeros(8, np.uint8)), SearchOptions(**options))

@@ -13,6 +13,7 @@ from tests.search.servers import postgres_address
 import channelhash as ch
 from channelhash.cli.index import _push
 from channelhash.search import open_store, transfer
+from channelhash.utils.progress import no_progress
 from pages import DOCS, blocks_of
 from refusals import check_refusal
 
@@ -66,6 +67,14 @@ def test_projections_arrive_where_they_can_be_kept(tmp_path, target):
     assert not transfer.push(tmp_path / "projected", target).without_projections
     with open_store(target) as store:
         assert store.search_projections(outputs, 1).ids == [[str(row)] for row in range(5)]
+
+
+def test_what_is_deleted_meanwhile_does_not_arrive(tmp_path, monkeypatch):
+    with ch.open_store(tmp_path / "from", n_bits=8) as store:
+        store.add(["a", "b"], np.zeros((2, 1), np.uint8))
+        monkeypatch.setattr(store, "ids", lambda: ["a", "b", "gone"])
+        (items,) = transfer._read(store, no_progress)
+        assert [item.id for item in items] == ["a", "b"]
 
 
 def test_what_cannot_be_pushed(tmp_path):

@@ -171,29 +171,26 @@ def find_duplicates(
         for rows in groups
         if not set.intersection(*(decided.get(ids[row], set()) for row in rows.tolist()))
     ]
-    groups.sort(key=lambda group: (-len(group), int(group[0])))
-    rows = [row for group in groups for row in group.tolist()]
-    items = _items(store, [ids[row] for row in rows])
-    photos = {
-        row: _describe(item, sharpness.get(row, 0.0)) for row, item in zip(rows, items, strict=True)
-    }
-    return [
-        DuplicateGroup(
-            [ids[row] for row in rows],
-            hamming_distances(codes[rows[:1]], codes[rows])[0].tolist(),
-            [photos[row] for row in rows],
-            *_propose_keeper([photos[row] for row in rows]),
-        )
-        for rows in map(np.ndarray.tolist, groups)
-    ]
+    items = _items(store, [ids[row] for rows in groups for row in rows.tolist()])
+    members = [[row for row in rows.tolist() if ids[row] in items] for rows in groups]
+    members = [rows for rows in members if len(rows) > 1]
+    members.sort(key=lambda rows: (-len(rows), rows[0]))
+    described = []
+    for rows in members:
+        photos = [_describe(items[ids[row]], sharpness.get(row, 0.0)) for row in rows]
+        distances = hamming_distances(codes[rows[:1]], codes[rows])[0].tolist()
+        names = [ids[row] for row in rows]
+        described.append(DuplicateGroup(names, distances, photos, *_propose_keeper(photos)))
+    return described
 
 
-def _items(store: Store, ids: Sequence[str]) -> list[Item]:
-    return [
-        item
-        for start in range(0, len(ids), _ITEMS)
-        for item in store.get(ids[start : start + _ITEMS])
-    ]
+def _items(store: Store, ids: Sequence[str]) -> dict[str, Item]:
+    """Return id -> item, without those that others have deleted since they were found."""
+    items: dict[str, Item] = {}
+    for start in range(0, len(ids), _ITEMS):
+        some = store.get(ids[start : start + _ITEMS], missing_ok=True)
+        items.update((item.id, item) for item in some)
+    return items
 
 
 def _describe(item: Item, sharpness: float) -> Photo:
@@ -252,8 +249,10 @@ def _by_pictures(
     n_bits, different = store.n_bits or 0, decisions(opened, "different")
     near = [np.arange(len(ids))] if radius is None else _group_codes(codes, n_bits, radius)
     rows = [row for group in near for row in group.tolist()]
+    items = _items(store, [ids[row] for row in rows])
     paths = [
-        str(item.metadata.get("image") or "") for item in _items(store, [ids[row] for row in rows])
+        str(items[ids[row]].metadata.get("image") or "") if ids[row] in items else ""
+        for row in rows
     ]
     copies = dict(zip(rows, read_copies(opened, paths, progress("read pictures")), strict=True))
     cache, advance = opened if is_all and radius is None else None, progress("compare pictures")
@@ -318,9 +317,11 @@ def draw_groups(store: Store, groups: Sequence[DuplicateGroup], path: Path, most
     """Draw groups as a PNG, a row each, of at most ``most`` items."""
     rows = []
     for group in groups:
-        items = store.get(group.ids[:most])
+        items = store.get(group.ids[:most], missing_ok=True)
+        distances = dict(zip(group.ids, group.distances, strict=True))
         cells = []
-        for item, distance in zip(items, group.distances, strict=False):
+        for item in items:
+            distance = distances[item.id]
             image = item.metadata.get("image")
             cells.append(Cell(Path(str(image)) if image else None, f"{bits(distance)}: {item.id}"))
         rows.append(cells)

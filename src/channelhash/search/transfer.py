@@ -74,7 +74,7 @@ def _read(store: Store, progress: Progress) -> Iterator[list[Item]]:
     ids = store.ids()
     progress(0, len(ids))
     for start in range(0, len(ids), _BATCH):
-        yield store.get(ids[start : start + _BATCH])
+        yield store.get(ids[start : start + _BATCH], missing_ok=True)
         progress(min(start + _BATCH, len(ids)), len(ids))
 
 
