@@ -700,8 +700,13 @@ def test_a_language_model_searches_a_folder_and_looks_at_photographs(animals, tm
     panda = Image.open(photos / "panda.jpg")
     panda.resize((4 * panda.width, 4 * panda.height)).save(photos / "large.jpg")
     (photos / "cut.jpg").write_bytes(b"")
+    exif = Image.Exif()
+    exif.get_ifd(0x8769)[0x9003] = "2019:07:14 10:20:30"
+    with Image.open(photos / "kingfisher.jpg") as bird:
+        bird.save(photos / "kingfisher.jpg", exif=exif)
     questions = [
         ("search", {"text": "a white bear", "k": 2}),
+        ("search", {"text": "an animal in 2019"}),
         ("similar", {"id": "panda.jpg", "k": 3}),
         ("duplicates", {}),
         ("show", {"id": "large.jpg"}),
@@ -733,17 +738,20 @@ def test_a_language_model_searches_a_folder_and_looks_at_photographs(animals, tm
                     else result.structured_content or result.content
                 )
 
-            answers = [await call(name, **values) for name, values in questions[:4]]
+            answers = [await call(name, **values) for name, values in questions[:5]]
             (photos / "large.jpg").unlink()
-            return names, *answers, [await call(name, **values) for name, values in questions[4:]]
+            return names, *answers, [await call(name, **values) for name, values in questions[5:]]
 
-    names, found, similar, duplicates, shown, wrong = anyio.run(talk)
+    names, found, narrowed, similar, duplicates, shown, wrong = anyio.run(talk)
     assert names == {"search", "similar", "duplicates", "show"}
     assert (len(found["results"]), found["results"][0]["id"], found["close"]) == (
         2,
         "polar-bear.jpg",
         True,
     )
+    assert found["narrowed"] == []
+    assert [hit["id"] for hit in narrowed["results"]] == ["kingfisher.jpg"]
+    assert narrowed["narrowed"] == [{"kind": "date", "words": "in 2019", "means": "2019"}]
     assert [len(similar["results"]), similar["results"][0]["id"]] == [3, "large.jpg"]
     assert (sorted(duplicates["groups"][0]), duplicates["found"]) == (["large.jpg", "panda.jpg"], 1)
     text, picture = shown
@@ -753,11 +761,12 @@ def test_a_language_model_searches_a_folder_and_looks_at_photographs(animals, tm
     says = [
         "no item has the id 'no.jpg'",
         "large.jpg: cannot be read",
-        "--like no.jpg",
-        "is empty",
+        "id no.jpg: ",
+        "text: is empty",
         "where",
-        "-k 0",
+        "k 0: takes at least 1 answer",
     ]
+    assert not any(line.startswith("-") or "--" in line for line in wrong), wrong
     assert [part in line and "\n" not in line for line, part in zip(wrong, says, strict=True)] == [
         True
     ] * 6

@@ -155,11 +155,7 @@ def search(
     if as_json:
         results = [hit.as_dict() for hit in hits]
         remarks = {"close": hits.close, "did_you_mean": hits.suggestion, "problems": problems}
-        phrases = [
-            {"kind": phrase.kind, "words": phrase.words, "means": phrase.means}
-            for phrase in hits.phrases
-        ]
-        shared.print_json({"results": results, **remarks, "narrowed": phrases})
+        shared.print_json({"results": results, **remarks, "narrowed": hits.narrowed()})
     elif quiet:
         for hit in shown:
             typer.echo(shared.printable(hit.image or hit.id))

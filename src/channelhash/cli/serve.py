@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
@@ -33,6 +32,8 @@ _PURPOSE = (
 )
 # Pixels of the long side of a photograph that is shown.
 _SIDE = 1024
+# Argument of the library -> what a language model, or who starts the server, calls it.
+_ARGUMENTS = {"like": "id", "model": "`channelhash mcp --model`"}
 
 
 def serve(
@@ -194,15 +195,20 @@ def mcp(
     load = cache(lambda: load_query_encoder(opened, model))
 
     def search(text: str, k: int = 10, where: str | None = None) -> dict[str, Any]:
-        """Find the k photographs that a text describes, best first; -word is not wanted."""
+        """Find the k photographs that a text describes, best first; -word is not wanted.
+
+        Dates and places in the text narrow the search, as `narrowed` says; in double quotes they
+        are words.
+        """
         hits = search_store(opened, SearchOptions(k, where=where), text=text, model=load())
         remarks = {"close": hits.close, "did_you_mean": hits.suggestion, "note": hits.note}
-        return {"results": [hit.as_dict() for hit in hits], **remarks}
+        results = [hit.as_dict() for hit in hits]
+        return {"results": results, **remarks, "narrowed": hits.narrowed()}
 
     def similar(id: str, k: int = 10) -> dict[str, Any]:
         """Find the k photographs most like one of them."""
-        hits = search_store(opened, replace(SearchOptions(k), k=k + 1), like=id)
-        return {"results": [hit.as_dict() for hit in hits if hit.id != id][:k]}
+        hits = search_store(opened, SearchOptions(k, leave_out=id), like=id)
+        return {"results": [hit.as_dict() for hit in hits]}
 
     def duplicates(k: int = 10) -> dict[str, Any]:
         """Return the ids of the first k groups of near-duplicates, and how many groups there are."""
@@ -248,7 +254,7 @@ def _one_at_a_time() -> Iterator[None]:
         with _calls:
             yield
     except (InputError, JobError) as error:
-        raise ToolError(str(error)) from None
+        raise ToolError(error.spelled(lambda name: _ARGUMENTS.get(name, name))) from None
 
 
 def _draw(path: str) -> bytes:
