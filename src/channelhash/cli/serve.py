@@ -33,7 +33,7 @@ _PURPOSE = (
 # Pixels of the long side of a photograph that is shown.
 _SIDE = 1024
 # Argument of the library -> what a language model, or who starts the server, calls it.
-_ARGUMENTS = {"like": "id", "model": "`channelhash mcp --model`"}
+_ARGUMENTS = {"like": "id", "model": "`--model` to `channelhash mcp`"}
 
 
 def serve(

@@ -263,11 +263,12 @@ def _make_hits(order: AnswerOrder, query: Query, answers: Sequence[Ranked]) -> l
     ranked = {answer.id: answer for answer in answers}
     items = order.read(list(ranked))
     distances: Sequence[int | None] = [None] * len(items)
-    matches: Sequence[float | None] = distances
+    matches: Sequence[float | None] = [None] * len(items)
     if len(query.code) and items:
         codes = np.stack([code_of(item, order.modality) for item in items])
-        distances = hamming_distances(query.code[None], codes)[0].tolist()
-        matches = order.judge.matches(distances)
+        bits: list[int] = hamming_distances(query.code[None], codes)[0].tolist()
+        distances = bits
+        matches = order.judge.matches(bits)
     hits = []
     for item, distance, match in zip(items, distances, matches, strict=True):
         place = ranked[item.id]

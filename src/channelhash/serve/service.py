@@ -27,7 +27,7 @@ from channelhash.explanation.api import BitLabels
 from channelhash.explanation.occlusion import Outputs
 from channelhash.models.description import QueryEncoder
 from channelhash.models.fitted import FittedModel
-from channelhash.search.hits import ALONE
+from channelhash.search.answer import ALONE
 from channelhash.search.index import compile_loops
 from channelhash.search.items import Catalogue, Order
 from channelhash.search.match import find_reference
