@@ -142,8 +142,12 @@ def test_the_first_answers_are_the_same_for_every_k_and_pages_are_the_whole(
     whole = answer(drawn.store, drawn.query, replace(options, k=ALL))
     shown = [name for hit in whole for name in (hit.id, *(hit.duplicates or ()))]
     assert len(set(shown)) == len(shown)
-    if not options.fitting:
-        assert set(shown) == expected(drawn.store, drawn.query, options)
+    everything = expected(drawn.store, drawn.query, options)
+    if options.collapse is not None and depth < n:
+        assert set(shown) <= everything
+        check_no_copies(whole, options)
+    elif not options.fitting:
+        assert set(shown) == everything
     for k in (1, 3, int(np.random.default_rng([seed, n]).integers(4, n))):
         pages: list[Hit] = []
         for offset in range(0, len(whole) + k, k) if k > 1 else (0,):
@@ -152,6 +156,15 @@ def test_the_first_answers_are_the_same_for_every_k_and_pages_are_the_whole(
             pages += page
         assert pages == whole[: len(pages)]
         assert k == 1 or len(pages) == len(whole)
+
+
+def check_no_copies(hits: Hits, options: SearchOptions) -> None:
+    """Check that no answer should have been folded into another."""
+    usual = module.default_radius(N_BITS)
+    radius = usual if options.collapse is True else options.collapse
+    codes = np.array([hit.code for hit in hits], np.uint8).reshape(len(hits), -1)
+    distances = ch.codes.hamming_distances(codes, codes)
+    assert (distances[~np.eye(len(hits), dtype=bool)] > radius).all()
 
 
 def expected(store: ch.Store, query: Query, options: SearchOptions) -> set[str]:
@@ -192,14 +205,15 @@ def test_what_fits_comes_first_however_deep_it_lies(draw, seed, monkeypatch):
     assert {hit.fit for hit in hits} != {None}
 
 
-def test_behind_more_duplicates_than_are_looked_at_first_come_the_others():
-    codes = np.array([[0]] * module.DEPTH + [[15], [240], [255]], np.uint8)
+@pytest.mark.parametrize("n", [module.DEPTH, module.DEPTH + 1, 2 * module.DEPTH])
+def test_behind_more_duplicates_than_are_looked_at_first_come_the_others(n):
+    codes = np.array([[0]] * n + [[15], [240], [255]], np.uint8)
     ids = [f"{n:03}" for n in range(len(codes))]
     sets = ch.CodeSet(ids, {"image": codes, "text": codes}, None, n_bits=8)
     with closing(open_codes(sets)) as store:
         query = Query(codes[0], words="sea")
         hits = answer(store, query, SearchOptions(collapse=0, k=10))
-        assert [hit.id for hit in hits] == ["000", *ids[module.DEPTH :]]
+        assert [hit.id for hit in hits] == ["000", *ids[n:]]
 
 
 def test_an_item_that_is_left_out_takes_its_near_duplicates_along(draw):

@@ -137,6 +137,7 @@ class AnswerOrder:
         is_by_distance = options.radius is not None or options.rerank is not None
         self._fits_first = self._is_fused or not is_by_distance
         self._items: dict[str, Item] = {}
+        self._kept: list[Ranked] = []  # answers into which others are folded
         self._depths = self._look_deeper()
         self._first = next(self._depths)
         known = [answer.fit for answer in self._first.answers if answer.fit is not None]
@@ -159,7 +160,7 @@ class AnswerOrder:
             else:
                 self.unlikely = True
                 if self._fits_first:
-                    return  # as unlikely as this one are all that follow
+                    return  # what fits of the depths looked at has come
 
     def read(self, ids: Sequence[str]) -> list[Item]:
         """Return the items of these ids, each read once; those that were deleted since they were
@@ -328,26 +329,31 @@ class AnswerOrder:
         return fits
 
     def _fold(self, answers: list[Ranked]) -> list[Ranked]:
-        """Fold near-duplicates of an earlier answer of this depth into it.
+        """Fold near-duplicates of an earlier answer into it; into one of a shallower depth, which
+        may have been read, without a word.
 
         Of answers by codes of images, pictures are compared, too, as
         `channelhash.search.duplicates.find_duplicates` does.
         """
-        items = {item.id: item for item in self.read([answer.id for answer in answers])}
-        answers = [answer for answer in answers if answer.id in items]
+        present = {item.id for item in self.read([answer.id for answer in answers])}
+        answers = [*self._kept, *(answer for answer in answers if answer.id in present)]
         if not answers:
             return []
+        stored = self.read([answer.id for answer in answers])
         images: list[str] = []
         if self.modality == "image":
-            images = [str(items[answer.id].metadata.get("image") or "") for answer in answers]
+            images = [str(item.metadata.get("image") or "") for item in stored]
         usual = default_radius(self._store.n_bits or 0, pictures=bool(images))
         collapse = self._options.collapse
         radius = usual if collapse is True else int(collapse or 0)
-        codes = np.stack([code_of(items[answer.id], self.modality) for answer in answers])
-        return [
+        codes = np.stack([code_of(item, self.modality) for item in stored])
+        kept = [
             answers[place]._replace(copies=tuple(answers[other].id for other in others))
             for place, others in fold(codes, radius, None, images).items()
+            if place >= len(self._kept)
         ]
+        self._kept += kept
+        return kept
 
     def _is_close(self) -> bool | None:
         """Return whether any answer is close where it is not known what fits: by the nearest

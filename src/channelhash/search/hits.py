@@ -49,8 +49,8 @@ class Hit:
             say. See `channelhash.search.match`.
         fit: the probability that it answers a question in words, 1 where its own words do; None
             where the store cannot say.
-        duplicates: ids of the answers that were folded into this one, of the first 100 that each
-            ranking has; behind these, of the first 1,024, and so on. None where none were to be.
+        duplicates: ids of the answers that were folded into this one, of those that the first 100
+            of each ranking are, or of those behind them; None where none were to be.
         by_words: whether its words helped to find it.
         quote: the lines of the text in its picture that hold the question's words, if these helped
             to find it.
