@@ -217,7 +217,8 @@ def _sample_items(store: Store) -> tuple[Sequence[str], _LabelledCodes]:
         return (), {}
     ids = store.ids()
     places = np.linspace(0, len(ids) - 1, min(_MAX_COUNTED, len(ids))).astype(int)
-    items = store.get([ids[place] for place in np.unique(places)])
+    sample = [ids[place] for place in np.unique(places)]
+    items = store.get(sample, missing_ok=True)  # others may delete meanwhile
     items = [item for item in items if isinstance(item.metadata.get("labels"), list)]
     names: list[Any] = [item.metadata["labels"] for item in items]
     labels, label_names = labels_from_names(names, None, store.address)
