@@ -16,7 +16,7 @@ from channelhash.search.match import FITS
 from channelhash.search.question import WORDS, Query, SearchOptions
 from channelhash.search.sqlite.words import quote
 from channelhash.search.store import Item, Store
-from channelhash.text.dates import Phrase
+from channelhash.text.phrases import Phrase
 from channelhash.utils.image_files import Cell, write_contact_sheet
 
 __all__ = [

@@ -517,16 +517,23 @@ class Catalogue:
         return selected
 
 
-def date_filter(keys: Iterable[str], test: str) -> str:
-    """Return the filter that passes items whose written date passes a test of ``{0}``; empty
-    without keys of dates.
+# What is written as a date that can be compared: 2019, 2019-07 or 2019-07-14 10:20:30. "2019-1-4" and
+# "07/14/2019" come before or after others by their letters alone.
+_COMPARABLE = (
+    "({0} LIKE '____-0_%' OR {0} LIKE '____-1_%' OR {0} LIKE '____') AND NOT {0} LIKE '____-1-%'"
+)
 
-    >>> date_filter(["taken"], "{0} >= '2019-07' AND {0} < '2019-08'")
-    "(taken >= '2019-07' AND taken < '2019-08')"
+
+def date_filter(keys: Iterable[str], test: str) -> str:
+    """Return the filter that passes items whose written date passes a test of ``{0}``, if it can be
+    compared at all; empty without keys of dates.
+
+    >>> print(date_filter(["taken"], "{0} >= '2019-07' AND {0} < '2019-08'"))
+    (taken >= '2019-07' AND taken < '2019-08' AND (taken LIKE '____-0_%' OR taken LIKE '____-1_%' OR taken LIKE '____') AND NOT taken LIKE '____-1-%')
     """
     alternatives, before = [], ""
     for key in keys:
-        alternatives.append(f"({before}{test.format(key)})")
+        alternatives.append(f"({before}{test} AND {_COMPARABLE})".format(key))
         before = f"{key} IS NULL AND "
     return f"({' OR '.join(alternatives)})" if len(alternatives) > 1 else "".join(alternatives)
 

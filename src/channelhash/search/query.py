@@ -6,7 +6,8 @@
 
 In the language of questions, ``a beach "two dogs"^2 -people`` says what is wanted, how much, and
 what is not. Dates and places in it become filters: "dogs on a beach in summer 2019", "last May in
-Porto". Places are those of the store's items; words by which no item would be found stay words.
+Porto", "not before 2015". Places are those of the store's items; words stay words where not all of
+what they say is understood, and where no item would be found.
 
 Words make one phrase, which is encoded as a whole. Phrases in double quotes, words with a weight
 (``^2``) and words with a minus in front are parts of their own. Hyphens and quotes inside words,
@@ -20,6 +21,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +36,8 @@ from channelhash.search.hits import Hits, answer, list_hits
 from channelhash.search.items import Catalogue
 from channelhash.search.question import Query, SearchOptions
 from channelhash.search.store import Item, Store
-from channelhash.text.dates import Phrase, find_phrases
+from channelhash.text.phrases import Phrase, find_phrases, says_nothing
+from channelhash.text.places import PlaceNames
 from channelhash.text.words import Spelling
 from channelhash.utils.optional_imports import naming_extra
 
@@ -46,10 +49,6 @@ _MAX_WEIGHT = 100.0
 
 _TOKEN = re.compile(r'(-?)"([^"]*)"(?:\^(\d+(?:\.\d*)?))?|(\S+)')
 _WORD = re.compile(r"(-(?=[^-]))?(.+?)(?:\^(\d+(?:\.\d*)?))?", re.DOTALL)
-# What says of photographs nothing but that they are some.
-_PHOTOGRAPHS = re.compile(
-    r"(?:(?:all|my|our|the|photos?|pictures?|images?|photographs|shots|fotos?|bilder)\b\s*)*"
-)
 
 
 class Part(NamedTuple):
@@ -183,7 +182,7 @@ def narrow(
                 + " "
                 + rest[phrase.start + len(phrase.words) :].lstrip(" ,;")
             )
-    rest = "" if phrases and _PHOTOGRAPHS.fullmatch(rest.lower().strip()) else rest.strip()
+    rest = "" if phrases and says_nothing(rest) else rest.strip()
     if rest and all(token[0].startswith("-") for token in _tokens(rest)):
         return Narrowed(text, where, [])  # what is not wanted is no question
     return Narrowed(rest, passed, phrases)
@@ -205,8 +204,22 @@ def leave_plain(store: Store, text: str) -> Narrowed | None:
 
 def _phrases_of(store: Store, text: str, today: date) -> list[Phrase]:
     """Return what a question says of dates and of the places of a store's items."""
-    places = ((key, value) for key in ("place", "country") for value in store.value_counts(key))
-    return find_phrases(text, today, places)
+    return find_phrases(text, today, _places_of(store))
+
+
+# The names of a store's places, which take a second for 100,000, and its version then.
+_PLACES: WeakKeyDictionary[Store, tuple[int, PlaceNames]] = WeakKeyDictionary()
+
+
+def _places_of(store: Store) -> PlaceNames:
+    """Return the names of the places of a store's items, which are kept until the store changes."""
+    version = store.version
+    kept = _PLACES.get(store)
+    if kept is None or kept[0] != version:
+        values = [(key, value) for key in ("place", "country") for value in store.value_counts(key)]
+        names = kept[1] if kept and kept[1].values == tuple(values) else PlaceNames(values)
+        kept = _PLACES[store] = version, names
+    return kept[1]
 
 
 def combine(outputs: NDArray[np.floating[Any]], weights: Sequence[float]) -> NDArray[np.float32]:

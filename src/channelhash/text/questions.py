@@ -1,0 +1,205 @@
+"""Questions as words: what stands around a date or a place, and which language they show."""
+
+import re
+from collections import Counter
+from datetime import date
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from channelhash.text.constructions import (
+    AMBIGUOUS,
+    LANGUAGES,
+    SIDES,
+    WORD,
+    fold_word,
+    openers,
+    phrases,
+    words_of,
+)
+
+# Parts of a question that are no plain words, as `search.query.parse_question` reads them; or a
+# plain word.
+_PART = re.compile(r'-?["“”][^"“”]*["“”](?:\^[\d.]+)?|-(?=[^-])\S+|\S+\^[\d.]+(?!\S)|(\S+)')
+# A date in Chinese, Japanese or Korean; one in numbers, of which nothing is left out.
+_EASTERN = r"\d{4}\s?[年년](?:\s?\d\d?\s?[月월](?:\s?\d\d?\s?[日일])?)?[の的]?"
+_DATE = (
+    r"(?<![\w./-])(?:\d{4}[-/]\d\d(?:[-/]\d\d?)?|\d{4}[-/]\d[-/]\d\d?|\d{4}\.\d\d?\.\d\d?"
+    r"|\d\d?/\d\d?/\d{4}|\d\d?-\d\d?-\d{4}|\d\d?\.\d\d?\.\d{4})(?![\w/]|[-.]\w)"
+)
+_TOKEN = re.compile(
+    rf"(?P<gap>\0+)|(?P<eastern>{_EASTERN})|(?P<date>{_DATE})"
+    rf"|(?P<number>\d+(?:['’]?[^\W\d_]+)*)|(?P<word>{WORD})|(?P<mark>[^\w\s]|_)"
+)
+#: Marks that part what stands before from what stands after.
+_STOPS = frozenset(",;:.!?()[]…、。，！？")
+DASHES = frozenset("-–—")
+
+# Kinds of words that show a language.
+_EVIDENCE = ("function words", *SIDES, "photographs", "months", "seasons")
+
+Kind = Literal["gap", "eastern", "date", "number", "word", "mark"]
+
+
+Days = tuple[date, date]
+
+
+class Found(NamedTuple):
+    """Words of a question that were understood.
+
+    Attributes:
+        start: place of their first word.
+        end: place after their last.
+        means: the same in other words.
+        test: a filter of where it is so.
+        sure: whether they say so wherever they stand; else only where nothing else is asked.
+        days: first day and the day after the last, of dates that are one interval.
+    """
+
+    start: int
+    end: int
+    means: str
+    test: str
+    sure: bool = True
+    days: Days | None = None
+
+
+class Word(NamedTuple):
+    """A word, number or mark of a question.
+
+    Attributes:
+        text: in small letters without accents.
+        start: where it begins.
+        end: where it ends.
+        kind: what it is; a gap is a phrase in quotes, a word with a weight or an unwanted word.
+    """
+
+    text: str
+    start: int
+    end: int
+    kind: Kind
+
+
+class Question:
+    """The words of a question.
+
+    >>> [word.text for word in Question("L'été, 14.07.2019").words]
+    ["l'", 'ete', ',', '14.07.2019']
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        plain = _PART.sub(lambda part: part[0] if part[1] else "\0" * len(part[0]), text)
+        self.words = [
+            Word(fold_word(match[0]), match.start(), match.end(), match.lastgroup)  # type: ignore[arg-type]
+            for match in _TOKEN.finditer(plain)
+        ]
+
+    def raw(self, at: int) -> str:
+        """Return a word as it is written; nothing beyond the last."""
+        word = self.words[at] if 0 <= at < len(self.words) else None
+        return self.text[word.start : word.end] if word else ""
+
+    def word(self, at: int) -> str:
+        """Return a word in small letters without accents; nothing where there is none, or a gap."""
+        if not 0 <= at < len(self.words) or self.words[at].kind == "gap":
+            return ""
+        return self.words[at].text
+
+    def kind(self, at: int) -> Kind | None:
+        """Return what a word is; None beyond the first and the last."""
+        return self.words[at].kind if 0 <= at < len(self.words) else None
+
+    def touches(self, at: int) -> bool:
+        """Return whether no space parts a word from the one before it."""
+        return 0 < at < len(self.words) and self.words[at - 1].end == self.words[at].start
+
+    def match(self, table: str, language: str, at: int) -> tuple[int, int] | None:
+        """Return where the longest phrase of a kind ends that begins here, and its place in the
+        table.
+        """
+        for words, place in phrases(table, language).get(self.word(at), ()):
+            end = at + len(words)
+            if all(self.word(at + n) == word for n, word in enumerate(words)):
+                return end, place
+        return None
+
+    def is_any(self, table: str, at: int) -> bool:
+        """Return whether a phrase of a kind begins here with this word in any language."""
+        return self.word(at) in words_of(table)
+
+    def parts_before(self, at: int) -> bool:
+        """Return whether nothing, or a mark that parts, stands before a word."""
+        return at == 0 or self._parts(at - 1)
+
+    def parts_after(self, at: int) -> bool:
+        """Return whether nothing, or a mark that parts, stands where the last word has ended."""
+        return at == len(self.words) or self._parts(at)
+
+    def _parts(self, at: int) -> bool:
+        word = self.words[at]
+        if word.kind == "gap":
+            return True
+        if word.text in DASHES:  # within a compound it joins
+            return not self.touches(at) and not self.touches(at + 1)
+        return (
+            word.kind == "mark"
+            and word.text in _STOPS
+            and not (word.text != "," and self.touches(at + 1) and self.kind(at + 1) != "mark")
+        )
+
+    def ends(self, at: int) -> bool:
+        """Return whether what ends before this word is no attribute of it: a mark, a preposition,
+        an article or the like follows.
+        """
+        return self.parts_after(at) or self.is_any("function words", at)
+
+    @cached_property
+    def _evidence(self) -> Counter[str]:
+        """How many words of each language the question has that show it."""
+        shown = openers(*_EVIDENCE)
+        return Counter(name for word in self.words for name in shown.get(word.text, ()))
+
+    def shows(self, language: str, at: int) -> bool:
+        """Return whether a word is sure to be one of a language: it has no other meaning elsewhere,
+        or others of the question are of this language rather than of those.
+        """
+        others = AMBIGUOUS.get(language, {}).get(self.word(at))
+        if others is None or not self.raw(at).isascii():
+            return True
+        rivals = max((self._beside(other, at) for other in others.split()), default=0)
+        return self._beside(language, at) > rivals
+
+    def _beside(self, language: str, at: int) -> int:
+        """Return how many other words show a language."""
+        is_own = language in openers(*_EVIDENCE).get(self.word(at), ())
+        return self._evidence[language] - is_own
+
+    def joins(self, end: int, start: int) -> bool:
+        """Return whether nothing but "and" stands between two phrases."""
+        return start == end + 1 and self.is_any("and", end)
+
+    def after_denial(self, language: str, start: int) -> int:
+        """Return where a negation of photographs ends, "no photos" or "not"; the same place where
+        none begins.
+        """
+        match = self.match("not", language, start) if self.denies(start, surely=True) else None
+        at = match[0] if match else start
+        while at > start and (noun := self.match("photographs", language, at)):
+            at = noun[0]
+        return at
+
+    def denies(self, at: int, surely: bool = False) -> bool:
+        """Return whether a negation may stand here, or surely does: "no" is none in Portuguese."""
+        if not surely and any(self.match("unclear", name, at) for name in LANGUAGES):
+            return True
+        speakers = [name for name in LANGUAGES if self.match("not", name, at)]
+        if not speakers:
+            return False
+        silent = [
+            self._beside(name, at)
+            for name, words in AMBIGUOUS.items()
+            if self.word(at) in words and name not in speakers
+        ]
+        spoken = max(self._beside(name, at) for name in speakers)
+        unspoken = max(silent, default=-1)
+        return spoken > unspoken or (spoken == unspoken and not surely)
