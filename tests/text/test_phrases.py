@@ -9,9 +9,10 @@ import pytest
 from channelhash.search.filters import parse_filter, passes
 from channelhash.search.items import date_filter
 from channelhash.text import places as places_module
-from channelhash.text.constructions import LANGUAGES, NOT, spell
+from channelhash.text.constructions import LANGUAGES, NOT
 from channelhash.text.phrases import find_phrases
 from channelhash.text.places import PlaceNames
+from channelhash.text.questions import spell
 
 TODAY = date(2026, 11, 27)
 PLACES = PlaceNames(

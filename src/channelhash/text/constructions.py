@@ -1,15 +1,12 @@
-"""Words that say when and where, in seven languages, as data: `dates` and `places` read them.
+"""Words that say when and where, in seven languages, as data: `questions` looks them up.
 
 A table is kind of words -> language -> phrases, apart by commas. ``(a|b)`` stands for either word,
 and ``(a|)`` for ``a`` or nothing. Values of months, seasons, units and counts are their places in
-the list. All is written without accents and in small letters, as `fold_word` returns words.
+the list. All is written without accents and in small letters, as `questions.fold_word` returns
+words.
 """
 
-import itertools
-import re
-import unicodedata
-from collections.abc import Iterator, Mapping
-from functools import cache, lru_cache
+from collections.abc import Mapping
 
 LANGUAGES = ("en", "de", "fr", "es", "it", "pt", "nl")
 
@@ -443,83 +440,8 @@ AMBIGUOUS = {
 }
 
 
-@lru_cache(20_000)
-def fold_word(word: str) -> str:
-    """Return small letters without accents.
-
-    >>> fold_word("L’Été"), fold_word("Łódź"), fold_word("Straße")
-    ("l'ete", 'lodz', 'strasse')
-    """
-    letters = unicodedata.normalize("NFKD", word.replace("’", "'").casefold().translate(_STROKES))
-    return "".join(letter for letter in letters if not unicodedata.combining(letter))
-
-
-# Letters that have no decomposition.
-_STROKES = str.maketrans(
-    {"ł": "l", "ø": "o", "đ": "d", "ı": "i", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th"}
-)
-#: A word as phrases are made of; what an apostrophe ends is a word of its own.
-WORD = r"[^\W\d_]+(?:['’](?=\w))?"
-# A word with letters that may follow, or nothing: diese(|n).
-_CHOICE = re.compile(r"\(([^()]*)\)")
-
-
-def spell(phrase: str) -> Iterator[str]:
-    """Yield the spellings of a phrase of a table.
-
-    >>> [*spell("hors (de|)")]
-    ['hors de', 'hors']
-    """
-    parts = _CHOICE.split(phrase)
-    choices = [part.split("|") for part in parts]
-    for chosen in itertools.product(*choices):
-        yield " ".join("".join(chosen).split())
-
-
-@cache
-def phrases(table: str, language: str) -> Mapping[str, list[tuple[tuple[str, ...], int]]]:
-    """Return the phrases of a kind by their first words, longest first, with their places in the
-    list.
-
-    >>> phrases("and", "es")["e"]
-    [(('e',), 1)]
-    """
-    found: dict[str, list[tuple[tuple[str, ...], int]]] = {}
-    for place, phrase in enumerate(_TABLES[table].get(language, "").split(", ")):
-        for words in dict.fromkeys(
-            tuple(re.findall(r"[^\W\d_]+'?", form)) for form in spell(phrase)
-        ):
-            if words:
-                found.setdefault(words[0], []).append((words, place))
-    for several in found.values():
-        several.sort(key=lambda pair: -len(pair[0]))
-    return found
-
-
-@cache
-def words_of(table: str, language: str | None = None) -> frozenset[str]:
-    """Return the words that begin a phrase of a kind, in one language or in any."""
-    languages = LANGUAGES if language is None else (language,)
-    return frozenset(word for name in languages for word in phrases(table, name))
-
-
-@cache
-def openers(*tables: str) -> Mapping[str, frozenset[str]]:
-    """Return the languages in which a word begins a phrase of some kinds.
-
-    >>> sorted(openers("and", "or")["o"])
-    ['es', 'it']
-    """
-    words = {word for table in tables for word in words_of(table)}
-    return {
-        word: frozenset(
-            name for name in LANGUAGES if any(word in words_of(table, name) for table in tables)
-        )
-        for word in words
-    }
-
-
-_TABLES: Mapping[str, Mapping[str, str]] = {
+#: Kind of words -> language -> phrases.
+TABLES: Mapping[str, Mapping[str, str]] = {
     **SIDES,
     **JOINTS,
     **{f"relative {name}": table for name, table in RELATIVE.items()},

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import NamedTuple
 
-from channelhash.text.constructions import LANGUAGES, SIDES, openers
-from channelhash.text.questions import DASHES, Days, Found, Question
+from channelhash.text.constructions import LANGUAGES, SIDES
+from channelhash.text.questions import DASHES, Days, Found, Question, openers
 
 # Periods: months from 0 on, seasons from 12 on, a year, nothing that is said.
 _SEASON, _YEAR, _NO_PERIOD = 12, 16, 17
@@ -96,7 +96,12 @@ def find_dates(question: Question, today: date) -> list[Found]:
             continue
         longest = max(read, key=lambda one: (one.end, _PREFERENCE.index(one.side)))
         understood = _understand(question, longest, today)
-        if understood and found and question.joins(found[-1].end, at) and not _add_up(found[-1], understood):
+        if (
+            understood
+            and found
+            and question.joins(found[-1].end, at)
+            and not _add_up(found[-1], understood)
+        ):
             refused.update(range(found.pop().start, at))
         if understood and _fits(question, longest, refused):
             found.append(understood._replace(sure=_is_sure(question, longest)))

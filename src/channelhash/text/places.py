@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from channelhash.text.common_names import COMMON_NAMES
-from channelhash.text.constructions import LANGUAGES, fold_word, openers
-from channelhash.text.questions import Found, Question
+from channelhash.text.constructions import LANGUAGES
+from channelhash.text.questions import Found, Question, fold_word, openers
 
 # Kinds of words that stand before a place.
 _LEADS = ("places after", "countries after", "of", "beyond")

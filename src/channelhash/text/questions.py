@@ -1,21 +1,15 @@
 """Questions as words: what stands around a date or a place, and which language they show."""
 
+import itertools
 import re
+import unicodedata
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from datetime import date
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Literal, NamedTuple
 
-from channelhash.text.constructions import (
-    AMBIGUOUS,
-    LANGUAGES,
-    SIDES,
-    WORD,
-    fold_word,
-    openers,
-    phrases,
-    words_of,
-)
+from channelhash.text.constructions import AMBIGUOUS, LANGUAGES, SIDES, TABLES
 
 # Parts of a question that are no plain words, as `search.query.parse_question` reads them; or a
 # plain word.
@@ -26,6 +20,8 @@ _DATE = (
     r"(?<![\w./-])(?:\d{4}[-/]\d\d(?:[-/]\d\d?)?|\d{4}[-/]\d[-/]\d\d?|\d{4}\.\d\d?\.\d\d?"
     r"|\d\d?/\d\d?/\d{4}|\d\d?-\d\d?-\d{4}|\d\d?\.\d\d?\.\d{4})(?![\w/]|[-.]\w)"
 )
+#: A word as phrases are made of; what an apostrophe ends is a word of its own.
+WORD = r"[^\W\d_]+(?:['’](?=\w))?"
 _TOKEN = re.compile(
     rf"(?P<gap>\0+)|(?P<eastern>{_EASTERN})|(?P<date>{_DATE})"
     rf"|(?P<number>\d+(?:['’]?[^\W\d_]+)*)|(?P<word>{WORD})|(?P<mark>[^\w\s]|_)"
@@ -36,6 +32,81 @@ DASHES = frozenset("-–—")
 
 # Kinds of words that show a language.
 _EVIDENCE = ("function words", *SIDES, "photographs", "months", "seasons")
+
+
+@lru_cache(20_000)
+def fold_word(word: str) -> str:
+    """Return small letters without accents.
+
+    >>> fold_word("L’Été"), fold_word("Łódź"), fold_word("Straße")
+    ("l'ete", 'lodz', 'strasse')
+    """
+    letters = unicodedata.normalize("NFKD", word.replace("’", "'").casefold().translate(_STROKES))
+    return "".join(letter for letter in letters if not unicodedata.combining(letter))
+
+
+# Letters that have no decomposition.
+_STROKES = str.maketrans(
+    {"ł": "l", "ø": "o", "đ": "d", "ı": "i", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th"}
+)
+# A word with letters that may follow, or nothing: diese(|n).
+_CHOICE = re.compile(r"\(([^()]*)\)")
+
+
+def spell(phrase: str) -> Iterator[str]:
+    """Yield the spellings of a phrase of a table.
+
+    >>> [*spell("hors (de|)")]
+    ['hors de', 'hors']
+    """
+    parts = _CHOICE.split(phrase)
+    choices = [part.split("|") for part in parts]
+    for chosen in itertools.product(*choices):
+        yield " ".join("".join(chosen).split())
+
+
+@cache
+def phrases(table: str, language: str) -> Mapping[str, list[tuple[tuple[str, ...], int]]]:
+    """Return the phrases of a kind by their first words, longest first, with their places in the
+    list.
+
+    >>> phrases("and", "es")["e"]
+    [(('e',), 1)]
+    """
+    found: dict[str, list[tuple[tuple[str, ...], int]]] = {}
+    for place, phrase in enumerate(TABLES[table].get(language, "").split(", ")):
+        for words in dict.fromkeys(
+            tuple(re.findall(r"[^\W\d_]+'?", form)) for form in spell(phrase)
+        ):
+            if words:
+                found.setdefault(words[0], []).append((words, place))
+    for several in found.values():
+        several.sort(key=lambda pair: -len(pair[0]))
+    return found
+
+
+@cache
+def words_of(table: str, language: str | None = None) -> frozenset[str]:
+    """Return the words that begin a phrase of a kind, in one language or in any."""
+    languages = LANGUAGES if language is None else (language,)
+    return frozenset(word for name in languages for word in phrases(table, name))
+
+
+@cache
+def openers(*tables: str) -> Mapping[str, frozenset[str]]:
+    """Return the languages in which a word begins a phrase of some kinds.
+
+    >>> sorted(openers("and", "or")["o"])
+    ['es', 'it']
+    """
+    words = {word for table in tables for word in words_of(table)}
+    return {
+        word: frozenset(
+            name for name in LANGUAGES if any(word in words_of(table, name) for table in tables)
+        )
+        for word in words
+    }
+
 
 Kind = Literal["gap", "eastern", "date", "number", "word", "mark"]
 
