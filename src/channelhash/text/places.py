@@ -153,18 +153,29 @@ def _other_names(
         name = fold_word(city["name"])
         people[name] = max(city["population"], people.get(name, 0))
     # What is no city's own name may be another of its names.
-    unknown = {value for name in places.keys() - people.keys() for _, value in places[name]}
+    unknown = {
+        value: (key, value) for name in places.keys() - people.keys() for key, value in places[name]
+    }
     named = list[tuple[tuple[str, ...], Value]]()
     for city in cities:
-        own = places.get(fold_word(city["name"]), [])
-        alike = unknown.intersection(city["alternatenames"]) if unknown else set()
-        for name in [city["name"], *city["alternatenames"]] if own or alike else ():
-            words = tuple(re.findall(r"\w+", fold_word(name)))
-            is_own = people.get(fold_word(name), 0) <= city["population"]
-            if words and is_own and len(name) >= _MIN_LETTERS and not name.isupper():
-                named += [(words, value) for value in own]
-                named += [(words, ("place", value)) for value in alike]
+        alike = [unknown[name] for name in city["alternatenames"] if name in unknown]
+        several = places.get(fold_word(city["name"]), []) + alike
+        if several:
+            named += [(name, value) for name in _names_of(city, people) for value in several]
     return _by_first_words(named)
+
+
+def _names_of(city: Mapping[str, Any], people: Mapping[str, int]) -> list[tuple[str, ...]]:
+    """Return the words of a city's names, without those of larger cities and codes of airports."""
+    names = (city["name"], *city["alternatenames"])
+    found = [
+        tuple(re.findall(r"\w+", fold_word(name)))
+        for name in names
+        if len(name) >= _MIN_LETTERS
+        and not name.isupper()
+        and people.get(fold_word(name), 0) <= city["population"]
+    ]
+    return [words for words in found if words]
 
 
 def _read_cities() -> list[dict[str, Any]]:
@@ -266,27 +277,30 @@ class _Reader:
 
     def _item(self, at: int, table: str, lead: int) -> tuple[int, _Name] | None:
         """Return where a place ends that stands here, and the values that may be meant."""
-        question = self._question
-        found = self._names.find(question, at, is_other=bool(table))
+        found = self._names.find(self._question, at, is_other=bool(table))
         if not found:
             return None
         end, values = found
-        is_proper = question.raw(at)[:1].isupper() and (
-            not table or lead == 0 or question.raw(lead)[:1].islower()
-        )
+        is_proper = self._is_proper(at, table, lead)
+        is_common = end == at + 1 and self._question.word(at) in COMMON_NAMES
+        if is_common and (not is_proper or table == "countries after"):
+            return None
+        if table and self._is_attribute(end, is_proper and not is_common):
+            return None
         if table == "countries after" and (not is_proper or self._language in ("en", "de")):
             values = [(key, value) for key, value in values if key == "country"]
-        is_common = end == at + 1 and question.word(at) in COMMON_NAMES
-        if is_common and table == "countries after":
-            return None
-        is_bounded = question.ends(end) or _begins_date(question, end)
-        is_attribute = not is_bounded and (
-            is_common or not is_proper or question.raw(end)[:1].isupper()
-        )
-        is_word = is_common and not is_proper
-        if not values or is_word or (table and is_attribute):
-            return None
-        return end, values
+        return (end, values) if values else None
+
+    def _is_proper(self, at: int, table: str, lead: int) -> bool:
+        """Return whether a capital shows a name; it shows none where the preposition has one, too."""
+        is_capital = self._question.raw(at)[:1].isupper()
+        return is_capital and (not table or lead == 0 or self._question.raw(lead)[:1].islower())
+
+    def _is_attribute(self, end: int, is_sure: bool) -> bool:
+        """Return whether what ends here may belong to the next word: orange jacket, Paris Hilton."""
+        if self._question.ends(end) or _begins_date(self._question, end):
+            return False
+        return not is_sure or self._question.raw(end)[:1].isupper()
 
     def _after_joint(self, at: int) -> int:
         """Return where the next place may begin, behind a comma, "and" or "or"."""
@@ -332,15 +346,16 @@ def _say(items: Sequence[_Item]) -> tuple[str, str]:
     >>> _say([[[("place", "Porto")], [("country", "Portugal")]]])
     ('Porto, Portugal', "place IN ('Porto') AND country IN ('Portugal')")
     """
-    said = [
-        ", ".join(" or ".join(dict.fromkeys(value for _, value in names)) for names in item)
-        for item in items
-    ]
-    means = " or ".join(dict.fromkeys(said))
+    means = " or ".join(dict.fromkeys(map(_means, items)))
     if all(len(item) == 1 for item in items):  # one condition a key
-        items = [[[value for item in items for value in item[0]]]]
+        items = [[[value for (names,) in items for value in names]]]
     tests = [" AND ".join(map(_test, item)) for item in items]
     return means, tests[0] if len(tests) == 1 else f"({' OR '.join(f'({test})' for test in tests)})"
+
+
+def _means(item: _Item) -> str:
+    """Return what a place means: its names, or any of the values of one."""
+    return ", ".join(" or ".join(dict.fromkeys(value for _, value in names)) for names in item)
 
 
 def _test(names: _Name) -> str:
