@@ -18,6 +18,7 @@ import channelhash as ch
 from channelhash.search import choose_place, find_or_keep, find_store, items, kind_of
 from channelhash.search.filters import parse_filter, passes
 from channelhash.search.items import DATES, Catalogue, date_filter, date_of, file_date
+from channelhash.search.query import narrow
 from channelhash.search.store import Store
 from refusals import check_refusal
 
@@ -427,6 +428,23 @@ def test_every_order_holds_each_item_once_and_ties_are_by_id(items, seed):
     among = set(names[::2])
     found = [catalogue.ids[place] for place in catalogue.places("newest", 0, among)]
     assert found == [name for name in orders["newest"] if name in among]
+
+
+def test_only_dates_that_can_be_compared_narrow_in_every_store(store):
+    written = ["07/14/2019", "14.07.2012", "2019-7-4", "2019-1-4", "0000-00-00", "2014", "2014-05"]
+    written += ["2014-05-06 07:08:09", "2019-11-05", "n.d.", "2019-Jul"]
+    metadata = [{"date": date} for date in written]
+    store.add(written, np.zeros((len(written), 2), np.uint8), metadata=metadata)
+    for question, found in {
+        "dogs before 2015": ["2014", "2014-05", "2014-05-06 07:08:09"],
+        "dogs before July 2014": ["2014-05", "2014-05-06 07:08:09"],
+        "dogs since October 2019": ["2019-11-05"],
+        "dogs not in 2014": ["2019-11-05"],
+        "dogs in July": [],
+        "dogs from May to November": ["2014-05", "2014-05-06 07:08:09", "2019-11-05"],
+    }.items():
+        narrowed = narrow(store, question)
+        assert (store.ids(narrowed.where) if narrowed.where else []) == sorted(found), question
 
 
 @given(ITEMS)

