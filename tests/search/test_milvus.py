@@ -16,6 +16,7 @@ from tests.search.test_store_contract import (  # noqa: F401
     test_an_empty_store_finds_nothing,
     test_any_calls_in_any_order,
     test_odd_values_come_back,
+    test_only_dates_that_can_be_compared_narrow_in_every_store,
 )
 from tests.search.test_transfer import test_everything_arrives  # noqa: F401
 

@@ -352,6 +352,9 @@ def test_names_are_looked_up_and_not_gone_through(monkeypatch):
         ("a dog in rim", ["Rome"], []),
         ("in MUC", ["Munich"], []),
         ("in York", ["New York City"], []),
+        ("New York", ["New York City"], ["New York City"]),
+        ("München, Lodz", ["Munich", "Łódź"], ["Munich", "Łódź"]),
+        ("New York Pizza", ["New York City"], []),
     ],
 )
 def test_a_city_is_found_by_the_other_names_it_has(asked, places, found):

@@ -53,22 +53,26 @@ class PlaceNames:
     def __bool__(self) -> bool:
         return bool(self.values)
 
-    def begins(self, word: str) -> bool:
-        """Return whether a place's own name begins with a word."""
-        return word in self._names
+    def begins(self, word: str, is_other: bool = False) -> bool:
+        """Return whether a place's own name or, where ``is_other``, another begins with a word."""
+        return word in self._names or (is_other and word in self._other_names)
 
     def may_begin(self, question: Question) -> bool:
-        """Return whether a word of a question may begin a name; other names stand behind what
-        stands before places.
+        """Return whether a word of a question may begin a name.
+
+        Other names take a moment when they are first needed, so they are looked for only behind
+        what stands before places, and where every word has a capital.
         """
-        if any(word.text in self._names for word in question.words):
+        if any(self.begins(word.text) for word in question.words):
             return True
+        if question.is_title:
+            return any(self.begins(word.text, is_other=True) for word in question.words)
         leads, plain = openers("not", *_LEADS), openers("function words")
         for at in range(1, len(question.words)):
             before, word = question.word(at - 1), question.word(at)
             is_led = before in leads and question.raw(at - 1) != "a"
             is_plain = word in plain and not question.raw(at)[0].isupper()
-            if is_led and not is_plain and word in self._other_names:
+            if is_led and not is_plain and self.begins(word, is_other=True):
                 return True
         return False
 
@@ -207,7 +211,8 @@ def find_places(question: Question, names: PlaceNames) -> list[Found]:
     leads = openers("not", *_LEADS)
     while at < len(question.words):
         word = question.word(at)
-        languages = LANGUAGES if names.begins(word) else leads.get(word, ())
+        is_name = names.begins(word, question.is_title)
+        languages = LANGUAGES if is_name else leads.get(word, ())
         read = [one for name in languages if (one := _Reader(question, name, names).read(at))]
         longest = max(read, key=lambda one: (one.end, one.sure), default=None)
         if longest:
@@ -277,7 +282,7 @@ class _Reader:
 
     def _item(self, at: int, table: str, lead: int) -> tuple[int, _Name] | None:
         """Return where a place ends that stands here, and the values that may be meant."""
-        found = self._names.find(self._question, at, is_other=bool(table))
+        found = self._names.find(self._question, at, is_other=bool(table) or self._question.is_title)
         if not found:
             return None
         end, values = found

@@ -225,6 +225,12 @@ class Question:
         return self.parts_after(at) or self.is_any("function words", at)
 
     @cached_property
+    def is_title(self) -> bool:
+        """Whether every word has a capital: "New York 2019"."""
+        words = [at for at, word in enumerate(self.words) if word.kind == "word"]
+        return bool(words) and all(self.raw(at)[0].isupper() for at in words)
+
+    @cached_property
     def _evidence(self) -> Counter[str]:
         """How many words of each language the question has that show it."""
         shown = openers(*_EVIDENCE)
