@@ -9,7 +9,7 @@ import pytest
 from channelhash.search.filters import parse_filter, passes
 from channelhash.search.items import date_filter
 from channelhash.text import places as places_module
-from channelhash.text.constructions import LANGUAGES, NOT
+from channelhash.text.constructions import LANGUAGES, TABLES
 from channelhash.text.phrases import find_phrases
 from channelhash.text.places import PlaceNames
 from channelhash.text.questions import spell
@@ -309,7 +309,9 @@ def test_a_number_or_name_beside_other_words_narrows_nothing(form):
         assert find_phrases(question, TODAY, PLACES) == [], question
 
 
-DENIALS = [(language, word) for language, words in NOT.items() for word in words.split(", ")]
+DENIALS = [
+    (language, word) for language, words in TABLES["not"].items() for word in words.split(", ")
+]
 
 
 @pytest.mark.parametrize(("language", "denial"), DENIALS)

@@ -282,7 +282,9 @@ class _Reader:
 
     def _item(self, at: int, table: str, lead: int) -> tuple[int, _Name] | None:
         """Return where a place ends that stands here, and the values that may be meant."""
-        found = self._names.find(self._question, at, is_other=bool(table) or self._question.is_title)
+        found = self._names.find(
+            self._question, at, is_other=bool(table) or self._question.is_title
+        )
         if not found:
             return None
         end, values = found
