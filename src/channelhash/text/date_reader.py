@@ -303,13 +303,12 @@ def _read_numbers(text: str, end: int) -> WrittenDate:
     first, second, *others = (int(part) for part in re.split(r"\D", text))
     if first > _MAX_DAY:
         return _numbered(end, first, second, *others)
-    day, month, (year,) = first, second, others
-    is_clear = "." in text or day == month
-    if not is_clear and (day > _N_MONTHS) == (month > _N_MONTHS):
-        return WrittenDate(end, NO_PERIOD)
-    if not is_clear and month > _N_MONTHS:
-        day, month = month, day
-    return _numbered(end, year, month, day)
+    day, month = first, second
+    has_order = "." in text or first == second  # 1.7.2019 is German
+    if not has_order and second > _N_MONTHS:
+        day, month = second, first
+    is_clear = has_order or max(first, second) > _N_MONTHS
+    return _numbered(end, others[0], month, day) if is_clear else WrittenDate(end, NO_PERIOD)
 
 
 def _numbered(end: int, year: int, month: int, day: int = 0) -> WrittenDate:

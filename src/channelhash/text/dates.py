@@ -129,14 +129,16 @@ def _completed(dates: Sequence[WrittenDate], is_range: bool) -> list[WrittenDate
     2015 and 2016.
     """
     first, last = dates[0], dates[-1]
+    # "summer 2015 and 2016" are two summers, "summer 2015 to 2016" ends with the year
+    is_named = first.period < YEAR and first.year and not first.day and not is_range
     complete = []
     for one in dates:
         if one.days is None and one.period == NO_PERIOD:
-            period = last.period if one is not last else first.period
+            period = first.period if one is last else last.period
             one = one._replace(period=period, year=one.year or last.year)
         elif one.days is None and not one.year:
             one = one._replace(year=last.year)
-        elif one.bare and not is_range and first.period < YEAR and first.year and not first.day:
+        elif one.bare and is_named:
             one = one._replace(period=first.period)
         complete.append(one)
     return complete
@@ -237,13 +239,18 @@ def _any_year(
         return _any_years_day(dates[0]) if len(dates) == 1 and one.side else None
     if not one.is_range and question.word(one.lead - 1) not in ("in", "im", "en", "em"):
         return None
+    return _any_years_months(periods, one.is_range)
+
+
+def _any_years_months(periods: Sequence[int], is_range: bool) -> tuple[str, str]:
+    """Return what months from the first to the last mean, or each of some, and their test."""
     names = [f"{date(2000, period + 1, 1):%B}" for period in periods]
-    means = (" to " if one.is_range else " or ").join(names)
-    if one.is_range:
+    means = f"{(' to ' if is_range else ' or ').join(names)} of any year"
+    if is_range:
         first, last = periods
         periods = [(first + n) % 12 for n in range((last - first) % 12 + 1)]
     tests = [f"{{0}} LIKE '____-{period + 1:02}%'" for period in periods]
-    return f"{means} of any year", tests[0] if len(tests) == 1 else f"({' OR '.join(tests)})"
+    return means, tests[0] if len(tests) == 1 else f"({' OR '.join(tests)})"
 
 
 def _any_years_day(one: WrittenDate) -> tuple[str, str] | None:
@@ -271,12 +278,16 @@ def _may_follow(question: Question, one: Construction, refused: set[int]) -> boo
         return not in_list or not (before - 1 in refused or question.kind(before - 1) == "number")
     if question.kind(before) != "word":
         return False
-    if question.is_any("and", before):
-        return is_led and before - 1 not in refused
     if one.denied:
         return not question.is_any("or", before)
-    if question.is_any("spans", before) and one.side in ("before", "after", "of"):
-        return False
+    is_part = question.is_any("spans", before) and one.side in ("before", "after", "of")
+    return not is_part and _may_lead(question, before, is_led, before - 1 in refused)
+
+
+def _may_lead(question: Question, before: int, is_led: bool, is_refused: bool) -> bool:
+    """Return whether a word may stand before dates that begin, or not, with a preposition."""
+    if question.is_any("and", before):
+        return is_led and not is_refused
     if question.is_any("articles", before):
         return is_led
     return not question.is_any("function words", before)
@@ -300,9 +311,14 @@ def _is_sure(question: Question, one: Construction) -> bool:
         return True
     is_led = one.side not in ("", "article")
     if all(part.bare for part in one.dates):
-        if one.side == "of" and not one.denied:
-            return one.start == 0 or question.is_any("photographs", one.start - 1)
-        if is_led or one.denied:
-            return question.ends(one.end)
-        return question.parts_before(one.start) and question.parts_after(one.end)
+        return _is_sure_year(question, one, is_led)
     return (is_led and not _is_any_year(one.dates)) or question.ends(one.end)
+
+
+def _is_sure_year(question: Question, one: Construction, is_led: bool) -> bool:
+    """Return whether four digits are a year: in 2019, photos of 2019, or alone between commas."""
+    if one.side == "of" and not one.denied:
+        return one.start == 0 or question.is_any("photographs", one.start - 1)
+    if is_led or one.denied:
+        return question.ends(one.end)
+    return question.parts_before(one.start) and question.parts_after(one.end)

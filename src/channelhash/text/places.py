@@ -148,9 +148,8 @@ def _other_names(
     A name that a larger city bears is that city's, whether or not it is among the places.
     """
     places: dict[str, list[Value]] = {}
-    for key, value in values:
-        if key == "place":
-            places.setdefault(fold_word(value), []).append((key, value))
+    for value in _of_key("place", values):
+        places.setdefault(fold_word(value[1]), []).append(value)
     cities = _read_cities() if places else []
     people: dict[str, int] = {}
     for city in cities:
@@ -295,7 +294,7 @@ class _Reader:
         if table and self._is_attribute(end, is_proper and not is_common):
             return None
         if table == "countries after" and (not is_proper or self._language in ("en", "de")):
-            values = [(key, value) for key, value in values if key == "country"]
+            values = _of_key("country", values)
         return (end, values) if values else None
 
     def _is_proper(self, at: int, table: str, lead: int) -> bool:
@@ -341,6 +340,10 @@ def _begins_date(question: Question, at: int) -> bool:
     is_year = question.kind(at) == "number" and len(question.word(at)) == 4
     is_date = question.kind(at) in ("date", "eastern")
     return is_date or is_year or any(question.is_any(table, at) for table in tables)
+
+
+def _of_key(key: str, values: Iterable[Value]) -> list[Value]:
+    return [value for value in values if value[0] == key]
 
 
 def _keys(names: _Name) -> set[str]:

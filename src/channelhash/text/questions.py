@@ -265,11 +265,15 @@ class Question:
             at = noun[0]
         return at
 
+    def _languages_of(self, table: str, at: int) -> list[str]:
+        """Return the languages in which a phrase of a kind begins here."""
+        return [name for name in LANGUAGES if self.match(table, name, at)]
+
     def denies(self, at: int, surely: bool = False) -> bool:
         """Return whether a negation may stand here, or surely does: "no" is none in Portuguese."""
-        if not surely and any(self.match("unclear", name, at) for name in LANGUAGES):
+        if not surely and self._languages_of("unclear", at):
             return True
-        speakers = [name for name in LANGUAGES if self.match("not", name, at)]
+        speakers = self._languages_of("not", at)
         if not speakers:
             return False
         silent = [
