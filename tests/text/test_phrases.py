@@ -328,6 +328,25 @@ def test_what_is_denied_is_never_asked_for(language, denial):
             assert first.startswith("NOT"), (question, found)
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        "in 2014, " * 90,
+        "2014, " * 90,
+        " ".join(map(str, range(1900, 1990))),
+        "not the " * 90,
+        "in Porto, Portugal or " * 40 + "in Nice",
+        "in 2014 and not " * 40,
+        "dog in 2014 " * 9,
+    ],
+)
+def test_a_question_that_goes_on_and_on_makes_no_filter_that_is_too_long(question):
+    phrases = find_phrases(question, TODAY, PLACES)
+    tests = [date_filter(["date", "taken"], phrase.test) for phrase in phrases]
+    if tests:
+        parse_filter(" AND ".join(tests), ["date", "taken", "place", "country"])
+
+
 def test_names_are_looked_up_and_not_gone_through(monkeypatch):
     names = PlaceNames(("place", f"{row} Long Street") for row in range(200))
     find_phrases("a dog in Porto", TODAY, names)  # what is kept is made

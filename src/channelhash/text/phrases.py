@@ -15,6 +15,11 @@ from channelhash.text.dates import find_dates
 from channelhash.text.places import PlaceNames, find_places
 from channelhash.text.questions import Found, Question
 
+#: Longer texts are no questions, and take long to go through.
+_MAX_WORDS = 200
+#: Most phrases, and characters of their tests, as a filter has at most so many conditions.
+_MAX_PHRASES, _MAX_LENGTH = 6, 2000
+
 
 class Phrase(NamedTuple):
     """Words of a sentence that say when or where something was.
@@ -51,6 +56,8 @@ def find_phrases(text: str, today: date, places: PlaceNames) -> list[Phrase]:
     "NOT (place IN ('Porto'))"
     """
     question = Question(text)
+    if len(question.words) > _MAX_WORDS:
+        return []
     dates = find_dates(question, today)
     found = sorted([*dates, *_apart(find_places(question, places), dates)])
     if not found:
@@ -58,6 +65,8 @@ def find_phrases(text: str, today: date, places: PlaceNames) -> list[Phrase]:
     if not _is_whole(question, found):
         found = [one for one in found if one.sure]
     found = _undenied(question, found)
+    if len(found) > _MAX_PHRASES or sum(len(one.test) for one in found) > _MAX_LENGTH:
+        return []
     if _exclude_each_other([one for one in found if one in dates]):
         found = [one for one in found if one not in dates]
     return [_phrase(question, one, one in dates) for one in found]

@@ -41,6 +41,8 @@ def fold_word(word: str) -> str:
     >>> fold_word("L’Été"), fold_word("Łódź"), fold_word("Straße")
     ("l'ete", 'lodz', 'strasse')
     """
+    if word.isascii():
+        return word.lower()
     letters = unicodedata.normalize("NFKD", word.replace("’", "'").casefold().translate(_STROKES))
     return "".join(letter for letter in letters if not unicodedata.combining(letter))
 
