@@ -461,6 +461,18 @@ def test_what_narrows_leaves_the_question(dated, question, rest, where, ids):
     assert (narrowed.text, dated.ids(narrowed.where)) == (rest, [*ids])
 
 
+def test_places_are_read_again_where_the_store_has_changed_and_only_there(tmp_path, monkeypatch):
+    with ch.open_store(tmp_path / "store", n_bits=8) as opened:
+        opened.add(["a"], np.zeros((1, 1), np.uint8), metadata=[{"place": "Porto"}])
+        assert [phrase.means for phrase in module.narrow(opened, "in Porto").phrases] == ["Porto"]
+        assert module.narrow(opened, "in Lyon").phrases == []
+        opened.add(["b"], np.zeros((1, 1), np.uint8), metadata=[{"place": "Lyon"}])
+        assert [phrase.means for phrase in module.narrow(opened, "in Lyon").phrases] == ["Lyon"]
+        monkeypatch.setattr(type(opened), "value_counts", None)
+        for question in ("a dog", "in Porto or Lyon", "dogs in 2019"):
+            module.narrow(opened, question)
+
+
 WORDS = [
     "dogs",
     "in",
