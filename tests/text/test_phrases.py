@@ -347,6 +347,17 @@ def test_a_question_that_goes_on_and_on_makes_no_filter_that_is_too_long(questio
         parse_filter(" AND ".join(tests), ["date", "taken", "place", "country"])
 
 
+@pytest.mark.parametrize(
+    "name", ["दिल्ली", "กรุงเทพ", "القاهرة", "東京", "L'Aquila", "St. John's", "7 Ödön utca"]
+)
+def test_names_in_any_script_are_found(name):
+    names = PlaceNames([("place", name)])
+    literal = name.replace("'", "''")
+    for question in (name, f"in {name}", f"a dog in {name}, 2019"):
+        tests = [phrase.test for phrase in find_phrases(question, TODAY, names)]
+        assert tests[:1] == [f"place IN ('{literal}')"], question
+
+
 def test_names_are_looked_up_and_not_gone_through(monkeypatch):
     names = PlaceNames(("place", f"{row} Long Street") for row in range(200))
     find_phrases("a dog in Porto", TODAY, names)  # what is kept is made

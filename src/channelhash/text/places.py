@@ -16,7 +16,7 @@ from typing import Any
 
 from channelhash.text.common_names import COMMON_NAMES
 from channelhash.text.constructions import LANGUAGES
-from channelhash.text.questions import Found, Question, fold_word, openers
+from channelhash.text.questions import Found, Question, fold_word, openers, split_name
 
 # Kinds of words that stand before a place.
 _LEADS = ("places after", "countries after", "of", "beyond")
@@ -55,7 +55,8 @@ class PlaceNames:
 
     def begins(self, word: str, is_other: bool = False) -> bool:
         """Return whether a place's own name or, where ``is_other``, another begins with a word."""
-        return word in self._names or (is_other and word in self._other_names)
+        first = word.rstrip("'")
+        return first in self._names or (is_other and first in self._other_names)
 
     def may_begin(self, question: Question) -> bool:
         """Return whether a word of a question may begin a name.
@@ -97,9 +98,9 @@ def _spellings(name: str) -> set[tuple[str, ...]]:
     >>> sorted(_spellings("Köln"))
     [('koeln',), ('koln',)]
     """
-    folded, transcribed = fold_word(name), fold_word(name.lower().translate(_TRANSCRIBED))
-    spelled = (folded, transcribed, _SIMPLIFIED.sub("", folded))
-    return {words for text in spelled if (words := tuple(re.findall(r"\w+", text)))}
+    transcribed = name.lower().translate(_TRANSCRIBED)
+    spelled = (name, transcribed, _SIMPLIFIED.sub("", fold_word(name)))
+    return {words for words in map(split_name, spelled) if words}
 
 
 def _by_first_words(
@@ -172,7 +173,7 @@ def _names_of(city: Mapping[str, Any], people: Mapping[str, int]) -> list[tuple[
     """Return the words of a city's names, without those of larger cities and codes of airports."""
     names = (city["name"], *city["alternatenames"])
     found = [
-        tuple(re.findall(r"\w+", fold_word(name)))
+        split_name(name)
         for name in names
         if len(name) >= _MIN_LETTERS
         and not name.isupper()

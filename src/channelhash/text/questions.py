@@ -20,11 +20,13 @@ _DATE = (
     r"(?<![\w./-])(?:\d{4}[-/]\d\d(?:[-/]\d\d?)?|\d{4}[-/]\d[-/]\d\d?|\d{4}\.\d\d?\.\d\d?"
     r"|\d\d?/\d\d?/\d{4}|\d\d?-\d\d?-\d{4}|\d\d?\.\d\d?\.\d{4})(?![\w/]|[-.]\w)"
 )
-#: A word as phrases are made of; what an apostrophe ends is a word of its own.
-WORD = r"[^\W\d_]+(?:['’](?=\w))?"
+#: A word as phrases are made of, with its vowel signs; what an apostrophe ends is a word of its own.
+_LETTER = r"(?:[^\W\d_]|[\u0300-\u036f\u0591-\u05c7\u0610-\u065f\u0900-\u0963\u0966-\u109f])"
+WORD = rf"{_LETTER}+(?:['’](?=\w))?"
+_NUMBER = r"\d+(?:['’]?[^\W\d_]+)*"
 _TOKEN = re.compile(
     rf"(?P<gap>\0+)|(?P<eastern>{_EASTERN})|(?P<date>{_DATE})"
-    rf"|(?P<number>\d+(?:['’]?[^\W\d_]+)*)|(?P<word>{WORD})|(?P<mark>[^\w\s]|_)"
+    rf"|(?P<number>{_NUMBER})|(?P<word>{WORD})|(?P<mark>[^\w\s]|_)"
 )
 #: Marks that part what stands before from what stands after.
 _STOPS = frozenset(",;:.!?()[]…、。，！？")
@@ -45,6 +47,16 @@ def fold_word(word: str) -> str:
         return word.lower()
     letters = unicodedata.normalize("NFKD", word.replace("’", "'").casefold().translate(_STROKES))
     return "".join(letter for letter in letters if not unicodedata.combining(letter))
+
+
+def split_name(name: str) -> tuple[str, ...]:
+    """Return the words of a name as a question's words are, without apostrophes.
+
+    >>> split_name("L'Aquila (città)")
+    ('l', 'aquila', 'citta')
+    """
+    words = re.findall(f"{_NUMBER}|{WORD}", fold_word(name))
+    return tuple(word.rstrip("'") for word in words)
 
 
 # Letters that have no decomposition.
