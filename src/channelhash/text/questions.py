@@ -2,7 +2,6 @@
 
 import itertools
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import date
@@ -10,6 +9,7 @@ from functools import cache, cached_property, lru_cache
 from typing import Literal, NamedTuple
 
 from channelhash.text.constructions import AMBIGUOUS, LANGUAGES, SIDES, TABLES
+from channelhash.text.words import fold
 
 # Parts of a question that are no plain words, as `search.query.parse_question` reads them; or a
 # plain word.
@@ -36,17 +36,10 @@ DASHES = frozenset("-–—")
 _EVIDENCE = ("function words", *SIDES, "photographs", "months", "seasons")
 
 
-@lru_cache(20_000)
-def fold_word(word: str) -> str:
-    """Return small letters without accents.
-
-    >>> fold_word("L’Été"), fold_word("Łódź"), fold_word("Straße")
-    ("l'ete", 'lodz', 'strasse')
-    """
-    if word.isascii():
-        return word.lower()
-    letters = unicodedata.normalize("NFKD", word.replace("’", "'").casefold().translate(_STROKES))
-    return "".join(letter for letter in letters if not unicodedata.combining(letter))
+#: Words whose folded forms are kept: those of many places.
+_KEPT = 20_000
+#: `fold`, which is asked for the same words again and again.
+fold_word = lru_cache(_KEPT)(fold)
 
 
 def split_name(name: str) -> tuple[str, ...]:
@@ -59,10 +52,6 @@ def split_name(name: str) -> tuple[str, ...]:
     return tuple(word.rstrip("'") for word in words)
 
 
-# Letters that have no decomposition.
-_STROKES = str.maketrans(
-    {"ł": "l", "ø": "o", "đ": "d", "ı": "i", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th"}
-)
 # A word with letters that may follow, or nothing: diese(|n).
 _CHOICE = re.compile(r"\(([^()]*)\)")
 
