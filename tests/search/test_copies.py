@@ -17,7 +17,7 @@ from PIL import ExifTags, Image, ImageDraw, ImageEnhance, ImageFilter, ImageFont
 from tests.search import contract
 
 import channelhash as ch
-from channelhash.search import copies as small, duplicates as module
+from channelhash.search import copies as small, detail, duplicates as module
 from channelhash.search.duplicates import Photo, _propose_keeper
 from channelhash.search.hits import Query, SearchOptions, search_hits
 from channelhash.search.sqlite import decisions
@@ -33,35 +33,68 @@ def photograph(number):
 
 
 def copies_of(draws, n):
-    """Copies of few kinds: noise is added to what is drawn."""
+    """Copies of few kinds: noise is added to what is drawn, to shapes more than to colours."""
     kinds = generator(0, "greys", draws).integers(0, 256, (3, 16, 16))
     noise = generator(1, "greys", draws).normal(0, 30, (n, 16, 16))
-    colours = generator(2, "greys", draws).integers(0, 256, (n, 4, 4, 3), dtype=np.uint8)
+    colours = generator(2, "greys", draws).integers(0, 200, (2, 16, 16, 3))
+    tints = generator(3, "greys", draws).normal(0, 12, (n, 16, 16, 3))
     kinds = np.concatenate([kinds, kinds.swapaxes(1, 2)[:, ::-1]])
     greys = [np.clip(kinds[i % 6] + noise[i], 0, 255).astype(np.uint8) for i in range(n)]
     return [
-        small.SmallCopy("", grey, colour // 2, False)
-        for grey, colour in zip(greys, colours, strict=True)
+        small.SmallCopy(
+            "", grey, (colours[i % 4 // 2] + tints[i]).clip(0, 255).astype(np.uint8), False
+        )
+        for i, grey in enumerate(greys)
     ]
 
 
-def literally_alike(one, other, least=0.85):
+def literally_alike(one, other, least=0.85, colours=15):
     turns = [(np.rot90(other.grey, n), np.rot90(other.colour, n)) for n in range(4)]
     turns += [(grey[::-1], colour[::-1]) for grey, colour in turns]
     others = [small.SmallCopy("", grey, colour, False) for grey, colour in turns]
     return any(
-        literally_upright(one, turned, least + (0.08 if n else 0))
+        literally_upright(one, turned, least + (0.08 if n else 0), colours)
         for n, turned in enumerate(others)
     )
 
 
-def literally_upright(one, other, least):
+def literally_upright(one, other, least, colours):
     a, b = (without_means(copy.grey) for copy in (one, other))
     covariance, variances = (a * b).mean(), [(side**2).mean() for side in (a, b)]
-    levels = np.sqrt(((one.colour.astype(float) - other.colour) ** 2).mean())
+    patches = [copy.colour.reshape(4, 4, 4, 4, 3).mean(axis=(1, 3)) for copy in (one, other)]
+    levels = np.sqrt(((patches[0] - patches[1]) ** 2).mean())
     shape = (covariance + 4) / np.sqrt((variances[0] + 4) * (variances[1] + 4))
     contrast = np.sqrt(min(variances))
-    return shape >= least and levels <= min(32, 8 + 8 * contrast) + 2 * contrast
+    is_alike = shape >= least and levels <= min(32, 8 + 8 * contrast) + 2 * contrast
+    return is_alike and literally_one_colour(one, other, colours)
+
+
+def literally_one_colour(one, other, most):
+    a, b = (
+        np.array([[cb_and_cr(*cell) for cell in row] for row in copy.colour.tolist()])
+        for copy in (one, other)
+    )
+    if ((a - a.mean(axis=(0, 1))) ** 2).sum() > ((b - b.mean(axis=(0, 1))) ** 2).sum():
+        a, b = b, a
+    spreads = [((side - side.mean(axis=(0, 1))) ** 2).sum(axis=2).mean() ** 0.5 for side in (a, b)]
+    b = (spreads[0] + 1) / (spreads[1] + 1) * b
+    b = b + np.median(a - b, axis=(0, 1)).clip(-12, 12)
+    for row in range(16):
+        for column in range(16):
+            strength = max(np.hypot(*a[row, column]), np.hypot(*b[row, column]))
+            for cell, other in ((a[row, column], b), (b[row, column], a)):
+                near = other[max(row - 1, 0) : row + 2, max(column - 1, 0) : column + 2]
+                beyond = max((near.min((0, 1)) - cell).max(), (cell - near.max((0, 1))).max())
+                if beyond > most + 0.3 * strength:
+                    return False
+    return True
+
+
+def cb_and_cr(red, green, blue):
+    return (
+        -0.169 * red - 0.331 * green + 0.5 * blue,
+        0.5 * red - 0.419 * green - 0.081 * blue,
+    )
 
 
 def without_means(grey):
@@ -100,7 +133,7 @@ def test_groups_are_those_of_all_pairs_whose_pictures_are_all_alike(draws, n, ra
             fitting = [
                 group
                 for group in groups
-                if all(literally_alike(copies[place], copies[x], 0.75) for x in group)
+                if all(literally_alike(copies[place], copies[x], 0.75, 22) for x in group)
             ]
             if fitting:
                 fitting[0].append(place)
@@ -123,7 +156,7 @@ def test_a_chain_joins_no_two_different_pictures():
         (128 + one * np.cos(turn) + other * np.sin(turn)).clip(0, 255).astype(np.uint8)
         for turn in (0, 0.5, 1)
     ]
-    copies = [small.SmallCopy("", grey, np.zeros((4, 4, 3), np.uint8), False) for grey in greys]
+    copies = [small.SmallCopy("", grey, np.zeros((16, 16, 3), np.uint8), False) for grey in greys]
     near = small.alike(copies, copies)
     assert near[0, 1]
     assert near[1, 2]
@@ -177,7 +210,7 @@ def test_one_changed_line_makes_another_page(tmp_path):
     one, other = read(tmp_path / "a.png"), read(tmp_path / "b.png")
     assert not small.alike([one], [other]).any()
     (tmp_path / "b.png").unlink()
-    small._read_detail.cache_clear()
+    detail._read_lines.cache_clear()
     assert not small.alike([one], [other]).any(), "it has gone since its small copy was read"
 
 

@@ -7,15 +7,19 @@ left, which must correlate:
 
     (⟨a, b⟩ / 256 + 4) / sqrt((⟨a, a⟩ / 256 + 4) (⟨b, b⟩ / 256 + 4)) >= 0.85
 
-*Colour.* The 4 lets any two pictures without contrast pass. So the root mean square difference of
-their 4 × 4 means of red, green and blue must be at most 32 levels, and twice the lesser contrast c
-(the root of ⟨a, a⟩ / 256) more; 8 + 8 c levels where that is less, as two skies without a cloud
+*Brightness.* The 4 lets any two pictures without contrast pass. So the root mean square difference
+of their 4 × 4 means of red, green and blue must be at most 32 levels, and twice the lesser contrast
+c (the root of ⟨a, a⟩ / 256) more; 8 + 8 c levels where that is less, as two skies without a cloud
 differ by nothing else.
 
+*Colour.* A red car and a blue one are different, a paler copy is none. Of the 16 × 16 means of Cb
+and Cr, the colours without brightness, those of the more colourful picture are made as pale as the
+other's: by the ratio of their standard deviations, 0 for a grey copy. They are shifted by at most 12
+levels, as another white balance does. Then no cell may lie more than 15 levels, and three tenths of
+the stronger colour more, outside of the colours of the other's 3 × 3 cells around.
+
 *Detail.* Pages, receipts and screenshots of one layout have one shape. Where at least 0.4 of a
-picture has one level of grey, give or take 8, larger grey copies are compared, of up to 256 × 256
-smoothed means. Each tile of 8 × 8 must correlate by the formula above, with 16 in place of 4: at
-least 0.5, or 0.8 where a picture is too small for 128 × 128.
+picture has one level of grey, give or take 8, `channelhash.search.detail` compares more.
 
 In a group, each picture is alike to another, and all correlate by 0.75 at least, so that no chain
 joins different ones. Size, compression, brightness and contrast change little, a border of 5 % that
@@ -23,43 +27,91 @@ is cut off somewhat more. Each pair is compared in the eight positions that turn
 give; in seven, shapes must correlate by 0.08 more.
 """
 
-import os
 import sqlite3
 import struct
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import lru_cache, partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.errors import InputError
+from channelhash.search.detail import (
+    FINE_SIDE,
+    Floats,
+    Pairs,
+    read_now,
+    same_detail,
+    shrink,
+    stack,
+    turn_by,
+    unit,
+)
 from channelhash.search.index import rows_by_number
 from channelhash.utils.image_files import decode, open_image
 from channelhash.utils.machine import one_blas_thread, usable_cores
 from channelhash.utils.progress import Progress, no_progress
 
-_SIDE, _SHAPE, _CHAIN, _CONTRAST = 16, 0.85, 0.75, 4
-_COLOURS, _LEVELS, _PER_CONTRAST, _PLAIN = 4, 32, 2, 8
-_TEXT_SIDE, _BACKGROUND, _SHADES = 128, 0.4, 8
-_FINE_SIDE, _CELLS, _FINE_CONTRAST, _TILES = 256, 8, 16, 0.5
-_VERSION = 1  # of the small copies that a store keeps
-# positions of a picture; how much more shapes must correlate in all but the first
-_TURNS, _TURNED = (8, 0.08)
-_COARSE, _COARSE_TILES = 64, 0.8  # a small picture's grid, and what its tiles must reach
-# Copies that are kept in memory, some 60 MB and 130 MB; pictures that are compared with as many
-# others at a time.
-_CACHED, _FINE_CACHED, _TILE = 1 << 16, 1 << 11, 384
-_AT_ONCE = 256  # pictures that are read between two writes to a store's file
+#: Side of a small copy.
+_SIDE = 16
+#: Positions of a picture, and how much more shapes must correlate in all but the first.
+_TURNS = 8
+_TURNED = 0.08
+#: Constant of the correlation of shapes: the variance of noise in small copies.
+_NOISE = 4
+#: Means a side of which brightness is compared, levels that they may differ by at most, how many
+#: more for a level of contrast, and what is left of the first, plus as much a level of contrast, in
+#: a picture without.
+_PATCHES = 4
+_LEVELS = 32
+_PER_CONTRAST = 2
+_PLAIN = 8
+#: Levels by which colours may be shifted as a whole, and what part of a colour they may differ by
+#: besides the limit.
+_SHIFT = 12
+_OF_COLOUR = 0.3
+#: Red, green and blue -> Cb and Cr, as JPEG has them.
+_CHROMA = np.array([[-0.169, -0.331, 0.5], [0.5, -0.419, -0.081]], dtype=np.float32)
+#: Side of the grey copy in which the background is looked for, its share from which a picture is a
+#: page, and levels of grey on both sides that belong to it.
+_TEXT_SIDE = 128
+_BACKGROUND = 0.4
+_SHADES = 8
+#: Version of the small copies that a store keeps, and of how they are compared: others are read and
+#: compared again.
+_VERSION = 2
+#: Copies that are kept in memory, some 100 MB; pictures that are compared with as many others at a
+#: time, and pairs whose colours are.
+_CACHED = 1 << 16
+_TILE = 384
+_COLOURED = 1 << 10
+#: Pictures that are read between two writes to a store's file.
+_AT_ONCE = 256
 
-_Floats = NDArray[np.float32]
+#: What a store keeps of a small copy behind its cells: `text` and `sharpness`.
+_REST = struct.Struct("<?f")
 _Places = NDArray[np.int64]
-_Pairs = NDArray[np.bool_]
-_Read = TypeVar("_Read")
+
+
+class _Limits(NamedTuple):
+    """What two pictures must reach: the correlation of their shapes, and levels that their colours
+    may differ by.
+    """
+
+    shape: float
+    colour: float
+
+
+#: Of two pictures. A white balance of 15 % on red and blue differs by 13 levels at most in 99 % of
+#: photographs.
+_ALIKE = _Limits(0.85, 15)
+#: Of any two in a group: copies that were changed in opposite ways, as one cut and one with a
+#: border, or one warmer and one cooler, may differ somewhat more.
+_IN_GROUP = _Limits(0.75, 22)
 
 
 class SmallCopy(NamedTuple):
@@ -68,10 +120,10 @@ class SmallCopy(NamedTuple):
     Attributes:
         path: of the file.
         grey: ``(16, 16)`` uint8.
-        colour: ``(4, 4, 3)`` uint8.
+        colour: ``(16, 16, 3)`` uint8, red, green and blue.
         text: whether its detail counts: much of it is background, as of a page.
         sharpness: variance of the Laplacian of a larger grey copy.
-        turn: how it was turned since it was read, see `_turn`.
+        turn: how it was turned since it was read, see `turn_by`.
     """
 
     path: str
@@ -84,43 +136,20 @@ class SmallCopy(NamedTuple):
     def turned(self, turn: int) -> "SmallCopy":
         """Return the copy of the picture in one of its eight positions."""
         return self._replace(
-            grey=_turn(self.grey, turn), colour=_turn(self.colour, turn), turn=turn
+            grey=turn_by(self.grey, turn), colour=turn_by(self.colour, turn), turn=turn
         )
 
     def pack(self) -> bytes:
         """Return what `unpack` reads."""
-        return (
-            self.grey.tobytes()
-            + self.colour.tobytes()
-            + struct.pack("<?f", self.text, self.sharpness)
-        )
+        return self.grey.tobytes() + self.colour.tobytes() + _REST.pack(self.text, self.sharpness)
 
     @classmethod
     def unpack(cls, path: str, content: bytes) -> "SmallCopy":
         """Return the copy of a file that was packed."""
-        values, rest = np.frombuffer(content, np.uint8, _SIDE**2 + 3 * _COLOURS**2), content[-5:]
-        grey, colour = (
-            values[: _SIDE**2].reshape(_SIDE, _SIDE),
-            values[_SIDE**2 :].reshape(_COLOURS, _COLOURS, 3),
-        )
-        return cls(path, grey, colour, *struct.unpack("<?f", rest))
-
-
-def _turn(image: NDArray[np.uint8], turn: int) -> NDArray[np.uint8]:
-    """Return an image ``(side, side, …)`` in one of its eight positions: mirrored by bits 1 and 2,
-    transposed by 4.
-    """
-    image = image.swapaxes(0, 1) if turn & 4 else image
-    return image[:: -1 if turn & 1 else 1, :: -1 if turn & 2 else 1]
-
-
-class _Detail(NamedTuple):
-    """A larger copy of a picture file: ``(256, 256)`` uint8, and the side of the finest grid that
-    it fills twice.
-    """
-
-    cells: NDArray[np.uint8]
-    grid: int
+        values, rest = np.frombuffer(content, np.uint8, 4 * _SIDE**2), content[-_REST.size :]
+        grey = values[: _SIDE**2].reshape(_SIDE, _SIDE)
+        colour = values[_SIDE**2 :].reshape(_SIDE, _SIDE, 3)
+        return cls(path, grey, colour, *_REST.unpack(rest))
 
 
 def read_copies(
@@ -137,8 +166,9 @@ def read_copies(
     known = opened.execute("SELECT path, state, copy FROM copies") if opened else ()
     cache = {path: (state, content) for path, state, content in known}
 
-    def read(path: str, state: str) -> tuple[SmallCopy, str]:
+    def read(path: str, changed: str) -> tuple[SmallCopy, str]:
         before, content = cache.get(path, ("", b""))
+        state = f"{changed} {_VERSION}"
         return (
             (SmallCopy.unpack(path, content), "")
             if before == state
@@ -148,7 +178,9 @@ def read_copies(
     copies: list[SmallCopy | None] = []
     with ThreadPoolExecutor(usable_cores()) as pool:
         for start in range(0, len(paths), _AT_ONCE):
-            batch = list(pool.map(lambda path: _try(read, path), paths[start : start + _AT_ONCE]))
+            batch = list(
+                pool.map(lambda path: read_now(read, path), paths[start : start + _AT_ONCE])
+            )
             rows = [(each[0].path, each[1], each[0].pack()) for each in batch if each and each[1]]
             if opened and rows:
                 with opened:
@@ -159,72 +191,46 @@ def read_copies(
     return copies
 
 
-def _try(read: Callable[[str, str], _Read], path: str) -> _Read | None:
-    """Read a file as it is now, given its path and what changes with it; None where it cannot be
-    read.
-
-    An editor may put the time of the content back, but not that of the inode.
-    """
-    try:
-        status = os.stat(path)
-        return read(path, f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {_VERSION}")
-    except OSError:
-        return None
-
-
 @lru_cache(_CACHED)
 def _read_small(path: str, _changed: str) -> SmallCopy:
     with open_image(path) as opened:
-        larger = _shrink(decode(opened, _FINE_SIDE), _FINE_SIDE)
-    image = _shrink(larger, _TEXT_SIDE)
-    grey, fine = image.convert("L"), np.asarray(larger.convert("L"), dtype=np.float32)
-    edges = (
-        4 * fine[1:-1, 1:-1] - fine[:-2, 1:-1] - fine[2:, 1:-1] - fine[1:-1, :-2] - fine[1:-1, 2:]
+        larger = shrink(decode(opened, FINE_SIDE), FINE_SIDE)
+    grey = shrink(larger, _TEXT_SIDE).convert("L")
+    around = np.ones(2 * _SHADES + 1)
+    background = np.convolve(grey.histogram(), around).max() / _TEXT_SIDE**2
+    return SmallCopy(
+        path,
+        np.asarray(shrink(grey, _SIDE)),
+        np.asarray(shrink(larger, _SIDE)),
+        bool(background >= _BACKGROUND),
+        _sharpness_of(np.asarray(larger.convert("L"), dtype=np.float32)),
     )
-    background = np.convolve(grey.histogram(), np.ones(2 * _SHADES + 1)).max() / _TEXT_SIDE**2
-    shape, colour = (
-        np.asarray(_shrink(picture, side)) for picture, side in ((grey, _SIDE), (image, _COLOURS))
-    )
-    return SmallCopy(path, shape, colour, bool(background >= _BACKGROUND), float(edges.var()))
 
 
-def _shrink(image: Image.Image, side: int) -> Image.Image:
-    return image.resize((side, side), Image.Resampling.BOX)
-
-
-@lru_cache(_FINE_CACHED)
-def _read_detail(path: str, _changed: str) -> _Detail:
-    with open_image(path) as opened:
-        pixels = min(opened.size) // 2
-        cells = np.asarray(
-            _shrink(decode(opened, 2 * _FINE_SIDE).convert("L"), _FINE_SIDE), dtype=np.float32
-        )
-    for axis in (0, 1):  # what is as fine as a cell changes with the size of a copy
-        cells = ((np.roll(cells, 1, axis) + 2 * cells + np.roll(cells, -1, axis)) / 4).astype(
-            np.float32
-        )
-    grid = _FINE_SIDE
-    while grid > max(pixels, 2 * _CELLS):
-        grid //= 2
-    return _Detail(cells.round().astype(np.uint8), grid)
+def _sharpness_of(grey: Floats) -> float:
+    """Return the variance of the Laplacian of a grey copy."""
+    around = grey[:-2, 1:-1] + grey[2:, 1:-1] + grey[1:-1, :-2] + grey[1:-1, 2:]
+    return float((4 * grey[1:-1, 1:-1] - around).var())
 
 
 def alike(
-    copies: Sequence[SmallCopy], others: Sequence[SmallCopy], shape: float = _SHAPE
-) -> _Pairs:
+    copies: Sequence[SmallCopy], others: Sequence[SmallCopy], limits: _Limits = _ALIKE
+) -> Pairs:
     """Return for each of ``n`` pictures and each of ``m`` others whether they are alike.
 
-    >>> dark, colour = np.outer(np.arange(16), np.arange(16)).astype(np.uint8) // 2, np.zeros((4, 4, 3), np.uint8)
+    >>> dark, colour = np.outer(np.arange(16), np.arange(16)).astype(np.uint8) // 2, np.zeros((16, 16, 3), np.uint8)
     >>> one, *more = [SmallCopy("", grey, colour, False) for grey in (dark, 2 * dark, 2 * dark[::-1], 2 * dark**2)]
     >>> alike([one], more).tolist()
     [[True, True, False]]
     """
-    return _confirm(copies, others, _correlate(_split(copies), _split(others)) >= shape, shape)
+    return _confirm(
+        copies, others, _correlate(_split(copies), _split(others)) >= limits.shape, limits
+    )
 
 
 def _confirm(
-    copies: Sequence[SmallCopy], others: Sequence[SmallCopy], pairs: _Pairs, shape: float
-) -> _Pairs:
+    copies: Sequence[SmallCopy], others: Sequence[SmallCopy], pairs: Pairs, limits: _Limits
+) -> Pairs:
     """Return those of the pairs that are alike in one of the eight positions."""
     rows, columns = np.flatnonzero(pairs.any(axis=1)), np.flatnonzero(pairs.any(axis=0))
     near = np.zeros_like(pairs)
@@ -237,19 +243,38 @@ def _confirm(
         rest = pairs[cut] & ~near[cut]
         if not rest.any():
             break
-        least = shape + _TURNED if turn else shape
+        least = limits._replace(shape=limits.shape + _TURNED) if turn else limits
         near[cut] |= _alike_as_they_are(left, [copy.turned(turn) for copy in right], least, rest)
     return near
 
 
-def _split(copies: Sequence[SmallCopy]) -> _Floats:
+def turns_of(copies: Sequence[SmallCopy]) -> list[int]:
+    """Return the position in which each of some copies of a picture is most like the first one, 0
+    where it is as it is.
+
+    >>> grey, colour = np.outer(np.arange(16), np.arange(16)).astype(np.uint8), np.zeros((16, 16, 3), np.uint8)
+    >>> one = SmallCopy("", grey, colour, False)
+    >>> turns_of([one, one.turned(1), one])
+    [0, 1, 0]
+    """
+    first = unit(stack([copies[0].grey]), _NOISE)[0][0]
+    turns = []
+    for copy in copies:
+        positions = stack(turn_by(copy.grey, turn) for turn in range(_TURNS))
+        correlations = unit(positions, _NOISE)[0] @ first
+        correlations[1:] -= _TURNED
+        turns.append(int(correlations.argmax()))
+    return turns
+
+
+def _split(copies: Sequence[SmallCopy]) -> Floats:
     """Return the unit vectors of pictures in four parts ``(n, 4, 65)``, each of which a mirror
     keeps or negates.
 
     These are the sums and differences of rows, and of columns, that are equally far from the
     middle.
     """
-    vectors = _unit(_stack(copy.grey for copy in copies), _CONTRAST)[0]
+    vectors = unit(stack(copy.grey for copy in copies), _NOISE)[0]
     images, half = vectors[:, :-1].reshape(-1, _SIDE, _SIDE), _SIDE // 2
     parts = np.zeros((len(copies), 4, half * half + 1), dtype=np.float32)
     for place, (row, column) in enumerate(((1, 1), (1, -1), (-1, 1), (-1, -1))):
@@ -260,7 +285,7 @@ def _split(copies: Sequence[SmallCopy]) -> _Floats:
     return parts
 
 
-def _correlate(a: _Floats, b: _Floats) -> _Floats:
+def _correlate(a: Floats, b: Floats) -> Floats:
     """Return the largest correlation ``(n, m)`` of split pictures among the eight positions of each
     other.
 
@@ -285,97 +310,90 @@ def _correlate(a: _Floats, b: _Floats) -> _Floats:
 
 
 def _alike_as_they_are(
-    copies: Sequence[SmallCopy], others: Sequence[SmallCopy], shape: float, pairs: _Pairs
-) -> _Pairs:
+    copies: Sequence[SmallCopy], others: Sequence[SmallCopy], limits: _Limits, pairs: Pairs
+) -> Pairs:
     """Return which of the pairs are alike in their positions."""
-    a, a_energies = _unit(_stack(copy.grey for copy in copies), _CONTRAST)
-    b, b_energies = _unit(_stack(copy.grey for copy in others), _CONTRAST)
-    near: _Pairs = pairs & (a @ b.T >= shape)
+    a, a_energies = unit(stack(copy.grey for copy in copies), _NOISE)
+    b, b_energies = unit(stack(copy.grey for copy in others), _NOISE)
+    near: Pairs = pairs & (a @ b.T >= limits.shape)
     if not near.any():
         return near
-    a, b = (_stack(copy.colour.ravel() for copy in side) for side in (copies, others))
-    squares = (a**2).mean(axis=1)[:, None] + (b**2).mean(axis=1) - 2 / a.shape[1] * (a @ b.T)
     contrasts = np.sqrt(np.minimum.outer(a_energies, b_energies))
-    levels = np.minimum(_LEVELS, _PLAIN + _PLAIN * contrasts)
-    near &= np.sqrt(np.maximum(squares, 0)) <= levels + _PER_CONTRAST * contrasts
+    levels = np.minimum(_LEVELS, _PLAIN + _PLAIN * contrasts) + _PER_CONTRAST * contrasts
+    a, b = (stack(copy.colour for copy in side) for side in (copies, others))
+    near &= _differences(a, b) <= levels
+    near &= _same_colours(a, b, near, limits.colour)
     text = near & np.logical_or.outer(
         [copy.text for copy in copies], [copy.text for copy in others]
     )
     text &= np.not_equal.outer([copy.path for copy in copies], [copy.path for copy in others])
     rows, columns = np.flatnonzero(text.any(axis=1)), np.flatnonzero(text.any(axis=0))
     cut = np.ix_(rows, columns)
-    a_details = [_detail(copies[row]) for row in rows.tolist()]
-    b_details = [_detail(others[column]) for column in columns.tolist()]
-    near[cut] &= ~text[cut] | _same_detail(a_details, b_details, text[cut])
+    left = [(copies[row].path, copies[row].turn) for row in rows.tolist()]
+    right = [(others[column].path, others[column].turn) for column in columns.tolist()]
+    near[cut] &= ~text[cut] | same_detail(left, right, text[cut])
     return near
 
 
-def _detail(copy: SmallCopy) -> _Detail | None:
-    detail = _try(_read_detail, copy.path)
-    return detail and detail._replace(cells=_turn(detail.cells, copy.turn))
-
-
-def _same_detail(a: Sequence[_Detail | None], b: Sequence[_Detail | None], pairs: _Pairs) -> _Pairs:
-    """Return those of the pairs whose larger copies are alike, on the finest grid of both."""
-    a_grids, b_grids = (
-        np.array([detail.grid if detail else 0 for detail in side]) for side in (a, b)
+def _differences(a: Floats, b: Floats) -> Floats:
+    """Return the root mean square differences ``(n, m)`` of coloured copies in 4 × 4 patches."""
+    step = _SIDE // _PATCHES
+    left, right = (
+        copies.reshape(-1, _PATCHES, step, _PATCHES, step, 3)
+        .mean(axis=(2, 4))
+        .reshape(len(copies), 3 * _PATCHES**2)
+        for copies in (a, b)
     )
-    finest = np.minimum.outer(a_grids, b_grids)
-    same = np.zeros_like(pairs)  # nothing is alike to a file that has gone since
-    for grid in np.unique(finest[finest > 0]).tolist():
-        rows, columns = np.flatnonzero(a_grids >= grid), np.flatnonzero(b_grids >= grid)
-        cut = np.ix_(rows, columns)
-        same[cut] |= _same_tiles(
-            _cells(a, rows, grid), _cells(b, columns, grid), pairs[cut] & (finest[cut] == grid)
-        )
+    products = left @ right.T
+    squares = (left**2).mean(axis=1)[:, None] + (right**2).mean(axis=1)
+    differences: Floats = np.sqrt(np.maximum(squares - 2 / left.shape[1] * products, 0))
+    return differences
+
+
+def _same_colours(a: Floats, b: Floats, pairs: Pairs, most: float) -> Pairs:
+    """Return those of the pairs of coloured copies whose colours do not contradict each other."""
+    same = np.zeros_like(pairs)
+    rows, columns = np.nonzero(pairs)
+    colours = np.concatenate([a, b]) @ _CHROMA.T
+    deviations = colours.std(axis=(1, 2))
+    # In pictures of one colour, which have no spread, the 1 leaves colours as strong as they are.
+    spreads = np.sqrt((deviations**2).sum(axis=1)) + 1
+    for start in range(0, len(rows), _COLOURED):
+        part = slice(start, start + _COLOURED)
+        one, other = rows[part], len(a) + columns[part]
+        is_paler = spreads[one] <= spreads[other]
+        pale, strong = np.where(is_paler, one, other), np.where(is_paler, other, one)
+        paler = colours[pale]
+        fitted = _fit_colours(colours[strong], paler, spreads[pale] / spreads[strong])
+        strength = np.sqrt(np.maximum((paler**2).sum(axis=-1), (fitted**2).sum(axis=-1)))
+        beyond = np.maximum(_outside(paler, fitted), _outside(fitted, paler))
+        same[rows[part], columns[part]] = (beyond <= most + _OF_COLOUR * strength).all(axis=(1, 2))
     return same
 
 
-def _cells(details: Sequence[_Detail | None], rows: _Places, grid: int) -> _Floats:
-    """Return larger copies of some rows as ``(n, grid, grid)``."""
-    step = _FINE_SIDE // grid
-    cells = _stack(detail.cells for row in rows.tolist() if (detail := details[row]))
-    means: _Floats = cells.reshape(len(rows), grid, step, grid, step).mean(axis=(2, 4))
-    return means
+def _fit_colours(colours: Floats, paler: Floats, ratios: Floats) -> Floats:
+    """Return colours ``(n, 16, 16, 2)`` as pale as others, by a ratio each, and shifted to them.
 
-
-def _same_tiles(a: _Floats, b: _Floats, pairs: _Pairs) -> _Pairs:
-    """Return those of the pairs of larger copies of one grid of which all tiles correlate."""
-    grid = a.shape[1]
-    least = _TILES if grid > _COARSE else _COARSE_TILES
-    for start in range(0, grid, _CELLS):
-        rows, columns = np.flatnonzero(pairs.any(axis=1)), np.flatnonzero(pairs.any(axis=0))
-        if not len(rows):
-            break
-        row_of_tiles = (side[:, start : start + _CELLS] for side in (a[rows], b[columns]))
-        tiles = (
-            cells.reshape(len(cells), _CELLS, -1, _CELLS).transpose(2, 0, 1, 3)
-            for cells in row_of_tiles
-        )
-        # (tiles, n, 8 * 8 + 1)
-        left, right = (_unit(of_side, _FINE_CONTRAST)[0] for of_side in tiles)
-        pairs[np.ix_(rows, columns)] &= (left @ right.transpose(0, 2, 1)).min(axis=0) >= least
-    return pairs
-
-
-def _stack(images: Iterable[NDArray[np.uint8]]) -> _Floats:
-    return np.array(list(images), dtype=np.float32)
-
-
-def _unit(images: _Floats, least: float) -> tuple[_Floats, _Floats]:
-    """Return unit vectors of images ``(…, side, side)``, whose products are the correlations, and
-    mean squares.
-
-    The last element of a vector stands for ``least``, which all images have in common.
+    Neither is the best fit of all cells: what differs in one place must not tint the rest.
     """
-    means = images.mean(axis=-1, keepdims=True) + images.mean(axis=-2, keepdims=True)
-    values = (images - means + images.mean(axis=(-2, -1), keepdims=True)).reshape(
-        *images.shape[:-2], -1
-    )
-    energies = (values**2).mean(axis=-1)
-    rest = np.full((*values.shape[:-1], 1), np.sqrt(least * values.shape[-1]), dtype=np.float32)
-    lengths = np.sqrt((energies + least) * values.shape[-1])
-    return np.concatenate([values, rest], axis=-1) / lengths[..., None], energies
+    faded = ratios[:, None, None, None] * colours
+    shift = np.median(paler - faded, axis=(1, 2), keepdims=True)
+    fitted: Floats = faded + np.clip(shift, -_SHIFT, _SHIFT)
+    return fitted
+
+
+def _outside(colours: Floats, others: Floats) -> Floats:
+    """Return for each cell ``(n, 16, 16)`` how far its colour lies outside of those of the cells
+    around its place in the other picture, as borders move things a little.
+    """
+    padded = np.pad(others, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="edge")
+    least, most = padded[:, 1:-1, 1:-1], padded[:, 1:-1, 1:-1]
+    for row in range(3):
+        for column in range(3):
+            moved = padded[:, row : row + _SIDE, column : column + _SIDE]
+            least, most = np.minimum(least, moved), np.maximum(most, moved)
+    beyond: Floats = np.maximum(least - colours, colours - most).max(axis=-1)
+    return beyond
 
 
 def group_copies(
@@ -398,7 +416,7 @@ def group_copies(
         apart: place -> numbers, of which items in one group share none.
         progress: of the comparisons.
 
-    >>> colour = np.zeros((4, 4, 3), np.uint8)
+    >>> colour = np.zeros((16, 16, 3), np.uint8)
     >>> a, b = np.outer(np.arange(16), np.arange(16)).astype(np.uint8), np.eye(16, dtype=np.uint8) * 99
     >>> copies = [SmallCopy("", grey, colour, False) for grey in (a, b, a)]
     >>> [places.tolist() for places in group_copies(np.zeros((3, 1), np.uint8), copies)]
@@ -430,7 +448,7 @@ def group_copies(
                     left, right = (
                         [copies[place] for place in places.tolist()] for places in (tile_rows, tile)
                     )
-                    rows, columns = np.nonzero(_confirm(left, right, near, _SHAPE))
+                    rows, columns = np.nonzero(_confirm(left, right, near, _ALIKE))
                     numbers = join_groups(numbers, tile_rows[rows], tile[columns])
                 done += 1
                 progress(done, total)
@@ -448,9 +466,9 @@ def group_copies(
     ]
 
 
-def _candidates(a: _Floats, b: _Floats) -> _Pairs | None:
+def _candidates(a: Floats, b: Floats) -> Pairs | None:
     """Return the pairs of one tile that may be alike, mostly none."""
-    near: _Pairs = _correlate(a, b) >= _SHAPE
+    near: Pairs = _correlate(a, b) >= _ALIKE.shape
     return near if near.any() else None
 
 
@@ -508,15 +526,12 @@ def _remember(
 def _cliques(copies: Sequence[SmallCopy], apart: Sequence[Collection[int]]) -> list[_Places]:
     """Put each picture into the first group whose pictures are all alike to it, so that a chain
     joins no others, and share no number with it.
-
-    Two copies that were changed in opposite ways, as one cut and one with a border, may differ
-    somewhat more.
     """
     numbers = np.zeros(len(copies), dtype=np.int64)
     sizes: list[int] = []
     for tile in _tiles(len(copies)):
         near = np.hstack(
-            [alike(copies[tile], copies[other], _CHAIN) for other in _tiles(tile.stop)]
+            [alike(copies[tile], copies[other], _IN_GROUP) for other in _tiles(tile.stop)]
         )
         for place in range(tile.start, min(tile.stop, len(copies))):
             fits = near[place - tile.start, :place]

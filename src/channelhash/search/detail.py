@@ -1,0 +1,286 @@
+"""Whether two pictures of one shape are the same in detail: of pages, receipts and screenshots, one
+layout has one shape.
+
+*Lines.* The first comparison is cheap: grey copies of up to 256 × 256 smoothed means, in tiles of
+8 × 8. Each tile must correlate by 0.3 at least.
+
+*Letters.* Then both pictures are brought to the finest grid that both fill, of at most 1,024 cells
+a side. A digit that differs changes few cells there, but changes them much: each window of 8 × 8
+cells that has contrast must correlate by 0.93. In a copy that was blurred or sharpened all windows
+correlate less: where even the best quarter of them is below 0.995, 0.65 is enough. Digits of 7
+pixels and less across are often not told apart.
+
+The correlation of two tiles a and b around their means, with a constant c, without which noise
+would count in tiles of one colour:
+
+    (⟨a, b⟩ + c) / sqrt((⟨a, a⟩ + c) (⟨b, b⟩ + c))
+"""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from channelhash.utils.image_files import decode, open_image, upright_size
+
+#: Sides of the grid of lines, and of a tile of its cells.
+FINE_SIDE = 256
+_TILE = 8
+#: Constant of the correlation of tiles: the variance of noise.
+_NOISE = 16
+#: What tiles must reach.
+_SAME_TILE = 0.3
+#: The longest side of the grid of letters, and what its sides are multiples of, so that pictures of
+#: many sizes share few grids.
+_LETTER_SIDE = 1024
+_LETTER_STEP = 16
+#: Constant of the correlation of windows: the variance of what JPEG leaves around letters.
+_RINGING = 64
+#: Times that constant, the variance from which a window counts.
+_CONTRAST = 4
+#: What windows must reach; what a quarter of them exceeds unless a copy is blurred or sharpened, and
+#: what windows must reach then.
+_SAME_WINDOW = 0.93
+_BLURRED = 0.995
+_SAME_BLURRED_WINDOW = 0.65
+#: Larger copies in memory: some 130 MB of lines, and up to 200 MB of letters. Pairs are compared in
+#: blocks of pictures that stay in the latter.
+_LINES_CACHED = 1 << 11
+_LETTERS_CACHED = 1 << 7
+_BLOCK = 1 << 5
+
+#: A picture file, and how it is turned, see `turn_by`.
+Seen = tuple[str, int]
+Floats = NDArray[np.float32]
+Pairs = NDArray[np.bool_]
+_Places = NDArray[np.int64]
+_Read = TypeVar("_Read")
+_Image = TypeVar("_Image", NDArray[np.uint8], Floats)
+
+
+class _Lines(NamedTuple):
+    """A larger copy of a picture file: ``(256, 256)`` uint8, the side of the finest grid that it
+    fills twice, and the picture's height and width.
+    """
+
+    cells: NDArray[np.uint8]
+    grid: int
+    sides: tuple[int, int]
+
+
+class _Letters(NamedTuple):
+    """A picture on a grid of letters ``(h, w)``, and mean and variance of each window of it."""
+
+    cells: Floats
+    means: Floats
+    variances: Floats
+
+
+def read_now(read: Callable[[str, str], _Read], path: str) -> _Read | None:
+    """Read a file as it is now, given its path and what changes with it; None where it cannot be
+    read.
+
+    An editor may put the time of the content back, but not that of the inode.
+
+    >>> read_now(lambda path, state: state, "none.jpg") is None
+    True
+    """
+    try:
+        status = os.stat(path)
+        return read(path, f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}")
+    except OSError:
+        return None
+
+
+def turn_by(image: _Image, turn: int) -> _Image:
+    """Return an image ``(height, width, …)`` in one of its eight positions: mirrored by bits 1 and
+    2, transposed by 4.
+
+    >>> turn_by(np.array([[1, 2], [3, 4]], np.uint8), 5).tolist()
+    [[2, 4], [1, 3]]
+    """
+    if turn & 4:
+        image = image.swapaxes(0, 1)
+    return image[:: -1 if turn & 1 else 1, :: -1 if turn & 2 else 1]
+
+
+def shrink(image: Image.Image, side: int) -> Image.Image:
+    """Return the means of an image in a grid of ``side × side`` cells.
+
+    >>> shrink(Image.new("L", (9, 5)), 2).size
+    (2, 2)
+    """
+    return image.resize((side, side), Image.Resampling.BOX)
+
+
+def same_detail(a: Sequence[Seen], b: Sequence[Seen], pairs: Pairs) -> Pairs:
+    """Return those of the pairs ``(n, m)`` of ``n`` pictures and ``m`` others that are the same in
+    detail.
+
+    Nothing is the same as a file that cannot be read any more.
+
+    >>> same_detail([("none.jpg", 0)], [("none.jpg", 0)], np.array([[True]])).tolist()
+    [[False]]
+    """
+    left = [_lines_of(seen) for seen in a]
+    right = [_lines_of(seen) for seen in b]
+    same = _same_lines(left, right, pairs)
+    rows, columns = np.nonzero(same)
+    in_blocks = np.lexsort((columns, rows, columns // _BLOCK, rows // _BLOCK))
+    for row, column in zip(rows[in_blocks].tolist(), columns[in_blocks].tolist(), strict=True):
+        one, other = left[row], right[column]
+        if one and other:
+            same[row, column] = _same_letters(a[row], b[column], _grid_of_both(one, other))
+    return same
+
+
+def _lines_of(seen: Seen) -> _Lines | None:
+    path, turn = seen
+    lines = read_now(_read_lines, path)
+    if lines is None:
+        return None
+    height, width = lines.sides
+    sides = (width, height) if turn & 4 else (height, width)
+    return lines._replace(cells=turn_by(lines.cells, turn), sides=sides)
+
+
+@lru_cache(_LINES_CACHED)
+def _read_lines(path: str, _changed: str) -> _Lines:
+    with open_image(path) as opened:
+        width, height = upright_size(opened)
+        grey = decode(opened, 2 * FINE_SIDE).convert("L")
+    grid = FINE_SIDE
+    while grid > max(min(width, height) // 2, 2 * _TILE):
+        grid //= 2
+    cells = _smooth(np.asarray(shrink(grey, FINE_SIDE), dtype=np.float32))
+    return _Lines(cells.round().astype(np.uint8), grid, (height, width))
+
+
+def _smooth(cells: Floats) -> Floats:
+    """Return means over neighbours: what is as fine as a cell changes with the size of a copy."""
+    for axis in (0, 1):
+        around = np.roll(cells, 1, axis) + np.roll(cells, -1, axis)
+        cells = ((around + 2 * cells) / 4).astype(np.float32)
+    return cells
+
+
+def _same_lines(a: Sequence[_Lines | None], b: Sequence[_Lines | None], pairs: Pairs) -> Pairs:
+    """Return those of the pairs whose lines are the same, on the finest grid of both."""
+    a_grids, b_grids = (np.array([lines.grid if lines else 0 for lines in side]) for side in (a, b))
+    finest = np.minimum.outer(a_grids, b_grids)
+    same = np.zeros_like(pairs)
+    for grid in np.unique(finest[finest > 0]).tolist():
+        rows, columns = np.flatnonzero(a_grids >= grid), np.flatnonzero(b_grids >= grid)
+        cut = np.ix_(rows, columns)
+        same[cut] |= _same_tiles(
+            _cells(a, rows, grid), _cells(b, columns, grid), pairs[cut] & (finest[cut] == grid)
+        )
+    return same
+
+
+def _cells(details: Sequence[_Lines | None], rows: _Places, grid: int) -> Floats:
+    """Return larger copies of some rows as ``(n, grid, grid)``."""
+    step = FINE_SIDE // grid
+    cells = stack(lines.cells for row in rows.tolist() if (lines := details[row]))
+    means: Floats = cells.reshape(len(rows), grid, step, grid, step).mean(axis=(2, 4))
+    return means
+
+
+def _same_tiles(a: Floats, b: Floats, pairs: Pairs) -> Pairs:
+    """Return those of the pairs of larger copies of one grid of which all tiles correlate."""
+    grid = a.shape[1]
+    for start in range(0, grid, _TILE):
+        rows, columns = np.flatnonzero(pairs.any(axis=1)), np.flatnonzero(pairs.any(axis=0))
+        if not len(rows):
+            break
+        row_of_tiles = (side[:, start : start + _TILE] for side in (a[rows], b[columns]))
+        tiles = (
+            cells.reshape(len(cells), _TILE, -1, _TILE).transpose(2, 0, 1, 3)
+            for cells in row_of_tiles
+        )
+        left, right = (unit(of_side, _NOISE)[0] for of_side in tiles)  # (tiles, n, 8 * 8 + 1)
+        pairs[np.ix_(rows, columns)] &= (left @ right.transpose(0, 2, 1)).min(axis=0) >= _SAME_TILE
+    return pairs
+
+
+def stack(images: Iterable[NDArray[np.uint8]]) -> Floats:
+    """Return images of one shape as one array of floats.
+
+    >>> stack([np.zeros((2, 2), np.uint8)]).shape
+    (1, 2, 2)
+    """
+    return np.array(list(images), dtype=np.float32)
+
+
+def unit(images: Floats, least: float) -> tuple[Floats, Floats]:
+    """Return unit vectors of images ``(…, side, side)``, whose products are the correlations, and
+    mean squares.
+
+    The last element of a vector stands for ``least``, which all images have in common.
+
+    >>> vectors, energies = unit(np.eye(2, dtype=np.float32)[None], 0.75)
+    >>> (vectors @ vectors.T).round(3).tolist(), energies.tolist()
+    ([[1.0]], [0.25])
+    """
+    means = images.mean(axis=-1, keepdims=True) + images.mean(axis=-2, keepdims=True)
+    values = (images - means + images.mean(axis=(-2, -1), keepdims=True)).reshape(
+        *images.shape[:-2], -1
+    )
+    energies = (values**2).mean(axis=-1)
+    rest = np.full((*values.shape[:-1], 1), np.sqrt(least * values.shape[-1]), dtype=np.float32)
+    lengths = np.sqrt((energies + least) * values.shape[-1])
+    return np.concatenate([values, rest], axis=-1) / lengths[..., None], energies
+
+
+def _grid_of_both(one: _Lines, other: _Lines) -> tuple[int, int]:
+    """Return height and width of the finest grid of letters that two pictures fill."""
+    height, width = (
+        min(of_one, of_other, _LETTER_SIDE) // _LETTER_STEP * _LETTER_STEP
+        for of_one, of_other in zip(one.sides, other.sides, strict=True)
+    )
+    return max(height, _LETTER_STEP), max(width, _LETTER_STEP)
+
+
+def _same_letters(a: Seen, b: Seen, grid: tuple[int, int]) -> bool:
+    """Return whether all windows with contrast of two pictures correlate on a grid."""
+    one, other = (
+        read_now(lambda path, state, turn=turn: _read_letters(path, state, turn, grid), path)
+        for path, turn in (a, b)
+    )
+    if one is None or other is None:
+        return False
+    covariances = _average_windows(one.cells * other.cells) - one.means * other.means
+    variances = (one.variances + _RINGING) * (other.variances + _RINGING)
+    has_contrast = np.maximum(one.variances, other.variances) > _CONTRAST * _RINGING
+    correlations = ((covariances + _RINGING) / np.sqrt(variances))[has_contrast]
+    if not len(correlations):
+        return True
+    is_blurred = np.quantile(correlations, 0.75) < _BLURRED
+    least = _SAME_BLURRED_WINDOW if is_blurred else _SAME_WINDOW
+    return bool(correlations.min() >= least)
+
+
+@lru_cache(_LETTERS_CACHED)
+def _read_letters(path: str, _changed: str, turn: int, grid: tuple[int, int]) -> _Letters:
+    height, width = grid[::-1] if turn & 4 else grid
+    with open_image(path) as opened:
+        grey = decode(opened, _LETTER_SIDE).convert("L")
+    resized = grey.resize((width, height), Image.Resampling.BILINEAR)
+    # The middle of the levels is 0, so that squares of floats lose little.
+    cells = turn_by(_smooth(np.asarray(resized, dtype=np.float32) - 128), turn)
+    means = _average_windows(cells)
+    return _Letters(cells, means, _average_windows(cells**2) - means**2)
+
+
+def _average_windows(cells: Floats) -> Floats:
+    """Return the mean of each window of 8 × 8 cells at steps of 4."""
+    step = _TILE // 2
+    height, width = cells.shape
+    sums = cells.reshape(height // step, step, width).sum(axis=1)
+    sums = sums.reshape(height // step, width // step, step).sum(axis=2)
+    windows: Floats = sums[:-1, :-1] + sums[1:, :-1] + sums[:-1, 1:] + sums[1:, 1:]
+    return windows / _TILE**2
