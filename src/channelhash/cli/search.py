@@ -24,7 +24,7 @@ from channelhash.utils.optional_imports import naming_extra
 if TYPE_CHECKING:
     from channelhash.explanation.api import Explanation
     from channelhash.photos.stores import Index
-    from channelhash.search.duplicates import DuplicateGroup
+    from channelhash.search.duplicates import DuplicateGroup, Photo
     from channelhash.search.hits import Hits, SearchOptions
     from channelhash.search.sqlite.decisions import Moved
 
@@ -433,10 +433,7 @@ def duplicates(
         with shared.progress_bars(f"{store} keeps what was read and compared so far") as progress:
             groups = find_duplicates(opened, radius, modality, where, pictures, progress)
         if move is not None:
-            copies = {
-                group.keeper: [name for name in group.ids if name != group.keeper]
-                for group in groups
-            }
+            copies = {group.keeper: [photo.id for photo in _rest_of(group)] for group in groups}
             moved = decisions.move_rest(opened, copies, move, dry_run=not yes)
             _report(moved, "moved" if yes else "would be moved, by --yes", as_json)
             return
@@ -457,9 +454,7 @@ def _print_duplicates(
 ) -> None:
     """Print groups as a table, as JSON, or as the paths of the rest; or where there are none."""
     if rest:
-        for photo in (
-            photo for group in groups for photo in group.photos if photo.id != group.keeper
-        ):
+        for photo in (photo for group in groups for photo in _rest_of(group)):
             typer.echo((photo.path or photo.id) + ("\0" if null else "\n"), nl=False)
     elif as_json:
         shared.print_json(_as_columns(groups) | {"problems": problems})
@@ -474,6 +469,11 @@ def _as_columns(groups: "list[DuplicateGroup]") -> dict[str, Any]:
     lists = {"groups": "ids", "distances": "distances", "keepers": "keeper", "reasons": "reason"}
     columns = {name: [getattr(group, key) for group in groups] for name, key in lists.items()}
     return columns | {"photos": [[photo._asdict() for photo in group.photos] for group in groups]}
+
+
+def _rest_of(group: "DuplicateGroup") -> "list[Photo]":
+    """Return all but the one to keep."""
+    return [photo for photo in group.photos if photo.id != group.keeper]
 
 
 def _report(moved: "Moved | None", outcome: str, as_json: bool) -> None:

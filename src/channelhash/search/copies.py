@@ -252,8 +252,8 @@ def turns_of(copies: Sequence[SmallCopy]) -> list[int]:
     """Return the position in which each of some copies of a picture is most like the first one, 0
     where it is as it is.
 
-    >>> grey, colour = np.outer(np.arange(16), np.arange(16)).astype(np.uint8), np.zeros((16, 16, 3), np.uint8)
-    >>> one = SmallCopy("", grey, colour, False)
+    >>> grey = np.outer(np.arange(16), np.arange(16)).astype(np.uint8)
+    >>> one = SmallCopy("", grey, np.zeros((16, 16, 3), np.uint8), False)
     >>> turns_of([one, one.turned(1), one])
     [0, 1, 0]
     """

@@ -5,7 +5,8 @@ which one to keep.
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
-from channelhash.search.copies import SmallCopy, alike, group_copies, join_groups, read_copies
+from channelhash.search.copies import (
+    SmallCopy,
+    alike,
+    group_copies,
+    join_groups,
+    read_copies,
+    turns_of,
+)
 from channelhash.search.index import rows_by_number
 from channelhash.search.items import check_count, date_of
-from channelhash.search.sqlite.decisions import decisions, open_decisions
+from channelhash.search.sqlite.decisions import (
+    decisions,
+    identity_of,
+    is_raw,
+    links_in,
+    open_decisions,
+)
 from channelhash.search.store import Item, Store
 from channelhash.utils.image_files import Cell, bits, open_image, upright_size, write_contact_sheet
 from channelhash.utils.progress import StageProgress, no_stage_progress
@@ -29,7 +43,9 @@ _BITS, _LEAST, _WIDE = 16, 3, 3
 # Items that are read at a time, and distinct codes that are compared with as many.
 _ITEMS, _CODES = 1000, 250
 _COPY_NAME = re.compile(
-    r"(\(\d+\)|~\d*|[-_ .](copy|kopie|copie|copia|edited|bearbeitet)([-_ ]?\d+)?)$", re.IGNORECASE
+    r"(\(\d+\)|~\d*|(^|[-_ .])(copy|kopie|copie|copia|edited|bearbeitet"
+    r"|mirrored|flipped|rotated|turned|gespiegelt|gedreht)([-_ ]?\d+)?)$",
+    re.IGNORECASE,
 )
 
 
@@ -45,6 +61,9 @@ class Photo(NamedTuple):
         date: when it was taken, or its file was changed.
         taken: whether the date is the camera's.
         sharpness: see `channelhash.search.copies`.
+        turned: whether it is mirrored or turned, and more of its copies are not, or those that have
+            the camera's date.
+        described: what people said of it: the number of rating, title and keywords.
 
     >>> Photo("a.jpg", size=90_000).taken
     False
@@ -58,6 +77,8 @@ class Photo(NamedTuple):
     date: str = ""
     taken: bool = False
     sharpness: float = 0.0
+    turned: bool = False
+    described: int = 0
 
     @property
     def facts(self) -> str:
@@ -67,14 +88,24 @@ class Photo(NamedTuple):
         return ", ".join(filter(None, [pixels, self.date[:10], size if self.size else ""]))
 
 
-# Why to keep a picture, what is compared, and the least share of the best that counts as equal: the
-# first decides.
-_REASONS: tuple[tuple[str, Callable[[Photo], float], float], ...] = (
-    ("most pixels", lambda photo: photo.width * photo.height, 1.0),
-    ("sharpest", lambda photo: photo.sharpness, 0.8),  # compression adds edges, too
-    ("has the camera's date", lambda photo: photo.taken, 1.0),
-    ("largest file", lambda photo: photo.size, 1.0),
-    ("name of an original", lambda photo: not _COPY_NAME.search(Path(photo.id).stem), 1.0),
+class _Criterion(NamedTuple):
+    """Why to keep a picture, what is compared, and the least share of the best that counts as equal."""
+
+    reason: str
+    measure: Callable[[Photo], float]
+    share: float = 1.0
+
+
+# The first that tells copies apart decides. What cannot be had again comes first: pixels, then what
+# cameras and people said. A file that is a little larger was only compressed otherwise.
+_CRITERIA = (
+    _Criterion("most pixels", lambda photo: photo.width * photo.height),
+    _Criterion("sharpest", lambda photo: photo.sharpness, share=0.8),  # compression adds edges, too
+    _Criterion("upright", lambda photo: not photo.turned),
+    _Criterion("has rating, title or keywords", lambda photo: photo.described),
+    _Criterion("has the camera's date", lambda photo: photo.taken),
+    _Criterion("largest file", lambda photo: photo.size, share=0.9),
+    _Criterion("name of an original", lambda photo: not _COPY_NAME.search(Path(photo.id).stem)),
 )
 
 
@@ -85,13 +116,11 @@ def _propose_keeper(photos: Sequence[Photo]) -> tuple[str, str]:
     ('b.jpg', 'largest file, name of an original')
     """
     left, reasons = list(photos), list[str]()
-    for reason, measure, share in _REASONS:
-        values = [measure(photo) for photo in left]
-        best = [
-            photo for photo, value in zip(left, values, strict=True) if value >= share * max(values)
-        ]
+    for criterion in _CRITERIA:
+        least = criterion.share * max(map(criterion.measure, left))
+        best = [photo for photo in left if criterion.measure(photo) >= least]
         if len(best) < len(left):
-            left, reasons = best, [*reasons, reason]
+            left, reasons = best, [*reasons, criterion.reason]
     return left[0].id, ", ".join(reasons) or "all are equal"
 
 
@@ -143,6 +172,10 @@ def find_duplicates(
     be farther apart, as `DuplicateGroup.distances` show. What people decided is left out, see
     `channelhash.search.sqlite.decisions`.
 
+    All but the keeper of a group can go: a file counts once whatever its names, links are left out,
+    and files that they lead to unless they are kept. Raw originals are copies of each other only,
+    not of what was developed from them.
+
     A store in a folder keeps the small copies of pictures and what was compared: the next time only
     what changed is.
 
@@ -157,31 +190,47 @@ def find_duplicates(
     ids, codes = store.codes(modality, where)
     if not ids or store.n_bits is None:
         return []
-    sharpness: dict[int, float] = {}
+    copies: dict[int, SmallCopy] = {}
     with open_decisions(store) as opened:
         decided = decisions(opened)
         if pictures and store.choose_modality(modality) == "image":
-            groups, sharpness = _by_pictures(
+            groups, copies = _by_pictures(
                 store, opened, ids, codes, radius, where is None, progress
             )
         else:
             groups = _group_codes(codes, store.n_bits, radius)
-    groups = [
-        rows
-        for rows in groups
-        if not set.intersection(*(decided.get(ids[row], set()) for row in rows.tolist()))
-    ]
-    items = _items(store, [ids[row] for rows in groups for row in rows.tolist()])
-    members = [[row for row in rows.tolist() if ids[row] in items] for rows in groups]
-    members = [rows for rows in members if len(rows) > 1]
-    members.sort(key=lambda rows: (-len(rows), rows[0]))
-    described = []
-    for rows in members:
-        photos = [_describe(items[ids[row]], sharpness.get(row, 0.0)) for row in rows]
-        distances = hamming_distances(codes[rows[:1]], codes[rows])[0].tolist()
-        names = [ids[row] for row in rows]
-        described.append(DuplicateGroup(names, distances, photos, *_propose_keeper(photos)))
-    return described
+    items = _items(store, [ids[row] for group in groups for row in group.tolist()])
+    links = links_in(store) if groups else {}
+    found = []
+    for part in _parts(groups, ids, items):
+        if set.intersection(*(decided.get(ids[row], set()) for row in part)):
+            continue
+        photos = _describe_all(
+            [items[ids[row]] for row in part], [copies.get(row) for row in part]
+        )
+        keeper, reason = _propose_keeper(photos)
+        members = [
+            (row, photo)
+            for row, photo in zip(part, photos, strict=True)
+            if photo.id == keeper or identity_of(photo.path) not in links
+        ]
+        if len(members) > 1:
+            rows = [row for row, _ in members]
+            distances = hamming_distances(codes[rows[:1]], codes[rows])[0].tolist()
+            names = [ids[row] for row in rows]
+            shown = [photo for _, photo in members]
+            found.append(DuplicateGroup(names, distances, shown, keeper, reason))
+    found.sort(key=lambda group: (-len(group.ids), group.ids[0]))
+    return found
+
+
+def _parts(
+    groups: Sequence[NDArray[np.int64]], ids: Sequence[str], items: Mapping[str, Item]
+) -> Iterator[list[int]]:
+    """Yield the rows of each group that are still there, split by their files."""
+    for group in groups:
+        stored = {row: items[ids[row]] for row in group.tolist() if ids[row] in items}
+        yield from _split_by_files(list(stored), stored)
 
 
 def _items(store: Store, ids: Sequence[str]) -> dict[str, Item]:
@@ -193,17 +242,72 @@ def _items(store: Store, ids: Sequence[str]) -> dict[str, Item]:
     return items
 
 
-def _describe(item: Item, sharpness: float) -> Photo:
-    metadata, path, size = item.metadata, str(item.metadata.get("image") or ""), 0
+def _path_of(item: Item) -> str:
+    return str(item.metadata.get("image") or "")
+
+
+def _split_by_files(rows: Sequence[int], items: Mapping[int, Item]) -> Iterator[list[int]]:
+    """Yield the rows of a group that are files of their own, those of raw originals for themselves.
+
+    Of several names of one file counts the first that leads through no link, or else the first.
+    """
+    files = dict[object, int]()
+    for row in rows:
+        path = _path_of(items[row])
+        if os.path.islink(path):
+            continue
+        name = identity_of(path) or row
+        if name not in files or (_is_direct(path) and not _is_direct(_path_of(items[files[name]]))):
+            files[name] = row
+    raw = {row for row in files.values() if is_raw(_path_of(items[row]))}
+    for part in (raw, set(files.values()) - raw):
+        if len(part) > 1:
+            yield sorted(part)
+
+
+def _is_direct(path: str) -> bool:
+    return os.path.realpath(path) == os.path.abspath(path)
+
+
+def _describe_all(items: Sequence[Item], copies: Sequence[SmallCopy | None]) -> list[Photo]:
+    """Return what is known of the copies in a group, and which ones are turned against most."""
+    photos = [_describe(item, copy) for item, copy in zip(items, copies, strict=True)]
+    seen = [copy for copy in copies if copy is not None]
+    if len(seen) < len(copies):
+        return photos
+    turns = turns_of(seen)
+    votes = Counter(turns)
+    votes_of_cameras = Counter(
+        turn for turn, photo in zip(turns, photos, strict=True) if photo.taken
+    )
+    most = max((votes_of_cameras[turn], votes[turn]) for turn in turns)
+    return [
+        photo._replace(turned=(votes_of_cameras[turn], votes[turn]) < most)
+        for turn, photo in zip(turns, photos, strict=True)
+    ]
+
+
+def _describe(item: Item, copy: SmallCopy | None) -> Photo:
+    """Return what is known of a picture and its file, which may be gone."""
+    metadata, path, size = item.metadata, _path_of(item), 0
     width, height = metadata.get("width"), metadata.get("height")
     with suppress(OSError):
         size = os.stat(path).st_size
         if not isinstance(width, int) or not isinstance(height, int):
             with open_image(path) as opened:
                 width, height = upright_size(opened)
-    wide, high = (side if isinstance(side, int) else 0 for side in (width, height))
+    rating = metadata.get("rating")
+    is_rated = isinstance(rating, int) and rating > 0  # 0 is none, and -1 a rejected picture
     return Photo(
-        item.id, path, wide, high, size, date_of(metadata), bool(metadata.get("taken")), sharpness
+        item.id,
+        path,
+        width if isinstance(width, int) else 0,
+        height if isinstance(height, int) else 0,
+        size,
+        date_of(metadata),
+        bool(metadata.get("taken")),
+        copy.sharpness if copy else 0.0,
+        described=is_rated + bool(metadata.get("title")) + bool(metadata.get("labels")),
     )
 
 
@@ -242,18 +346,15 @@ def _by_pictures(
     radius: int | None,
     is_all: bool,
     progress: StageProgress,
-) -> tuple[list[NDArray[np.int64]], dict[int, float]]:
+) -> tuple[list[NDArray[np.int64]], dict[int, SmallCopy]]:
     """Return the groups of rows whose pictures are alike, and, of those without a picture, whose
-    codes are near; and how sharp each picture is.
+    codes are near; and the small copies of the pictures.
     """
     n_bits, different = store.n_bits or 0, decisions(opened, "different")
     near = [np.arange(len(ids))] if radius is None else _group_codes(codes, n_bits, radius)
     rows = [row for group in near for row in group.tolist()]
     items = _items(store, [ids[row] for row in rows])
-    paths = [
-        str(items[ids[row]].metadata.get("image") or "") if ids[row] in items else ""
-        for row in rows
-    ]
+    paths = [_path_of(items[ids[row]]) if ids[row] in items else "" for row in rows]
     copies = dict(zip(rows, read_copies(opened, paths, progress("read pictures")), strict=True))
     cache, advance = opened if is_all and radius is None else None, progress("compare pictures")
     groups = []
@@ -267,8 +368,7 @@ def _by_pictures(
         members = group_copies(codes[pictured], seen, radius, cache, apart, advance)
         groups += [pictured[places] for places in members]
         groups += [others[places] for places in _group_codes(codes[others], n_bits, radius)]
-    sharpness = {row: copy.sharpness for row, copy in copies.items() if copy is not None}
-    return groups, sharpness
+    return groups, {row: copy for row, copy in copies.items() if copy is not None}
 
 
 def fold(

@@ -8,8 +8,11 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+import sys
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -17,14 +20,22 @@ import numpy as np
 
 from channelhash.errors import InputError
 from channelhash.search import find_or_keep
-from channelhash.search.copies import alike, read_copies
+from channelhash.search.copies import SmallCopy, alike, read_copies
 from channelhash.search.sqlite.folder import StoreFolder, connect
 from channelhash.search.store import Item, Store
 from channelhash.search.transfer import upsert_items
 from channelhash.utils.files import atomic_path
+from channelhash.utils.image_files import RAW_ENDINGS
 
 #: What people decide: that items are different, that all of them stay, that all but one are moved.
 _Kind = Literal["different", "keep", "move"]
+
+#: Endings of files that describe a picture: behind its whole name, as darktable, RawTherapee, DxO and
+#: Google Takeout write them, and in place of its own ending, as Lightroom and iOS do.
+_BEHIND_NAMES = (".xmp", ".pp3", ".dop", ".json")
+_BEHIND_STEMS = (".xmp", ".aae")
+#: Device and number of a file, whatever its names.
+_Identity = tuple[int, int]
 
 # Pairs of `joined` connect what is alike of what has been compared. Rows of `decisions` of one
 # number are one decision; `log` says how to take the move of an item back.
@@ -140,15 +151,66 @@ def folder_of(item: Item) -> Path:
     )
 
 
+def identity_of(path: str) -> _Identity | None:
+    """Return what a file and all links to it share; None where there is no file.
+
+    >>> identity_of("none.jpg") is None
+    True
+    """
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def links_in(store: Store) -> dict[_Identity, str]:
+    """Return the file that each symbolic link among a store's pictures leads to -> the link's id.
+
+    It takes one pass over the store.
+
+    >>> import tempfile
+    >>> from channelhash.search import open_store
+    >>> with tempfile.TemporaryDirectory() as folder, open_store(folder, n_bits=8) as store:
+    ...     links_in(store)
+    {}
+    """
+    links = {}
+    for item in store.listed():
+        path = item.metadata.get("image")
+        if isinstance(path, str) and os.path.islink(path):
+            identity = identity_of(path)
+            if identity is not None:
+                links[identity] = item.id
+    return links
+
+
+def is_raw(path: str) -> bool:
+    """Return whether a picture file is a raw original.
+
+    >>> is_raw("RAW/IMG_1.CR2"), is_raw("IMG_1.CR2.jpg")
+    (True, False)
+    """
+    return os.path.splitext(path)[1].lower() in RAW_ENDINGS
+
+
+class _Move(NamedTuple):
+    """A picture to move, and for its file and then each of its sidecars, from where to where."""
+
+    item: Item
+    paths: list[tuple[Path, Path]]
+
+
 def move_rest(
     store: Store, groups: Mapping[str, Sequence[str]], folder: Path, dry_run: bool = True
 ) -> Moved:
-    """Move the files of items that are copies of another to a folder, and take the items out of the
-    store.
+    """Move the files of items that are copies of another to a folder, with the sidecars that
+    describe no other file, and take the items out of the store.
 
     A file keeps its path below its folder, see `folder_of`. What is no copy of the keeper now, such
-    as a file that was edited, stays, and so does everything where the keeper cannot be read;
-    nothing is written over.
+    as a file that was edited, stays, and so does everything where the keeper cannot be read; so do
+    links and files that they lead to, and raw originals unless another one is kept. Nothing is
+    written over.
 
     All moves are written down before the first, so that `undo` also takes back those of a killed
     process.
@@ -164,58 +226,156 @@ def move_rest(
 
         move_rest(store, {"a.jpg": ["a (1).jpg"]}, Path("duplicates"), dry_run=False)
     """
-    folder, planned, problems = folder.absolute(), dict[str, tuple[Item, Path]](), list[str]()
-    names = [name for keeper, rest in groups.items() for name in (keeper, *rest)]
-    items = {item.id: item for item in store.get(names)}
-    paths = {name: str(item.metadata.get("image") or "") for name, item in items.items()}
     with open_decisions(store, write=not dry_run) as opened:
-        copies = dict(zip(paths, read_copies(opened, list(paths.values())), strict=True))
-        for keeper, name in ((keeper, name) for keeper, rest in groups.items() for name in rest):
-            first, copy, home = copies[keeper], copies[name], folder_of(items[name])
-            if (
-                folder.is_relative_to(home)
-                and len(home.parts) > 1
-                and not _is_hidden(folder.relative_to(home))
-            ):
-                raise InputError(
-                    f"{folder}: lies in {home}, whose pictures are indexed; name a folder outside"
-                )
-            target = folder / Path(paths[name]).relative_to(home)
-            if first is None or copy is None or not alike([first], [copy])[0, 0]:
-                problems.append(
-                    f"{name}: stays, is no copy of {keeper} now, or one of them cannot be read"
-                )
-            elif os.path.samefile(paths[name], paths[keeper]):
-                problems.append(f"{name}: stays, is the same file as {keeper}")
-            elif os.path.lexists(target):
-                problems.append(f"{name}: stays, {folder.name} holds such a file already")
-            else:
-                planned[name] = items[name], target
+        planned, problems = _plan(store, opened, groups, folder.absolute())
         if not dry_run and planned:
-            number = _insert(
-                opened,
-                "move",
-                {name: _log(item, target) for name, (item, target) in planned.items()},
-            )
-            for name, (item, target) in list(planned.items()):
-                try:
-                    _move(Path(str(item.metadata["image"])), target)
-                except OSError as error:
-                    del planned[name]
-                    problems.append(f"{name}: stays, cannot be moved ({error.strerror or error})")
+            number = _insert(opened, "move", {name: _log(move) for name, move in planned.items()})
+            failures = _carry_out(planned)
+            for name, (line, is_back) in failures.items():
+                problems.append(line)
+                del planned[name]
+                if is_back:
                     opened.execute(
                         "DELETE FROM decisions WHERE number = ? AND id = ?", (number, name)
                     )
             store.delete(list(planned))
-    return Moved("move", {name: str(target) for name, (_, target) in planned.items()}, problems)
+    return Moved("move", {name: str(move.paths[0][1]) for name, move in planned.items()}, problems)
 
 
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+def _plan(
+    store: Store,
+    opened: sqlite3.Connection,
+    groups: Mapping[str, Sequence[str]],
+    folder: Path,
+) -> tuple[dict[str, _Move], list[str]]:
+    """Return the moves of the items that can go, by their ids, and a line for each other one."""
+    names = [name for keeper, rest in groups.items() for name in (keeper, *rest)]
+    items = {item.id: item for item in store.get(names)}
+    paths = {name: str(item.metadata.get("image") or "") for name, item in items.items()}
+    copies = dict(zip(paths, read_copies(opened, list(paths.values())), strict=True))
+    links, going, problems = links_in(store), dict[str, Path](), list[str]()
+    for keeper, rest in groups.items():
+        for name in rest:
+            home = folder_of(items[name])
+            _check_outside(folder, home)
+            target = folder / Path(paths[name]).relative_to(home)
+            reason = (
+                f"is to be kept instead of {', '.join(groups[name])}"
+                if name in groups
+                else _why_it_stays(paths[name], paths[keeper], keeper, links)
+                or _why_no_copy(copies[name], copies[keeper], keeper)
+            )
+            if not reason and os.path.lexists(target):
+                reason = f"{folder.name} holds such a file already"
+            if reason:
+                problems.append(f"{name}: stays, {reason}")
+            else:
+                going[name] = target
+    planned, sidecars = {}, _find_sidecars([paths[name] for name in going])
+    for name, target in going.items():
+        beside = [(path, target.with_name(path.name)) for path in sidecars[paths[name]]]
+        if taken := [to.name for _, to in beside if os.path.lexists(to)]:
+            problems.append(f"{name}: stays, {folder.name} holds a file {taken[0]} already")
+        else:
+            planned[name] = _Move(items[name], [(Path(paths[name]), target), *beside])
+    return planned, problems
 
 
-def _log(item: Item, target: Path) -> str:
+def _check_outside(folder: Path, home: Path) -> None:
+    """Refuse a folder whose files would be indexed again."""
+    is_inside = folder.is_relative_to(home) and len(home.parts) > 1
+    if is_inside and not any(part.startswith(".") for part in folder.relative_to(home).parts):
+        raise InputError(
+            f"{folder}: lies in {home}, whose pictures are indexed; name a folder outside"
+        )
+
+
+def _why_it_stays(path: str, kept: str, keeper: str, links: Mapping[_Identity, str]) -> str:
+    """Return why a file cannot go whatever it shows; empty if it can."""
+    identity = identity_of(path)
+    if os.path.islink(path):
+        return "is a link, which frees nothing"
+    if identity is not None and identity == identity_of(kept):
+        return f"is the same file as {keeper}"
+    if identity is not None and identity in links:
+        return f"the link {links[identity]} leads to it"
+    if is_raw(path) and not is_raw(kept):
+        return f"is a raw original, and {keeper} is none"
+    return ""
+
+
+def _why_no_copy(copy: SmallCopy | None, kept: SmallCopy | None, keeper: str) -> str:
+    """Return why a picture is no copy of the one to keep; empty if it is."""
+    if copy is not None and kept is not None and alike([kept], [copy])[0, 0]:
+        return ""
+    return f"is no copy of {keeper} now, or one of them cannot be read"
+
+
+def _find_sidecars(paths: Collection[str]) -> dict[str, list[Path]]:
+    """Return the sidecars of each of some files that are to go; one that also describes a file that
+    stays is none, and one of several that go is the first one's.
+    """
+
+    @cache
+    def names_in(folder: str) -> list[str]:
+        return sorted(os.listdir(folder))
+
+    taken = set[str]()
+    sidecars = {path: list[Path]() for path in paths}
+    for path, own in sidecars.items():
+        folder, name = os.path.split(path)
+        stem = os.path.splitext(name)[0]
+        names = names_in(folder)
+        beside = names[bisect_left(names, stem) : bisect_left(names, stem + chr(sys.maxunicode))]
+        of_name, of_stem, described = _sort_by_name(name, beside)
+        if all(os.path.join(folder, other) in sidecars for other in described):
+            of_name += of_stem
+        for file in (os.path.join(folder, other) for other in of_name):
+            if file not in taken and os.path.isfile(file):
+                taken.add(file)
+                own.append(Path(file))
+    return sidecars
+
+
+def _sort_by_name(name: str, beside: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+    """Return of the files beside a picture those that describe it, those that describe all files of
+    its stem, and these files.
+    """
+    stem = os.path.splitext(name)[0]
+    of_name, of_stem, described = list[str](), list[str](), list[str]()
+    for other in beside:
+        other_stem, ending = os.path.splitext(other)
+        if other.startswith(f"{name}.") and ending.lower() in _BEHIND_NAMES:
+            of_name.append(other)
+        elif other_stem == stem and ending.lower() in _BEHIND_STEMS:
+            of_stem.append(other)
+        elif other_stem == stem and ending.lower() not in _BEHIND_NAMES:
+            described.append(other)
+    return of_name, of_stem, described
+
+
+def _carry_out(planned: Mapping[str, _Move]) -> dict[str, tuple[str, bool]]:
+    """Move files; return of each item that cannot be moved a line, and whether all of its files are
+    where they were.
+    """
+    failures = {}
+    for name, move in planned.items():
+        try:
+            for path, target in move.paths:
+                _move(path, target)
+        except OSError as error:
+            with suppress(OSError):
+                for path, target in move.paths:
+                    if not os.path.lexists(path):
+                        _move(target, path)
+            line = f"{name}: stays, cannot be moved ({error.strerror or error})"
+            failures[name] = line, all(os.path.lexists(path) for path, _ in move.paths)
+    return failures
+
+
+def _log(move: _Move) -> str:
     """Return all that `undo` needs."""
+    item, (_, target), *sidecars = move.item, *move.paths
     codes = {key: row.tobytes().hex() for key, row in item.codes.items()}
     projections = {key: row.tobytes().hex() for key, row in item.projections.items()}
     log = {
@@ -223,6 +383,7 @@ def _log(item: Item, target: Path) -> str:
         "metadata": item.metadata,
         "codes": codes,
         "projections": projections,
+        "sidecars": [[str(path), str(to)] for path, to in sidecars],
     }
     return json.dumps(log)
 
@@ -278,22 +439,31 @@ def undo(store: Store) -> Moved | None:
 
 
 def _take_back(store: Store, name: str, log: dict[str, Any], paths: dict[str, str]) -> str:
-    """Move the file of an item back, unless that was never moved, and put the item into the store;
-    or say why not.
+    """Move the file of an item and its sidecars back, unless they were never moved, and put the
+    item into the store; or say why not.
     """
-    target, path = Path(log["target"]), Path(log["metadata"]["image"])
-    if path.exists():
-        if target.exists() and target.stat().st_size:
-            return f"{name}: its file is there again, {target} stays"
-        target.unlink(missing_ok=True)  # an empty one of a killed process
-    elif not target.exists():
-        return f"{name}: {target} is not there any more"
-    else:
-        _move(target, path)
+    path = Path(log["metadata"]["image"])
+    if problem := _move_back(Path(log["target"]), path):
+        return f"{name}: {problem}"
+    lines = [_move_back(Path(target), Path(beside)) for beside, target in log.get("sidecars", [])]
     codes = {key: np.frombuffer(bytes.fromhex(row), np.uint8) for key, row in log["codes"].items()}
     projections = {
         key: np.frombuffer(bytes.fromhex(row), np.int8) for key, row in log["projections"].items()
     }
     upsert_items(store, [Item(name, codes, log["metadata"], projections)])
     paths[name] = str(path)
+    problems = "; ".join(filter(None, lines))
+    return problems and f"{name}: is back, but of its sidecars, {problems}"
+
+
+def _move_back(target: Path, path: Path) -> str:
+    """Move a file back to where it was, unless it is there; or say why not."""
+    if path.exists():
+        if target.exists() and target.stat().st_size:
+            return f"{path.name} is there again, {target} stays"
+        target.unlink(missing_ok=True)  # an empty one of a killed process
+    elif not target.exists():
+        return f"{target} is not there any more"
+    else:
+        _move(target, path)
     return ""
