@@ -10,7 +10,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +39,11 @@ _ENDINGS = {
 _PROBLEMS = {ending: problem for problem, endings in _ENDINGS.items() for ending in endings.split()}
 
 _READ = IMAGE_ENDINGS | RAW_ENDINGS
+#: Endings of the pictures that cameras write beside raw originals; a drawing of the same name is not
+#: one of these.
+_CAMERA_ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".heic", ".heif", ".hif")
+#: What Google's cameras add to the name of a photograph, of its JPEG and of its raw original.
+_PART_OF_PAIR = re.compile(r"\.raw-\d+(\.mp)?\.(cover|original)$")
 # Folders of iPhoto and Aperture that hold no originals.
 _DERIVED = (
     "thumbnails",
@@ -122,6 +127,13 @@ def _load_folder(root: Path, skip_bad: bool = False) -> Records:
     relative to ``root``.
     """
     listing = find_images(root)
+    damaged = {
+        name
+        for name, file in zip(listing.ids, listing.names, strict=True)
+        if file in listing.with_raw and image_problem(root / file)
+    }
+    if damaged:
+        listing = find_images(root, damaged=damaged)
     expected = (_NOT_A_PICTURE, _OF_OTHERS, _HIDDEN)
     removed = {reason: count for reason, count in listing.skipped.items() if reason not in expected}
     problems = Problems(skip_bad, [*listing.problems], removed)
@@ -152,6 +164,7 @@ class _Files(NamedTuple):
         problems: a line for each folder or file that cannot be read.
         unread: these, by their paths like ``names``: what lies there is unknown, not gone.
         unmatched: the patterns of exclusions that leave nothing out.
+        with_raw: the images beside which a raw original is left out, like ``names``.
     """
 
     names: list[str]
@@ -159,6 +172,7 @@ class _Files(NamedTuple):
     problems: tuple[str, ...]
     unread: tuple[str, ...] = ()
     unmatched: tuple[str, ...] = ()
+    with_raw: frozenset[str] = frozenset()
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -239,8 +253,10 @@ def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(f"{glob_translate(anywhere + body)}|{literal}", re.DOTALL)
 
 
-def find_images(root: Path, exclude: Sequence[str] = ()) -> _Files:
+def find_images(root: Path, exclude: Sequence[str] = (), damaged: Collection[str] = ()) -> _Files:
     """Find the image files below ``root``, at any depth, by one listing of each folder.
+
+    A raw original beside its JPEG is left out unless that is one of the ``damaged``, by their ids.
 
     Left out are hidden files and folders (macOS writes ``._photo.jpg`` beside ``photo.jpg``), links
     to folders, and what other programs keep beside photographs: thumbnails and bins.
@@ -249,6 +265,7 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> _Files:
     names = list[str]()
     skipped = Counter[str]()
     problems = dict[str, str]()
+    with_raw = set[str]()
     where = Path(os.path.abspath(root))
     folders = [""]
     while folders:
@@ -276,8 +293,9 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> _Files:
                 problems[name] = problem
             else:
                 siblings.append(name)
-        twins = _raw_twins(siblings)
+        twins = _raw_twins(siblings, damaged)
         skipped["raw beside its JPEG"] += len(twins)
+        with_raw.update(*twins.values())
         names += [name for name in siblings if name not in twins]
     if not names and not problems:
         reasons = "".join(
@@ -290,6 +308,7 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> _Files:
         tuple(f"{root / _shown(name)}: {problem}" for name, problem in sorted(problems.items())),
         tuple(problems),
         tuple(pattern for pattern in exclude if pattern not in exclusions.matched),
+        frozenset(with_raw),
     )
 
 
@@ -301,19 +320,29 @@ def _is_linked_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _raw_twins(names: Sequence[str]) -> set[str]:
-    """Return the raw photographs beside which a picture of the same name lies, in any case.
+def _raw_twins(names: Sequence[str], damaged: Collection[str] = ()) -> dict[str, list[str]]:
+    """Return raw original -> the pictures of a camera that lie beside it under the same name, in
+    any case, and are not damaged.
 
-    >>> sorted(_raw_twins(["1.CR2", "1.jpg", "2.dng", "2.DNG.jpg", "3.nef"]))
-    ['1.CR2', '2.dng']
+    >>> _raw_twins(["1.CR2", "1.jpg", "2.dng", "2.DNG.jpg", "3.nef", "4.dng", "4.png"])
+    {'1.CR2': ['1.jpg'], '2.dng': ['2.DNG.jpg']}
+    >>> _raw_twins(["P.RAW-01.COVER.jpg", "P.RAW-02.ORIGINAL.dng", "1.dng", "1.jpg"], damaged=["1.jpg"])
+    {'P.RAW-02.ORIGINAL.dng': ['P.RAW-01.COVER.jpg']}
     """
-    parts = {name: os.path.splitext(name.casefold()) for name in names}
-    stems = {stem for stem, ending in parts.values() if ending not in RAW_ENDINGS}
-    return {
-        name
-        for name, (stem, ending) in parts.items()
-        if ending in RAW_ENDINGS and {stem, stem + ending} & stems
-    }
+    pictures: dict[str, list[str]] = {}
+    raw = list[tuple[str, str, str]]()
+    for name in names:
+        stem, ending = os.path.splitext(name.casefold())
+        if ending in RAW_ENDINGS:
+            raw.append((name, stem, ending))
+        elif ending in _CAMERA_ENDINGS and unicodedata.normalize("NFC", name) not in damaged:
+            pictures.setdefault(_PART_OF_PAIR.sub("", stem), []).append(name)
+    twins = {}
+    for name, stem, ending in raw:
+        beside = pictures.get(_PART_OF_PAIR.sub("", stem), []) + pictures.get(stem + ending, [])
+        if beside:
+            twins[name] = beside
+    return twins
 
 
 def _shown(name: str) -> str:

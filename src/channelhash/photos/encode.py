@@ -371,7 +371,7 @@ def _read_image(model: Model, path: Path, reads_text: bool) -> _Reading | Unread
     """
     before = ""
     try:
-        before = _state_of_reading(path)
+        before = state_of_reading(path)
         state = _state_of_file(path)
         image = np.asarray(model.prepare("image", [path])[0])
         header, problems = read_header(path, int(state.split()[1]))
@@ -380,7 +380,7 @@ def _read_image(model: Model, path: Path, reads_text: bool) -> _Reading | Unread
     except (InputError, OSError) as error:
         if problem := image_problem(path):
             return Unread(problem, before)
-        if isinstance(error, OSError) or _state_of_reading(path) != before:
+        if isinstance(error, OSError) or state_of_reading(path) != before:
             return Unread(f"{path}: changed while it was read; index it again", "")
         raise
 
@@ -609,13 +609,20 @@ def _still_unread(source: Source, rows: Sequence[int]) -> dict[int, Unread]:
     for row in rows:
         known = remembered.get(source.records.ids[row])
         with suppress(OSError):  # encoding it says what is wrong
-            if known and known.state == _state_of_reading(str(source.metadata[row]["image"])):
+            if known and known.state == state_of_reading(str(source.metadata[row]["image"])):
                 unread[row] = known
     return unread
 
 
-def _state_of_reading(path: str | Path) -> str:
+def state_of_reading(path: str | Path) -> str:
     """Return what may decide whether an image can be read, its file and the library's version, and
     where it lies.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "1.jpg")
+    ...     file.touch()
+    ...     state_of_reading(file).startswith("0 ")
+    True
     """
     return f"{_size_and_times(path)} Pillow {PIL.__version__} {path}"

@@ -7,7 +7,7 @@ import math
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from glob import iglob
 from pathlib import Path, PurePath
@@ -140,6 +140,7 @@ class Source:
         ocr: whether the text in images is read, then also in those that were stored without; by
             default only that of new images in a folder, where the extra ``ocr`` is installed.
         unmatched: of a folder, a line for each exclusion that leaves nothing out.
+        with_raw: of a folder, the ids of images beside which a raw original is left out.
 
     >>> records = Records(("a",), {"text": ("a dog",)}, np.zeros((1, 0), dtype=bool), ())
     >>> Source(records, [{"text": "a dog"}]).folder is None
@@ -153,6 +154,7 @@ class Source:
     unread: tuple[str, ...] = ()
     ocr: bool | None = None
     unmatched: tuple[str, ...] = ()
+    with_raw: frozenset[str] = frozenset()
 
     @property
     def folder(self) -> Path | None:
@@ -182,6 +184,23 @@ class Source:
         """
         modalities = set(self.records.items)
         return modalities | {"text"} if self.captions and self.captions[row] else modalities
+
+    def read_beside(self, damaged: Set[str]) -> "Source | None":
+        """Return the source read again, with the raw originals beside ``damaged`` images; None
+        where there are none.
+        """
+        if self.photos is None or self.with_raw.isdisjoint(damaged):
+            return None
+        photos = self.photos
+        again = Source.read(photos.folder, None, photos.exclude, photos.captions, damaged)
+        items = {name: again.records.items[name] for name in self.records.items}
+        return replace(
+            again,
+            records=replace(again.records, items=items),
+            photos=photos,
+            captions=again.captions if self.captions is not None else None,
+            ocr=self.ocr,
+        )
 
     def with_modalities(self, modalities: Sequence[str]) -> "Source":
         """Return the source with what a model of these modalities encodes, in their order."""
@@ -220,9 +239,12 @@ class Source:
         root: Path | None = None,
         exclude: Sequence[str] = (),
         captions: Path | None = None,
+        damaged: Set[str] = frozenset(),
     ) -> "Source":
         """Return the items to index; bad rows of a table are left out and listed in
         ``records.problems``.
+
+        Of a folder, raw originals beside a ``damaged`` image, by its id, are read, too.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -235,7 +257,7 @@ class Source:
         if root is not None and not is_table:
             raise InputError(f"--root: goes with a table, {path} is none; leave it out")
         if path.is_dir():
-            return _folder(path, exclude, captions)
+            return _folder(path, exclude, captions, damaged)
         if exclude or captions is not None:
             line = (
                 f"--{'exclude' if exclude else 'captions'}: goes with a folder, {path} is none; "
@@ -256,11 +278,12 @@ class Source:
         )
 
 
-def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source:
+def _folder(root: Path, exclude: Sequence[str], captions: Path | None, damaged: Set[str]) -> Source:
     if isinstance(exclude, str):
         raise InputError(f"exclude={exclude!r}: expected a list of patterns; put it in []")
     patterns = {_from_top(root, pattern): pattern for pattern in exclude}
-    listing, where = find_images(root, list(patterns)), os.path.abspath(root)
+    listing = find_images(root, list(patterns), damaged)
+    where = os.path.abspath(root)
     names, ids = listing.names, listing.ids
     texts, lines = (None, []) if captions is None else find_captions(captions, names)
     metadata: list[dict[str, Value]] = [{"image": os.path.join(where, name)} for name in names]
@@ -273,7 +296,16 @@ def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source
     records = Records(ids, {"image": images}, labels, (), listing.skipped, problems)
     photos = PhotoSource(Path(where), captions, tuple(patterns))
     unmatched = tuple(_say_unmatched(root, patterns[each]) for each in listing.unmatched)
-    return Source(records, metadata, photos, texts, listing.unread, unmatched=unmatched)
+    with_raw = {name for name, file in zip(ids, names, strict=True) if file in listing.with_raw}
+    return Source(
+        records,
+        metadata,
+        photos,
+        texts,
+        listing.unread,
+        unmatched=unmatched,
+        with_raw=frozenset(with_raw),
+    )
 
 
 def _say_unmatched(root: Path, pattern: str) -> str:

@@ -6,7 +6,7 @@ is needed.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from os import PathLike
@@ -22,7 +22,13 @@ from channelhash.errors import InputError
 from channelhash.models import fitted, load_model
 from channelhash.models.description import FEATURES, Model, Word, fit_facts, in_one_word
 from channelhash.models.encoders import Encoder, absolute_word, is_encoder, open_encoder
-from channelhash.photos.encode import Batch, Indexed, encode_batches, index_source
+from channelhash.photos.encode import (
+    Batch,
+    Indexed,
+    encode_batches,
+    index_source,
+    state_of_reading,
+)
 from channelhash.photos.ocr import open_reader
 from channelhash.photos.source import PhotoSource, Source
 from channelhash.search import (
@@ -83,8 +89,9 @@ class NewCodes:
 
 def _fit_source(
     source: Source, new: NewCodes, progress: Progress
-) -> tuple[fitted.FittedModel, list[Batch]]:
-    """Fit codes to at most 20,000 items of a source, images that cannot be read left out.
+) -> tuple[fitted.FittedModel, list[Batch], Source]:
+    """Fit codes to at most 20,000 items of a source, images that cannot be read left out; return
+    also the source, with raw originals where no image beside them can be read.
 
     Memory grows with the sample's features, about 5 KB an image with ``photo-backbones``.
     """
@@ -103,6 +110,10 @@ def _fit_source(
         batches.append(batch)
         progress(sum(len(batch.rows) + len(batch.unread) for batch in batches), len(rows))
     if not any(batch.rows for batch in batches):
+        damaged = {source.records.ids[row] for batch in batches for row in batch.unread}
+        with_raw = source.read_beside(damaged)
+        if with_raw is not None:
+            return _fit_source(with_raw, new, progress)
         problems = [
             *(each.problem for batch in batches for each in batch.unread.values()),
             *source.records.problems,
@@ -119,12 +130,13 @@ def _fit_source(
             if name in model.modalities
         }
 
-    return model, [
+    ready = [
         batch._replace(
             outputs=project(batch.outputs), caption_outputs=project(batch.caption_outputs)
         )
         for batch in batches
     ]
+    return model, ready, source
 
 
 def _sample(source: Source, encoder: Encoder, new: NewCodes) -> list[int]:
@@ -314,7 +326,8 @@ def read_again(
             )
     elif known is None or source.resolve() != known.folder.resolve():
         known = PhotoSource(source)  # of which nothing is known
-    items = Source.read(known.folder, root, exclude or known.exclude, captions or known.captions)
+    exclude, captions = exclude or known.exclude, captions or known.captions
+    items = Source.read(known.folder, root, exclude, captions, _still_damaged(known))
     photos = items.photos and replace(
         items.photos, unread=known.unread, ocr=known.ocr if ocr is None else ocr
     )
@@ -322,6 +335,16 @@ def read_again(
     if exclude:  # of those that are remembered, what they were for may be gone
         records = replace(records, problems=(*records.problems, *items.unmatched))
     return replace(items, records=records, photos=photos, ocr=ocr)
+
+
+def _still_damaged(photos: PhotoSource) -> set[str]:
+    """Return the ids of the images that could not be read the last time, and have not changed."""
+    damaged = set()
+    for name, unread in photos.unread.items():
+        with suppress(OSError):  # it is gone, and lies beside no raw original any more
+            if state_of_reading(photos.folder / name) == unread.state:
+                damaged.add(name)
+    return damaged
 
 
 def default_address(source: Path) -> str:
@@ -397,7 +420,7 @@ def _create_store(
         )
         raise InputError(line)
     else:
-        encoder, ready = _fit_source(source, codes, progress("fit"))
+        encoder, ready, source = _fit_source(source, codes, progress("fit"))
     if in_folder:
         encoder.save_pretrained(Path(address) / "model")
     projected = fits if projections is None else projections
@@ -460,9 +483,30 @@ def _add(
     if photos is not None:  # a job that is killed goes on with it
         photos.write(find_or_keep(Path(store.address)))
     indexed, unread = index_source(store, load, source, progress, prune, ready)
+    with_raw = source.read_beside(unread.keys())
     if photos is not None and unread != photos.unread:
-        replace(photos, unread=unread).write(find_or_keep(Path(store.address)))
-    return indexed
+        photos = replace(photos, unread=unread)
+        photos.write(find_or_keep(Path(store.address)))
+    if with_raw is None:
+        return indexed
+    again = replace(with_raw, photos=replace(with_raw.photos or PhotoSource(Path()), unread=unread))
+    rest, _ = index_source(store, load, again, progress, prune)
+    return _join(indexed, rest)
+
+
+def _join(first: Indexed, rest: Indexed) -> Indexed:
+    """Return what became of the items of a source that was read twice, the second time with more."""
+    return replace(
+        rest,
+        added=first.added + rest.added,
+        replaced=first.replaced + rest.replaced,
+        unchanged=first.unchanged,
+        pruned=first.pruned + rest.pruned,
+        problems=tuple(dict.fromkeys((*first.problems, *rest.problems))),
+        seconds=first.seconds + rest.seconds,
+        rate=first.rate or rest.rate,
+        moved=first.moved + rest.moved,
+    )
 
 
 def put_codes(

@@ -247,10 +247,7 @@ def _grid_of_both(one: _Lines, other: _Lines) -> tuple[int, int]:
 
 def _same_letters(a: Seen, b: Seen, grid: tuple[int, int]) -> bool:
     """Return whether all windows with contrast of two pictures correlate on a grid."""
-    one, other = (
-        read_now(lambda path, state, turn=turn: _read_letters(path, state, turn, grid), path)
-        for path, turn in (a, b)
-    )
+    one, other = _letters_of(a, grid), _letters_of(b, grid)
     if one is None or other is None:
         return False
     covariances = _average_windows(one.cells * other.cells) - one.means * other.means
@@ -262,6 +259,11 @@ def _same_letters(a: Seen, b: Seen, grid: tuple[int, int]) -> bool:
     is_blurred = np.quantile(correlations, 0.75) < _BLURRED
     least = _SAME_BLURRED_WINDOW if is_blurred else _SAME_WINDOW
     return bool(correlations.min() >= least)
+
+
+def _letters_of(seen: Seen, grid: tuple[int, int]) -> _Letters | None:
+    path, turn = seen
+    return read_now(lambda path, state: _read_letters(path, state, turn, grid), path)
 
 
 @lru_cache(_LETTERS_CACHED)
@@ -283,4 +285,5 @@ def _average_windows(cells: Floats) -> Floats:
     sums = cells.reshape(height // step, step, width).sum(axis=1)
     sums = sums.reshape(height // step, width // step, step).sum(axis=2)
     windows: Floats = sums[:-1, :-1] + sums[1:, :-1] + sums[:-1, 1:] + sums[1:, 1:]
-    return windows / _TILE**2
+    windows /= _TILE**2
+    return windows

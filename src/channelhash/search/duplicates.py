@@ -205,9 +205,7 @@ def find_duplicates(
     for part in _parts(groups, ids, items):
         if set.intersection(*(decided.get(ids[row], set()) for row in part)):
             continue
-        photos = _describe_all(
-            [items[ids[row]] for row in part], [copies.get(row) for row in part]
-        )
+        photos = _describe_all([items[ids[row]] for row in part], [copies.get(row) for row in part])
         keeper, reason = _propose_keeper(photos)
         members = [
             (row, photo)
