@@ -326,8 +326,10 @@ def _raw_twins(names: Sequence[str], damaged: Collection[str] = ()) -> dict[str,
 
     >>> _raw_twins(["1.CR2", "1.jpg", "2.dng", "2.DNG.jpg", "3.nef", "4.dng", "4.png"])
     {'1.CR2': ['1.jpg'], '2.dng': ['2.DNG.jpg']}
-    >>> _raw_twins(["P.RAW-01.COVER.jpg", "P.RAW-02.ORIGINAL.dng", "1.dng", "1.jpg"], damaged=["1.jpg"])
+    >>> _raw_twins(["P.RAW-01.COVER.jpg", "P.RAW-02.ORIGINAL.dng"])
     {'P.RAW-02.ORIGINAL.dng': ['P.RAW-01.COVER.jpg']}
+    >>> _raw_twins(["1.dng", "1.jpg"], damaged=["1.jpg"])
+    {}
     """
     pictures: dict[str, list[str]] = {}
     raw = list[tuple[str, str, str]]()

@@ -495,7 +495,7 @@ def _add(
 
 
 def _join(first: Indexed, rest: Indexed) -> Indexed:
-    """Return what became of the items of a source that was read twice, the second time with more."""
+    """Return what became of a source that was read twice, the second time with more items."""
     return replace(
         rest,
         added=first.added + rest.added,

@@ -218,7 +218,8 @@ def alike(
 ) -> Pairs:
     """Return for each of ``n`` pictures and each of ``m`` others whether they are alike.
 
-    >>> dark, colour = np.outer(np.arange(16), np.arange(16)).astype(np.uint8) // 2, np.zeros((16, 16, 3), np.uint8)
+    >>> dark = np.outer(np.arange(16), np.arange(16)).astype(np.uint8) // 2
+    >>> colour = np.zeros((16, 16, 3), np.uint8)
     >>> one, *more = [SmallCopy("", grey, colour, False) for grey in (dark, 2 * dark, 2 * dark[::-1], 2 * dark**2)]
     >>> alike([one], more).tolist()
     [[True, True, False]]
@@ -350,7 +351,7 @@ def _differences(a: Floats, b: Floats) -> Floats:
     return differences
 
 
-def _same_colours(a: Floats, b: Floats, pairs: Pairs, most: float) -> Pairs:
+def _same_colours(a: Floats, b: Floats, pairs: Pairs, limit: float) -> Pairs:
     """Return those of the pairs of coloured copies whose colours do not contradict each other."""
     same = np.zeros_like(pairs)
     rows, columns = np.nonzero(pairs)
@@ -358,40 +359,42 @@ def _same_colours(a: Floats, b: Floats, pairs: Pairs, most: float) -> Pairs:
     deviations = colours.std(axis=(1, 2))
     # In pictures of one colour, which have no spread, the 1 leaves colours as strong as they are.
     spreads = np.sqrt((deviations**2).sum(axis=1)) + 1
+    least, most = _range_around(colours)
     for start in range(0, len(rows), _COLOURED):
         part = slice(start, start + _COLOURED)
         one, other = rows[part], len(a) + columns[part]
         is_paler = spreads[one] <= spreads[other]
         pale, strong = np.where(is_paler, one, other), np.where(is_paler, other, one)
-        paler = colours[pale]
-        fitted = _fit_colours(colours[strong], paler, spreads[pale] / spreads[strong])
-        strength = np.sqrt(np.maximum((paler**2).sum(axis=-1), (fitted**2).sum(axis=-1)))
-        beyond = np.maximum(_outside(paler, fitted), _outside(fitted, paler))
-        same[rows[part], columns[part]] = (beyond <= most + _OF_COLOUR * strength).all(axis=(1, 2))
+        # Neither is the best fit of all cells: what differs in one place must not tint the rest.
+        ratios = (spreads[pale] / spreads[strong])[:, None, None, None]
+        paler, faded = colours[pale], ratios * colours[strong]
+        shifts = np.median(paler - faded, axis=(1, 2), keepdims=True).clip(-_SHIFT, _SHIFT)
+        fitted = faded + shifts
+        strength = np.maximum((paler**2).sum(axis=-1), (fitted**2).sum(axis=-1)) ** 0.5
+        beyond = np.maximum(
+            _outside(paler, ratios * least[strong] + shifts, ratios * most[strong] + shifts),
+            _outside(fitted, least[pale], most[pale]),
+        )
+        same[rows[part], columns[part]] = (beyond <= limit + _OF_COLOUR * strength).all(axis=(1, 2))
     return same
 
 
-def _fit_colours(colours: Floats, paler: Floats, ratios: Floats) -> Floats:
-    """Return colours ``(n, 16, 16, 2)`` as pale as others, by a ratio each, and shifted to them.
-
-    Neither is the best fit of all cells: what differs in one place must not tint the rest.
+def _range_around(colours: Floats) -> tuple[Floats, Floats]:
+    """Return the least and the most of each cell ``(n, 16, 16, 2)`` and the cells around it, as
+    borders move things a little.
     """
-    faded = ratios[:, None, None, None] * colours
-    shift = np.median(paler - faded, axis=(1, 2), keepdims=True)
-    fitted: Floats = faded + np.clip(shift, -_SHIFT, _SHIFT)
-    return fitted
+    least, most = colours, colours
+    for axis in (1, 2):
+        around = [(1, 1) if of == axis else (0, 0) for of in range(4)]
+        low, high = (np.pad(cells, around, mode="edge") for cells in (least, most))
+        moved = [slice(start, start + _SIDE) for start in range(3)]
+        least = np.min([low.swapaxes(1, axis)[:, part] for part in moved], axis=0).swapaxes(1, axis)
+        most = np.max([high.swapaxes(1, axis)[:, part] for part in moved], axis=0).swapaxes(1, axis)
+    return least, most
 
 
-def _outside(colours: Floats, others: Floats) -> Floats:
-    """Return for each cell ``(n, 16, 16)`` how far its colour lies outside of those of the cells
-    around its place in the other picture, as borders move things a little.
-    """
-    padded = np.pad(others, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="edge")
-    least, most = padded[:, 1:-1, 1:-1], padded[:, 1:-1, 1:-1]
-    for row in range(3):
-        for column in range(3):
-            moved = padded[:, row : row + _SIDE, column : column + _SIDE]
-            least, most = np.minimum(least, moved), np.maximum(most, moved)
+def _outside(colours: Floats, least: Floats, most: Floats) -> Floats:
+    """Return for each cell ``(n, 16, 16)`` how far its colour lies outside of a range."""
     beyond: Floats = np.maximum(least - colours, colours - most).max(axis=-1)
     return beyond
 

@@ -6,7 +6,7 @@ import os
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,7 +89,7 @@ class Photo(NamedTuple):
 
 
 class _Criterion(NamedTuple):
-    """Why to keep a picture, what is compared, and the least share of the best that counts as equal."""
+    """Why to keep a picture, what is compared, and what share of the best counts as equal."""
 
     reason: str
     measure: Callable[[Photo], float]
@@ -203,23 +203,30 @@ def find_duplicates(
     links = links_in(store) if groups else {}
     found = []
     for part in _parts(groups, ids, items):
-        if set.intersection(*(decided.get(ids[row], set()) for row in part)):
-            continue
-        photos = _describe_all([items[ids[row]] for row in part], [copies.get(row) for row in part])
-        keeper, reason = _propose_keeper(photos)
-        members = [
-            (row, photo)
-            for row, photo in zip(part, photos, strict=True)
-            if photo.id == keeper or identity_of(photo.path) not in links
-        ]
-        if len(members) > 1:
-            rows = [row for row, _ in members]
-            distances = hamming_distances(codes[rows[:1]], codes[rows])[0].tolist()
-            names = [ids[row] for row in rows]
-            shown = [photo for _, photo in members]
-            found.append(DuplicateGroup(names, distances, shown, keeper, reason))
+        if not set.intersection(*(decided.get(ids[row], set()) for row in part)):
+            stored = [items[ids[row]] for row in part]
+            photos = _describe_all(stored, [copies.get(row) for row in part])
+            group = _form_group(part, photos, codes, links.keys())
+            if len(group.ids) > 1:
+                found.append(group)
     found.sort(key=lambda group: (-len(group.ids), group.ids[0]))
     return found
+
+
+def _form_group(
+    rows: Sequence[int], photos: Sequence[Photo], codes: PackedCodes, linked: Set[object]
+) -> DuplicateGroup:
+    """Propose which photo to keep, and leave out the others that links lead to: they stay."""
+    keeper, reason = _propose_keeper(photos)
+    places = [
+        place
+        for place, photo in enumerate(photos)
+        if photo.id == keeper or identity_of(photo.path) not in linked
+    ]
+    members = [photos[place] for place in places]
+    of_codes = codes[[rows[place] for place in places]]
+    distances = hamming_distances(of_codes[:1], of_codes)[0].tolist()
+    return DuplicateGroup([photo.id for photo in members], distances, members, keeper, reason)
 
 
 def _parts(

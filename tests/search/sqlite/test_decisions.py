@@ -94,7 +94,7 @@ def test_a_sidecar_is_never_written_over(tmp_path):
     target.mkdir()
     (target / "b.jpg.xmp").write_text("another's")
     moved = decisions.move_rest(store, {"a.jpg": ["b.jpg"]}, target, dry_run=False)
-    assert moved == ("move", {}, ["b.jpg: stays, moved holds a file b.jpg.xmp already"])
+    assert moved == ("move", {}, ["b.jpg: stays, moved holds b.jpg.xmp already"])
     assert (photos / "b.jpg").exists()
     (target / "b.jpg.xmp").unlink()
     decisions.move_rest(store, {"a.jpg": ["b.jpg"]}, target, dry_run=False)

@@ -254,31 +254,48 @@ def _plan(
     paths = {name: str(item.metadata.get("image") or "") for name, item in items.items()}
     copies = dict(zip(paths, read_copies(opened, list(paths.values())), strict=True))
     links, going, problems = links_in(store), dict[str, Path](), list[str]()
-    for keeper, rest in groups.items():
-        for name in rest:
-            home = folder_of(items[name])
-            _check_outside(folder, home)
-            target = folder / Path(paths[name]).relative_to(home)
-            reason = (
-                f"is to be kept instead of {', '.join(groups[name])}"
-                if name in groups
-                else _why_it_stays(paths[name], paths[keeper], keeper, links)
-                or _why_no_copy(copies[name], copies[keeper], keeper)
-            )
-            if not reason and os.path.lexists(target):
-                reason = f"{folder.name} holds such a file already"
-            if reason:
-                problems.append(f"{name}: stays, {reason}")
-            else:
-                going[name] = target
-    planned, sidecars = {}, _find_sidecars([paths[name] for name in going])
+    for keeper, name in ((keeper, name) for keeper, rest in groups.items() for name in rest):
+        home = folder_of(items[name])
+        _check_outside(folder, home)
+        target = folder / Path(paths[name]).relative_to(home)
+        reason = (
+            _why_it_stays(paths[name], paths[keeper], keeper, links)
+            or _why_no_copy(copies[name], copies[keeper], keeper)
+            or _why_not_there(target, folder)
+        )
+        if name in groups:
+            reason = f"is to be kept instead of {', '.join(groups[name])}"
+        if reason:
+            problems.append(f"{name}: stays, {reason}")
+        else:
+            going[name] = target
+    return _add_sidecars(items, going, folder, problems), problems
+
+
+def _add_sidecars(
+    items: Mapping[str, Item], going: Mapping[str, Path], folder: Path, problems: list[str]
+) -> dict[str, _Move]:
+    """Return the moves of items that can go to their targets, with their sidecars; where one of
+    these would be written over, a line joins the problems.
+    """
+    paths = {name: str(items[name].metadata["image"]) for name in going}
+    sidecars = _find_sidecars(list(paths.values()))
+    planned = {}
     for name, target in going.items():
         beside = [(path, target.with_name(path.name)) for path in sidecars[paths[name]]]
-        if taken := [to.name for _, to in beside if os.path.lexists(to)]:
-            problems.append(f"{name}: stays, {folder.name} holds a file {taken[0]} already")
+        reasons = [reason for _, to in beside if (reason := _why_not_there(to, folder))]
+        if reasons:
+            problems.append(f"{name}: stays, {reasons[0]}")
         else:
             planned[name] = _Move(items[name], [(Path(paths[name]), target), *beside])
-    return planned, problems
+    return planned
+
+
+def _why_not_there(target: Path, folder: Path) -> str:
+    """Return why a file cannot be moved to a place; empty if it can."""
+    if os.path.lexists(target):
+        return f"{folder.name} holds {target.relative_to(folder).as_posix()} already"
+    return ""
 
 
 def _check_outside(folder: Path, home: Path) -> None:
