@@ -454,8 +454,7 @@ def _print_duplicates(
 ) -> None:
     """Print groups as a table, as JSON, or as the paths of the rest; or where there are none."""
     if rest:
-        for photo in (photo for group in groups for photo in _rest_of(group)):
-            typer.echo((photo.path or photo.id) + ("\0" if null else "\n"), nl=False)
+        _print_rest(groups, "\0" if null else "\n")
     elif as_json:
         shared.print_json(_as_columns(groups) | {"problems": problems})
     elif groups:
@@ -474,6 +473,13 @@ def _as_columns(groups: "list[DuplicateGroup]") -> dict[str, Any]:
 def _rest_of(group: "DuplicateGroup") -> "list[Photo]":
     """Return all but the one to keep."""
     return [photo for photo in group.photos if photo.id != group.keeper]
+
+
+def _print_rest(groups: "list[DuplicateGroup]", end: str) -> None:
+    """Print the path of each file that can go."""
+    for group in groups:
+        for photo in _rest_of(group):
+            typer.echo((photo.path or photo.id) + end, nl=False)
 
 
 def _report(moved: "Moved | None", outcome: str, as_json: bool) -> None:

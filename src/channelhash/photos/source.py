@@ -200,6 +200,7 @@ class Source:
             photos=photos,
             captions=again.captions if self.captions is not None else None,
             ocr=self.ocr,
+            unmatched=self.unmatched,
         )
 
     def with_modalities(self, modalities: Sequence[str]) -> "Source":

@@ -190,27 +190,26 @@ def find_duplicates(
     ids, codes = store.codes(modality, where)
     if not ids or store.n_bits is None:
         return []
-    copies: dict[int, SmallCopy] = {}
+    use_pictures = pictures and store.choose_modality(modality) == "image"
     with open_decisions(store) as opened:
         decided = decisions(opened)
-        if pictures and store.choose_modality(modality) == "image":
+        if use_pictures:
             groups, copies = _by_pictures(
                 store, opened, ids, codes, radius, where is None, progress
             )
         else:
-            groups = _group_codes(codes, store.n_bits, radius)
-    items = _items(store, [ids[row] for group in groups for row in group.tolist()])
-    links = links_in(store) if groups else {}
+            groups, copies = _group_codes(codes, store.n_bits, radius), {}
     found = []
-    for part in _parts(groups, ids, items):
+    for part, items in _split_by_files(store, ids, groups):
         if not set.intersection(*(decided.get(ids[row], set()) for row in part)):
-            stored = [items[ids[row]] for row in part]
-            photos = _describe_all(stored, [copies.get(row) for row in part])
-            group = _form_group(part, photos, codes, links.keys())
-            if len(group.ids) > 1:
-                found.append(group)
-    found.sort(key=lambda group: (-len(group.ids), group.ids[0]))
-    return found
+            photos = _describe_all(items, list(map(copies.get, part)))
+            found.append((part, photos))
+    linked = links_in(store).keys() if found else set[object]()
+    formed = [_form_group(part, photos, codes, linked) for part, photos in found]
+    return sorted(
+        (group for group in formed if len(group.ids) > 1),
+        key=lambda group: (-len(group.ids), group.ids[0]),
+    )
 
 
 def _form_group(
@@ -229,15 +228,6 @@ def _form_group(
     return DuplicateGroup([photo.id for photo in members], distances, members, keeper, reason)
 
 
-def _parts(
-    groups: Sequence[NDArray[np.int64]], ids: Sequence[str], items: Mapping[str, Item]
-) -> Iterator[list[int]]:
-    """Yield the rows of each group that are still there, split by their files."""
-    for group in groups:
-        stored = {row: items[ids[row]] for row in group.tolist() if ids[row] in items}
-        yield from _split_by_files(list(stored), stored)
-
-
 def _items(store: Store, ids: Sequence[str]) -> dict[str, Item]:
     """Return id -> item, without those that others have deleted since they were found."""
     items: dict[str, Item] = {}
@@ -251,23 +241,35 @@ def _path_of(item: Item) -> str:
     return str(item.metadata.get("image") or "")
 
 
-def _split_by_files(rows: Sequence[int], items: Mapping[int, Item]) -> Iterator[list[int]]:
-    """Yield the rows of a group that are files of their own, those of raw originals for themselves.
+def _split_by_files(
+    store: Store, ids: Sequence[str], groups: Sequence[NDArray[np.int64]]
+) -> Iterator[tuple[list[int], list[Item]]]:
+    """Yield the rows and items of each group that are files of their own, those of raw originals
+    for themselves.
+    """
+    items = _items(store, [ids[row] for group in groups for row in group.tolist()])
+    for group in groups:
+        stored = {row: items[ids[row]] for row in group.tolist() if ids[row] in items}
+        files = _one_row_a_file({row: _path_of(item) for row, item in stored.items()})
+        raw = [row for row in files if is_raw(_path_of(stored[row]))]
+        developed = [row for row in files if row not in raw]
+        for part in (raw, developed):
+            if len(part) > 1:
+                yield part, [stored[row] for row in part]
 
-    Of several names of one file counts the first that leads through no link, or else the first.
+
+def _one_row_a_file(paths: Mapping[int, str]) -> list[int]:
+    """Return the rows of files, without links; of several names of one file, the first that leads
+    through no link, or else the first.
     """
     files = dict[object, int]()
-    for row in rows:
-        path = _path_of(items[row])
+    for row, path in paths.items():
+        name = identity_of(path) or row
         if os.path.islink(path):
             continue
-        name = identity_of(path) or row
-        if name not in files or (_is_direct(path) and not _is_direct(_path_of(items[files[name]]))):
+        if name not in files or (_is_direct(path) and not _is_direct(paths[files[name]])):
             files[name] = row
-    raw = {row for row in files.values() if is_raw(_path_of(items[row]))}
-    for part in (raw, set(files.values()) - raw):
-        if len(part) > 1:
-            yield sorted(part)
+    return sorted(files.values())
 
 
 def _is_direct(path: str) -> bool:
