@@ -41,7 +41,7 @@ _LETTER_STEP = 16
 #: Constant of the correlation of windows: the variance of what JPEG leaves around letters.
 _RINGING = 64
 #: Times that constant, the variance from which a window counts.
-_CONTRAST = 8
+_CONTRAST = 4
 #: What windows must reach; what a quarter of them exceeds unless a copy is blurred or sharpened, and
 #: what windows must reach then.
 _SAME_WINDOW = 0.93
