@@ -23,7 +23,9 @@ Bits = NDArray[np.bool_]
 
 
 def main() -> None:
-    """Print rows of all scores, of counting, and of growing databases with a tenth of the queries."""
+    """Print rows of all scores, of counting, and of growing databases with a tenth of the
+    queries.
+    """
     given = options(
         __doc__, queries=2100, items=193_734, sample=5, sizes=(10**4, 10**5, 10**6, 10**7)
     )

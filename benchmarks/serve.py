@@ -107,7 +107,9 @@ def faiss_server(folder: Path, workers: int) -> tuple[list[str], str]:
 
 @contextmanager
 def running(command: list[str], address: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
-    """Run a server; yield its address and its process once it answers and has nothing more to load."""
+    """Run a server; yield its address and its process once it answers and has nothing more to
+    load.
+    """
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )

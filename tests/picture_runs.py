@@ -53,7 +53,9 @@ def as_written(image: Image.Image, orientation: int, file_format: str = "JPEG") 
 
 
 def tiny_clip(path: Path, image_size: int = 32) -> Path:
-    """A model configuration of OpenCLIP with 1.7 million weights, almost all of them token vectors."""
+    """A model configuration of OpenCLIP with 1.7 million weights, almost all of them token
+    vectors.
+    """
     config = {
         "embed_dim": 24,
         "vision_cfg": {

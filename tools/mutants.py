@@ -1,4 +1,5 @@
-"""Change a file of the package a little, one place at a time; print the changes that no test notices.
+"""Change a file of the package a little, one place at a time; print the changes that no test
+notices.
 
     python tools/mutants.py search/match.py tests/search/test_match.py --sample 40
 

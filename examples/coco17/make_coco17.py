@@ -183,7 +183,9 @@ def small_image(photograph: Path, size: tuple[int, int]) -> bytes:
 
 
 def write_images(rows: Sequence[Row], photographs: Sequence[Path], folder: Path) -> list[str]:
-    """Write the images; return the names of those whose bytes are not the ones of ``rows.csv.gz``."""
+    """Write the images; return the names of those whose bytes are not the ones of
+    ``rows.csv.gz``.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     different = []
     for row, photograph in zip(rows, photographs, strict=True):

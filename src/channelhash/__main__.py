@@ -1,4 +1,6 @@
-"""The process ``channelhash``; also ``python -m channelhash``, which is what ``torchrun`` starts."""
+"""The process ``channelhash``; also ``python -m channelhash``, which is what ``torchrun``
+starts.
+"""
 
 import gc
 

@@ -25,7 +25,9 @@ def make_dying() -> Callable[[int], None]:
 
 
 class DyingEncoder(_ShardEncoder):
-    """Dies at the last moment: the codes of the shard are written, but do not have their name yet."""
+    """Dies at the last moment: the codes of the shard are written, but do not have their name
+    yet.
+    """
 
     def __call__(self, number: int) -> int:
         marker = self._out / "job" / "killed"

@@ -1,4 +1,6 @@
-"""A real S3 server on this machine (SeaweedFS), and a proxy in front of it that breaks connections."""
+"""A real S3 server on this machine (SeaweedFS), and a proxy in front of it that breaks
+connections.
+"""
 
 import json
 import socket
@@ -81,7 +83,9 @@ def _listens(port: int, server: subprocess.Popen[bytes]) -> bool:
 
 
 class Proxy(socketserver.ThreadingTCPServer):
-    """A proxy in front of a server on this machine: cuts connections, and counts those as ``cuts``."""
+    """A proxy in front of a server on this machine: cuts connections, and counts those as
+    ``cuts``.
+    """
 
     daemon_threads = True
     allow_reuse_address = True

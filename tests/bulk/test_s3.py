@@ -32,7 +32,9 @@ from small_runs import assert_refused
 def use_s3(
     patch: pytest.MonkeyPatch, port: int, key: str | None = KEY, secret: str | None = SECRET
 ) -> None:
-    """Let the standard variables name a server on this machine, and nothing else name another one."""
+    """Let the standard variables name a server on this machine, and nothing else name another
+    one.
+    """
     from s3fs import S3FileSystem
 
     S3FileSystem.clear_instance_cache()  # which would keep the connections of the test before

@@ -1,4 +1,6 @@
-"""``channelhash encode … --out FOLDER`` and ``evaluate --database``, part by part, in this process."""
+"""``channelhash encode … --out FOLDER`` and ``evaluate --database``, part by part, in this
+process.
+"""
 
 import json
 import shutil

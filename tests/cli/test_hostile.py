@@ -99,7 +99,9 @@ def damage(path: Path, rng: random.Random) -> None:
 
 
 def change_bytes(data: bytes, rng: random.Random) -> bytes:
-    """Return bytes with bits flipped, or a piece inserted, removed, repeated, cut or overwritten."""
+    """Return bytes with bits flipped, or a piece inserted, removed, repeated, cut or
+    overwritten.
+    """
     at, kind = rng.randrange(len(data) + 1), rng.randrange(8)
     end = min(len(data), at + 2 ** rng.randrange(12))
     if kind < 3 and data:

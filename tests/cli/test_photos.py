@@ -162,7 +162,8 @@ def copies(tmp_path_factory) -> Path:
     return folder
 
 
-#: How a sheet fails -> the command's status: as the machine does, as the installation, as ourselves.
+#: How a sheet fails -> the command's status: as the machine does, as the installation, as
+#: ourselves.
 FAILURES = {
     "full disk": (OSError(errno.ENOSPC, "No space left on device"), 1),
     "forbidden place": (PermissionError(errno.EACCES, "Permission denied", "s.png"), 1),

@@ -59,7 +59,9 @@ def shrunk(path):
 
 @pytest.fixture
 def clone(tmp_path, monkeypatch):
-    """A clone with noise for photographs, and the table of its rows in the place of the real one."""
+    """A clone with noise for photographs, and the table of its rows in the place of the real
+    one.
+    """
     folder, random = tmp_path / "clone", np.random.default_rng(0)
     (folder / "data").mkdir(parents=True)
     lines, rows = (

@@ -30,7 +30,9 @@ def named_grid(
 
 
 def assert_made_again(name: str, folder: Path) -> None:
-    """All tables of a grid are made again from its raw scores, but for tests over single queries."""
+    """All tables of a grid are made again from its raw scores, but for tests over single
+    queries.
+    """
     study, tables = load_experiment(name), []
     for file in ("runs.csv", "trials.csv"):
         for trials, results in read_runs(folder / file).items() if (folder / file).exists() else ():

@@ -1,4 +1,6 @@
-"""The landscape shows what the losses compute; its page, seen through a browser, computes the same."""
+"""The landscape shows what the losses compute; its page, seen through a browser, computes the
+same.
+"""
 
 import html
 import json

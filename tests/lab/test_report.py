@@ -75,7 +75,9 @@ class ReadPage(HTMLParser):
 
 
 def read_page(html: str) -> ReadPage:
-    """Read a whole page; AssertionError where it is not well formed, or needs anything but itself."""
+    """Read a whole page; AssertionError where it is not well formed, or needs anything but
+    itself.
+    """
     page = ReadPage()
     page.feed(html)
     page.close()

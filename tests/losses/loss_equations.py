@@ -1,4 +1,6 @@
-"""The losses written exactly as the equations are: loops over i and j, in float64. Slow on purpose."""
+"""The losses written exactly as the equations are: loops over i and j, in float64. Slow on
+purpose.
+"""
 
 import itertools
 

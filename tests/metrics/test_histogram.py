@@ -1,4 +1,6 @@
-"""The compiled passes equal the plain ones, AP in the order of the database a sort; shards add up."""
+"""The compiled passes equal the plain ones, AP in the order of the database a sort; shards add
+up.
+"""
 
 from dataclasses import asdict, replace
 from functools import reduce

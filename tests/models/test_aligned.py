@@ -111,7 +111,9 @@ def preset_settings(captions, **more):
 
 @pytest.fixture(scope="module", autouse=True)
 def hasty():
-    """Turn outputs by ten steps instead of 300: that the rotation is learned has a test of its own."""
+    """Turn outputs by ten steps instead of 300: that the rotation is learned has a test of its
+    own.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "rotate_outputs", partial(rotate_outputs, steps=10))
         yield

@@ -1,4 +1,6 @@
-"""Exported files against their models: by what ``export.json`` says alone, and as queries use them."""
+"""Exported files against their models: by what ``export.json`` says alone, and as queries use
+them.
+"""
 
 import json
 from functools import partial

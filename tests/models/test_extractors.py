@@ -302,7 +302,9 @@ FRAMES = [
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
-    """A run on texts embedded by MiniLM, read with the library itself, and drawn picture features."""
+    """A run on texts embedded by MiniLM, read with the library itself, and drawn picture
+    features.
+    """
     from sentence_transformers import SentenceTransformer
 
     root = tmp_path_factory.mktemp("sentences")

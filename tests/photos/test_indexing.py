@@ -104,7 +104,9 @@ def test_features_are_encoded_again_only_where_they_differ(tmp_path, store):
 def test_a_job_that_ends_early_keeps_what_it_has_written_and_goes_on(
     tmp_path, model, store, monkeypatch
 ):
-    """What a store has written it has also after SIGKILL: see `tests.search.adding_until_killed`."""
+    """What a store has written it has also after SIGKILL: see
+    `tests.search.adding_until_killed`.
+    """
     folder = picture_folder(tmp_path / "photos", 9)
     monkeypatch.setattr(encode, "_BATCH", 4)
     with pytest.raises(KeyboardInterrupt):

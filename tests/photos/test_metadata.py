@@ -510,7 +510,9 @@ SYLLABLES, FONTS, LETTERS = map(
 
 
 def lines_of(rng, kind):
-    """Return the lines in a picture of a kind, the phrase to be found, and the size of its letters."""
+    """Return the lines in a picture of a kind, the phrase to be found, and the size of its
+    letters.
+    """
     words = lambda k: " ".join("".join(rng.choices(SYLLABLES, k=3)) for _ in range(k))  # noqa: E731
     pair = lambda: "".join(rng.choices(LETTERS, k=2))  # noqa: E731
     if kind == "plate":

@@ -304,7 +304,9 @@ def test_an_error_in_ones_own_code_has_its_line_in_another_process(broken, monke
 
 
 def failure(capsys, key, name, status=1):
-    """Return what a training says whose loss, model or data are ``name``; those of `OWN` otherwise."""
+    """Return what a training says whose loss, model or data are ``name``; those of `OWN`
+    otherwise.
+    """
     others = [section for section in ("data", "model", "loss") if not key.startswith(section)]
     sections = {section: SECTIONS[section] for section in (*others, "train")}
     sections[key.partition(".")[0]] = {}

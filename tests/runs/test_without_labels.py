@@ -1,4 +1,6 @@
-"""Training and evaluation by pairs of an image and a text: several texts an image, and no labels."""
+"""Training and evaluation by pairs of an image and a text: several texts an image, and no
+labels.
+"""
 
 import numpy as np
 import pytest

@@ -298,7 +298,9 @@ METADATA = st.fixed_dictionaries(
 
 @dataclass
 class Expected:
-    """The items that a store should have: id -> modality -> bits, and outputs, and id -> metadata."""
+    """The items that a store should have: id -> modality -> bits, and outputs, and id ->
+    metadata.
+    """
 
     codes: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     metadata: dict[str, dict[str, object]] = field(default_factory=dict)

@@ -114,7 +114,9 @@ def test_a_filter_means_the_same_in_every_store(odd_stores, kind, tree):
 
 
 def draw_moment(draw: random.Random) -> tuple[str, str, str]:
-    """A date, a clock and a fraction, of few that are near each other; a date alone has no clock."""
+    """A date, a clock and a fraction, of few that are near each other; a date alone has no
+    clock.
+    """
     date = draw.choice(["2019-07-13", "2019-07-14", "2019-07-15", "2020-01-01"])
     if draw.random() < 0.15:
         return date, "", ""

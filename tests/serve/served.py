@@ -1,4 +1,6 @@
-"""A small store of pictures and texts with the model that made its codes, served in this process."""
+"""A small store of pictures and texts with the model that made its codes, served in this
+process.
+"""
 
 import re
 import subprocess
@@ -98,7 +100,9 @@ def app_of(store: Store, model: "HashModel | None" = None, **options: Any) -> Fa
 
 @contextmanager
 def serving(folder: Path, model: "HashModel | None" = None, **options: Any) -> Iterator[TestClient]:
-    """A client of an application over `small_store`, which takes writes unless ``token`` is None."""
+    """A client of an application over `small_store`, which takes writes unless ``token`` is
+    None.
+    """
     model = model or small_model(folder)
     store = small_store(folder, model)
     usual = {"token": TOKEN, "hosts": {"testserver", "127.0.0.1", "localhost"}}

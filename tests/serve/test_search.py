@@ -437,7 +437,9 @@ def test_all_that_was_asked_is_told_part_by_part(client):
 
 
 def test_groups_of_duplicates_are_those_of_the_store(client):
-    """By pictures there are none, which are noise of a few colours, until two of them become one."""
+    """By pictures there are none, which are noise of a few colours, until two of them become
+    one.
+    """
     groups = find_duplicates(client.app_store, 2, pictures=False)
     answer = client.get("/duplicates", params={"radius": 2, "k": 1, "pictures": False}).json()
     assert (answer["found"], answer["sizes"]) == (len(groups), [len(groups[0].ids)])

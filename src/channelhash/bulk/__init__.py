@@ -200,7 +200,9 @@ def _finished_shards(out: Place, n_shards: int) -> set[int]:
 
 
 def _shard_files(folder: Place) -> list[Place]:
-    """Return the files of codes in a folder, in order; refuse a folder whose job has not finished."""
+    """Return the files of codes in a folder, in order; refuse a folder whose job has not
+    finished.
+    """
     if (folder / "job" / "manifest.json").is_file():
         files = [_shard_path(folder, number) for number in range(len(_read_job(folder).shards))]
         if missing := len(files) - len(_finished_shards(folder, len(files))):

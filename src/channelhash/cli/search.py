@@ -41,7 +41,9 @@ StoreModel = Annotated[
 
 
 class Making(NamedTuple):
-    """The model of a store of photographs, or else its encoder, and their captions and exclusions."""
+    """The model of a store of photographs, or else its encoder, and their captions and
+    exclusions.
+    """
 
     model: Path | None = None
     encoder: Sequence[str] = ()

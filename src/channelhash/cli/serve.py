@@ -211,7 +211,9 @@ def mcp(
         return {"results": [hit.as_dict() for hit in hits]}
 
     def duplicates(k: int = 10) -> dict[str, Any]:
-        """Return the ids of the first k groups of near-duplicates, and how many groups there are."""
+        """Return the ids of the first k groups of near-duplicates, and how many groups there
+        are.
+        """
         groups = find_duplicates(opened)
         return {
             "groups": [list(group.ids) for group in groups[: SearchOptions(k).k]],

@@ -1,4 +1,6 @@
-"""``channelhash demo``, ``train``, ``extend``, ``distill``, ``export``, ``config …`` and ``list``"""
+"""``channelhash demo``, ``train``, ``extend``, ``distill``, ``export``, ``config …`` and
+``list``
+"""
 
 import json
 import sys

@@ -330,7 +330,9 @@ def _features(column: pa.Array, modality: str) -> tuple[NDArray[np.float32], dic
 
 
 def _plain_layout(column: pa.Array) -> pa.Array:
-    """Return a column without what wraps its values, such as a dictionary or the shape of a tensor."""
+    """Return a column without what wraps its values, such as a dictionary or the shape of a
+    tensor.
+    """
     if isinstance(column, pa.ExtensionArray):
         return column.storage
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
@@ -431,7 +433,9 @@ def _opened_tar(address: str) -> Iterator[tarfile.TarFile]:
 
 
 def _samples(tar: tarfile.TarFile) -> Iterator[tuple[str, _Members]]:
-    """Yield (key, members by ending) of each item; the key ends at the first dot of the file name."""
+    """Yield (key, members by ending) of each item; the key ends at the first dot of the file
+    name.
+    """
     files = (
         (*_parted(member.name), member)
         for member in tar

@@ -434,7 +434,9 @@ def _row_problems(records: Records) -> list[str]:
 
 
 def _image_problems(images: Sequence[Path], progress: Progress) -> list[str]:
-    """Return a line for every image that cannot be decoded or is the same file as an earlier one."""
+    """Return a line for every image that cannot be decoded or is the same file as an earlier
+    one.
+    """
     problems = []
     first: dict[str, Path] = {}
     for path, problem in _decode(images, progress).items():

@@ -1,4 +1,6 @@
-"""Precomputed features: ``.npz``, ``.mat`` and ``.h5`` files in the forms that the field exchanges."""
+"""Precomputed features: ``.npz``, ``.mat`` and ``.h5`` files in the forms that the field
+exchanges.
+"""
 
 import difflib
 from collections import Counter

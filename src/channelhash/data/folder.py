@@ -39,8 +39,8 @@ _ENDINGS = {
 _PROBLEMS = {ending: problem for problem, endings in _ENDINGS.items() for ending in endings.split()}
 
 _READ = IMAGE_ENDINGS | RAW_ENDINGS
-#: Endings of the pictures that cameras write beside raw originals; a drawing of the same name is not
-#: one of these.
+#: Endings of the pictures that cameras write beside raw originals; a drawing of the same name is
+#: not one of these.
 _CAMERA_ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".heic", ".heif", ".hif")
 #: What Google's cameras add to the name of a photograph, of its JPEG and of its raw original.
 _PART_OF_PAIR = re.compile(r"\.raw-\d+(\.mp)?\.(cover|original)$")

@@ -40,7 +40,9 @@ class DataKind:
 
 
 def _official(load: Callable[..., Records], n_items: int, *parts: int) -> DataKind:
-    """Return a data set with the literature's numbers of images and of the rows of each partition."""
+    """Return a data set with the literature's numbers of images and of the rows of each
+    partition.
+    """
     rows = dict(zip(Splits.__dataclass_fields__, parts, strict=True))
     sizes = {
         "queries": rows["query"],

@@ -1,4 +1,6 @@
-"""Partitions of a collection: queries, the database that they search, training and validation rows."""
+"""Partitions of a collection: queries, the database that they search, training and validation
+rows.
+"""
 
 import json
 import re

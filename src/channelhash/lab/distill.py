@@ -113,7 +113,9 @@ def _compare_runs(
     modalities: tuple[str, ...],
     progress: StageProgress,
 ) -> dict[str, Any]:
-    """Compute all scores of a distillation, on the test splits and the items that both sides have."""
+    """Compute all scores of a distillation, on the test splits and the items that both sides
+    have.
+    """
     of_student = partners.of_student
     codes = _codes_of_both(teacher, student, of_student, progress)
     query, database = codes["teacher"]

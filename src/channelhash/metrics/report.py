@@ -287,7 +287,9 @@ def count_tasks(query: CodeSet, database: CodeSet) -> dict[str, HammingHistogram
 
 
 def _pairs(query: CodeSet, database: CodeSet) -> dict[str, Pairs]:
-    """Return task -> codes of queries and database, labels of both; cross-modal tasks come first."""
+    """Return task -> codes of queries and database, labels of both; cross-modal tasks come
+    first.
+    """
     check_comparable(query, database)
     if query.label_names != database.label_names:
         raise ValueError(

@@ -175,7 +175,9 @@ def weights_source(pretrained: str | None) -> tuple[str | None, Path | None]:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a safetensors or torch file, also from below ``state_dict`` or ``model``."""
+    """Read the tensors of a safetensors or torch file, also from below ``state_dict`` or
+    ``model``.
+    """
     with reading_weights(path):
         state = (
             load(path.read_bytes())

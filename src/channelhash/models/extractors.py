@@ -100,7 +100,9 @@ def _open_clip(argument: str) -> _Source:
 
 @dataclass
 class NetworkOfArrays:
-    """A network of PyTorch as a function of arrays, in evaluation mode; on a GPU if there is one."""
+    """A network of PyTorch as a function of arrays, in evaluation mode; on a GPU if there is
+    one.
+    """
 
     network: "nn.Module"
 
@@ -283,7 +285,9 @@ class FeatureRows(Prepare):
     extractor: Extractor | None = None
 
     def arrays(self, items: Any) -> NDArray[np.float32]:
-        """Convert items; errors as in `check`, and `InputError` for raw items without an extractor."""
+        """Convert items; errors as in `check`, and `InputError` for raw items without an
+        extractor.
+        """
         if not isinstance(items, Features):
             if self.extractor is None:
                 raise InputError(

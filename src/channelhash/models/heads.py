@@ -193,7 +193,9 @@ class _NoisyFeatures(nn.Module):
         self.dropout = dropout
 
     def forward(self, features: Tensor) -> Tensor:
-        """Change ``(n, d)`` features in training mode; the draws are those of PyTorch's generator."""
+        """Change ``(n, d)`` features in training mode; the draws are those of PyTorch's
+        generator.
+        """
         if not self.training:
             return features
         noisy = features + self.noise * torch.randn_like(features) if self.noise else features

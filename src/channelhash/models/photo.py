@@ -139,7 +139,9 @@ def _image_session(process: int) -> Any:
 
 
 class _Sentences(Prepare):
-    """Texts to their bytes in UTF-8 ``(n, m)`` uint8, cut after 2,000, 0 where a text is shorter."""
+    """Texts to their bytes in UTF-8 ``(n, m)`` uint8, cut after 2,000, 0 where a text is
+    shorter.
+    """
 
     def arrays(self, items: Sequence[str]) -> NDArray[np.uint8]:
         """Encode ``n`` texts."""

@@ -258,7 +258,9 @@ def build_small_branches(
     dropout: float,
     text_width: Count,
 ) -> dict[str, Branch]:
-    """Build the branches of a small model from its complete architecture; see `create_small_model`."""
+    """Build the branches of a small model from its complete architecture; see
+    `create_small_model`.
+    """
     branches = {}
     if "image" in modalities:
         image_encoder = _SmallConvNet(width)

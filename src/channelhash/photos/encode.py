@@ -341,7 +341,9 @@ def _read_values(
 def _read_images(
     source: Source, model: Model, batches: Sequence[list[int]]
 ) -> Iterator[list[_Reading | Unread]]:
-    """Yield the images of each batch of rows; while a batch is encoded, threads read the next one."""
+    """Yield the images of each batch of rows; while a batch is encoded, threads read the next
+    one.
+    """
     # An extractor may be anyone's code: it is called by one thread.
     threads, reads_text = (
         ThreadPoolExecutor(1 if model.takes_rows("image") else usable_cores()),
@@ -582,7 +584,9 @@ def _content_of(state: str) -> tuple[str, str]:
 
 
 def _state_of_file(path: Path) -> str:
-    """Return ``"SIZE MODIFIED CHANGED SHA256"`` of an image file; `OSError` if it cannot be read."""
+    """Return ``"SIZE MODIFIED CHANGED SHA256"`` of an image file; `OSError` if it cannot be
+    read.
+    """
     return f"{_size_and_times(path)} {file_hash(path)}"  # a change in between is seen the next time
 
 

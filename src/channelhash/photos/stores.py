@@ -440,7 +440,9 @@ def add_to_store(
     progress: StageProgress = no_stage_progress,
     prune: bool = False,
 ) -> Indexed:
-    """Encode what is new or changed in ``source`` into a store that was made with `create_store`."""
+    """Encode what is new or changed in ``source`` into a store that was made with
+    `create_store`.
+    """
     _check_store(address)
     with _only_run(address, progress):
         return _add_to_store(address, source, model, progress, prune)

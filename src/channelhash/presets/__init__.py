@@ -91,7 +91,9 @@ def short_overrides(
 
 
 def _data_overrides(data: Path, sections: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the keys that name a file of data, or a folder of the kind that a configuration reads."""
+    """Return the keys that name a file of data, or a folder of the kind that a configuration
+    reads.
+    """
     section = sections.get("data", {})
     if data.is_dir() and section.get("kind", "table") != "table":
         return [path_override("data.root" if "root" in section else "data.path", data)]

@@ -124,9 +124,9 @@ def start_run(
 ) -> Run:
     """Do what `train` does, for a checked configuration.
 
-    The folder gets ``config.yaml``, ``data.json`` (hashes of what it is made from), ``splits.json``,
-    ``environment.json``, ``log.jsonl``, ``checkpoints/``, TensorBoard events and, at the end,
-    ``model/`` (the last epoch's weights, the primary result of ``protocol.md`` § 6).
+    The folder gets ``config.yaml``, ``data.json`` (hashes of what it is made from),
+    ``splits.json``, ``environment.json``, ``log.jsonl``, ``checkpoints/``, TensorBoard events and,
+    at the end, ``model/`` (the last epoch's weights, the primary result of ``protocol.md`` § 6).
     """
     with trusting(config.python_names), claim_folder(config, folder, resume) as is_new:
         if is_new:

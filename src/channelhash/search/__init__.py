@@ -162,7 +162,9 @@ def _holds(file: Path, mark: bytes) -> bool:
 
 
 def holds_files(address: str) -> bool:
-    """Return whether an address is that of a plain folder with files in it, hidden ones left out."""
+    """Return whether an address is that of a plain folder with files in it, hidden ones left
+    out.
+    """
     path = Path(address)
     return "://" not in address and kind_of(path) == "folder" and any(path.glob("[!.]*"))
 
@@ -204,7 +206,9 @@ def choose_place(folder: Path) -> Path:
 
 
 def _places(folder: Path) -> Iterator[Path]:
-    """Yield where the store of a plain folder may be: in it, or in the cache of a user who has one."""
+    """Yield where the store of a plain folder may be: in it, or in the cache of a user who has
+    one.
+    """
     yield folder / STORE_FOLDER
     where = os.path.realpath(folder)
     with suppress(InputError):

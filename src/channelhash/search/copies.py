@@ -14,9 +14,9 @@ differ by nothing else.
 
 *Colour.* A red car and a blue one are different, a paler copy is none. Of the 16 × 16 means of Cb
 and Cr, the colours without brightness, those of the more colourful picture are made as pale as the
-other's: by the ratio of their standard deviations, 0 for a grey copy. They are shifted by at most 12
-levels, as another white balance does. Then no cell may lie more than 15 levels, and three tenths of
-the stronger colour more, outside of the colours of the other's 3 × 3 cells around.
+other's: by the ratio of their standard deviations, 0 for a grey copy. They are shifted by at most
+12 levels, as another white balance does. Then no cell may lie more than 15 levels, and three tenths
+of the stronger colour more, outside of the colours of the other's 3 × 3 cells around.
 
 *Detail.* Pages, receipts and screenshots of one layout have one shape. Where at least 0.4 of a
 picture has one level of grey, give or take 8, `channelhash.search.detail` compares more.

@@ -42,8 +42,8 @@ _LETTER_STEP = 16
 _RINGING = 64
 #: Times that constant, the variance from which a window counts.
 _CONTRAST = 4
-#: What windows must reach; what a quarter of them exceeds unless a copy is blurred or sharpened, and
-#: what windows must reach then.
+#: What windows must reach; what a quarter of them exceeds unless a copy is blurred or sharpened,
+#: and what windows must reach then.
 _SAME_WINDOW = 0.93
 _BLURRED = 0.995
 _SAME_BLURRED_WINDOW = 0.65

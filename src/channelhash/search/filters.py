@@ -13,9 +13,9 @@ double quotes if it is no plain name; on the right strings in single quotes, num
 * a condition on ``label`` holds for items of which any label satisfies it, its ``NOT`` for items of
   which none does.
 
-Strings are ordered by their code points. On a metadata key, a literal that is a date with a time means
-that moment in every writing (see `channelhash.search.times`). A date alone comes before all times of
-its day.
+Strings are ordered by their code points. On a metadata key, a literal that is a date with a time
+means that moment in every writing (see `channelhash.search.times`). A date alone comes before all
+times of its day.
 """
 
 import math

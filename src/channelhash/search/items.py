@@ -517,9 +517,9 @@ class Catalogue:
         return selected
 
 
-# What is written as a date that can be compared: 2019, 2019-07 or 2019-07-14 10:20:30. "2019-1-4" and
-# "07/14/2019" come before or after others by their letters alone, and zeros are what programs write
-# for none.
+# What is written as a date that can be compared: 2019, 2019-07 or 2019-07-14 10:20:30. "2019-1-4"
+# and "07/14/2019" come before or after others by their letters alone, and zeros are what programs
+# write for none.
 _COMPARABLE = (
     "({0} LIKE '____-0_%' OR {0} LIKE '____-1_%' OR {0} LIKE '____') "
     "AND NOT {0} LIKE '____-1-%' AND {0} BETWEEN '0001' AND '9999'"

@@ -220,7 +220,9 @@ class Connections:
         return self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     def writing(self) -> AbstractContextManager[Any]:
-        """Yield a cursor whose changes are committed at the end, or, after an error, none of them."""
+        """Yield a cursor whose changes are committed at the end, or, after an error, none of
+        them.
+        """
         return self._transaction("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 
     def close(self) -> None:

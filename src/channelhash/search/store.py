@@ -466,7 +466,9 @@ class Store(ABC):
         return False
 
     def word_counts(self) -> dict[str, int]:
-        """Return word -> the number of items that have it; nothing where a database does not say."""
+        """Return word -> the number of items that have it; nothing where a database does not
+        say.
+        """
         return {}
 
     @abstractmethod

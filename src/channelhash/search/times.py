@@ -1,7 +1,8 @@
 """Dates with a time of day, as filters and metadata write them (ISO 8601).
 
 Stores compare strings. One moment has many writings, ``2019-07-14T10:20`` and ``2019-07-14
-10:20:00.000``, so that a filter asks for all of them, or for what lies before or behind all of them.
+10:20:00.000``, so that a filter asks for all of them, or for what lies before or behind all of
+them.
 """
 
 import re

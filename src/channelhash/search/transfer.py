@@ -79,7 +79,9 @@ def _read(store: Store, progress: Progress) -> Iterator[list[Item]]:
 
 
 def upsert_items(target: Store, items: Sequence[Item]) -> None:
-    """Put items into a store, over those of the same ids; with their projections, if it keeps any."""
+    """Put items into a store, over those of the same ids; with their projections, if it keeps
+    any.
+    """
     alike: dict[tuple[str, ...], list[Item]] = {}
     for item in items:
         alike.setdefault(tuple(sorted(item.codes)), []).append(item)

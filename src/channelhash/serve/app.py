@@ -211,7 +211,9 @@ async def ready(service: CurrentService) -> schemas.Health:
 
 @_metrics_router.get("/metrics", response_class=Response, responses={200: _METRICS})
 async def _metrics(request: Request, service: CurrentService) -> Response:
-    """Return requests, seconds, batch sizes and items, for Prometheus. Waits for no other request."""
+    """Return requests, seconds, batch sizes and items, for Prometheus. Waits for no other
+    request.
+    """
     service.check_access(request.headers.get("authorization", ""), writes=False)
     text = await run_sync(
         lambda: service.metrics.text(len(service.store)), limiter=service.monitoring

@@ -1,4 +1,6 @@
-"""Requests and responses of the HTTP API, from which its description (``/openapi.json``) is made."""
+"""Requests and responses of the HTTP API, from which its description (``/openapi.json``) is
+made.
+"""
 
 from functools import lru_cache
 from pathlib import Path

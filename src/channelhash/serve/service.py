@@ -324,7 +324,9 @@ class Service:
             find_reference(self.store, modality, self.store.choose_modality())
 
     def _make_ready(self) -> None:
-        """Take the steps; what fails is a line in the log, and requests that need it say so, too."""
+        """Take the steps; what fails is a line in the log, and requests that need it say so,
+        too.
+        """
         for what, step in list(self.steps.items()):
             try:
                 if what in self.steps:  # not stopped meanwhile
@@ -369,7 +371,9 @@ class Service:
             raise HTTPException(401, "the token is wrong", headers)
 
     def is_local(self, request: Request) -> bool:
-        """Return whether a request comes from this machine, to a server that no other one reaches."""
+        """Return whether a request comes from this machine, to a server that no other one
+        reaches.
+        """
         is_local = self.hosts is not None and all(map(is_loopback, self.hosts))
         forwarded = any(name in request.headers for name in _FORWARDED)
         return (

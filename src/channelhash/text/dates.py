@@ -294,7 +294,9 @@ def _may_lead(question: Question, before: int, is_led: bool, is_refused: bool) -
 
 
 def _may_precede(question: Question, at: int) -> bool:
-    """Return whether what follows dates does not go on with them: "2014 or dogs", "2019 to Rome"."""
+    """Return whether what follows dates does not go on with them: "2014 or dogs", "2019 to
+    Rome".
+    """
     if question.parts_after(at):
         return question.word(at) not in DASHES or question.kind(at + 1) not in ("number", "date")
     if question.kind(at) != "word":

@@ -122,7 +122,9 @@ def _is_whole(question: Question, found: Iterable[Found]) -> bool:
 
 
 def _undenied(question: Question, found: Sequence[Found]) -> list[Found]:
-    """Return what no negation reaches that is not understood: "no dogs in 2019", "in 2019 nicht"."""
+    """Return what no negation reaches that is not understood: "no dogs in 2019", "in 2019
+    nicht".
+    """
     covered = {place for one in found for place in range(one.start, one.end)}
     denied = [at for at in range(len(question.words)) if at not in covered and question.denies(at)]
     return [

@@ -299,12 +299,16 @@ class _Reader:
         return (end, values) if values else None
 
     def _is_proper(self, at: int, table: str, lead: int) -> bool:
-        """Return whether a capital shows a name; it shows none where the preposition has one, too."""
+        """Return whether a capital shows a name; it shows none where the preposition has one,
+        too.
+        """
         is_capital = self._question.raw(at)[:1].isupper()
         return is_capital and (not table or lead == 0 or self._question.raw(lead)[:1].islower())
 
     def _is_attribute(self, end: int, is_sure: bool) -> bool:
-        """Return whether what ends here may belong to the next word: orange jacket, Paris Hilton."""
+        """Return whether what ends here may belong to the next word: orange jacket, Paris
+        Hilton.
+        """
         if self._question.ends(end) or _begins_date(self._question, end):
             return False
         return not is_sure or self._question.raw(end)[:1].isupper()
@@ -321,8 +325,8 @@ class _Reader:
         return after
 
     def _may_end(self, at: int) -> bool:
-        """Return whether what follows leaves places what they are: not "or Rome", "to Rome", ", Texas",
-        "and Rome" where that is no place.
+        """Return whether what follows leaves places what they are: not "or Rome", "to Rome", ",
+        Texas", "and Rome" where that is no place.
         """
         question = self._question
         if any(

@@ -20,7 +20,8 @@ _DATE = (
     r"(?<![\w./-])(?:\d{4}[-/]\d\d(?:[-/]\d\d?)?|\d{4}[-/]\d[-/]\d\d?|\d{4}\.\d\d?\.\d\d?"
     r"|\d\d?/\d\d?/\d{4}|\d\d?-\d\d?-\d{4}|\d\d?\.\d\d?\.\d{4})(?![\w/]|[-.]\w)"
 )
-#: A word as phrases are made of, with its vowel signs; what an apostrophe ends is a word of its own.
+#: A word as phrases are made of, with its vowel signs; what an apostrophe ends is a word of its
+#: own.
 _LETTER = r"(?:[^\W\d_]|[\u0300-\u036f\u0591-\u05c7\u0610-\u065f\u0900-\u0963\u0966-\u109f])"
 WORD = rf"{_LETTER}+(?:['’](?=\w))?"
 _NUMBER = r"\d+(?:['’]?[^\W\d_]+)*"

@@ -104,7 +104,9 @@ class _TextReader:
 
 
 def english_reader() -> _TextReader:
-    """Return a reader that knows the words of SymSpell's English dictionary; it loads in seconds."""
+    """Return a reader that knows the words of SymSpell's English dictionary; it loads in
+    seconds.
+    """
     return _TextReader(_speller(()).words.__contains__)
 
 
@@ -305,7 +307,9 @@ def _build(path: Path, folder: Path, source: str) -> None:
 
 
 def _convert(path: Path, folder: Path) -> None:
-    """Write the ``_FILES`` of a word2vec file; memory grows with the words, not with their vectors."""
+    """Write the ``_FILES`` of a word2vec file; memory grows with the words, not with their
+    vectors.
+    """
     rows, ends = dict[int, int](), [0]  # hash -> row
     with (
         open(path, "rb") as file,

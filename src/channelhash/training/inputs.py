@@ -371,7 +371,9 @@ def encoder_of_rows(
 
 
 def _fits(model: HashModel, modality: str, items: Items, n_rows: int) -> bool:
-    """Return whether the inputs of ``n_rows`` items like the first of ``items`` may stay in memory."""
+    """Return whether the inputs of ``n_rows`` items like the first of ``items`` may stay in
+    memory.
+    """
     return model.prepare(modality, items[:1]).nbytes * n_rows <= _HELD_BYTES
 
 

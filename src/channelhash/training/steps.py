@@ -41,7 +41,9 @@ class _TrainingBatch(NamedTuple):
 
 
 class _ForwardPass(nn.Module):
-    """The model's outputs of a batch by modality: the one call that `torch.compile` and DDP wrap."""
+    """The model's outputs of a batch by modality: the one call that `torch.compile` and DDP
+    wrap.
+    """
 
     def __init__(self, model: HashModel, precision: Precision) -> None:
         super().__init__()
@@ -163,7 +165,9 @@ class Steps:
             self.average.update()
 
     def value(self, batch: _TrainingBatch) -> Tensor:
-        """Return this rank's shard of the loss over the rows of all ranks: the shards add up to it."""
+        """Return this rank's shard of the loss over the rows of all ranks: the shards add up to
+        it.
+        """
         outputs = _gather_outputs(self.outputs(batch.inputs, batch.anchor))
         shard = Shard(distributed.rank(), distributed.world_size())
         return cast(

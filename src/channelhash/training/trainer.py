@@ -205,7 +205,9 @@ class Trainee(NamedTuple):
     def fit(
         self, loss: HashLoss, targets: Tensor, splits: Splits, folder: Path, progress: StageProgress
     ) -> HashModel:
-        """Train the model, validate it on V_q and V_r (without labels on V_q alone), and return it."""
+        """Train the model, validate it on V_q and V_r (without labels on V_q alone), and return
+        it.
+        """
         settings = self.settings
         validate = validator(
             self.feature_model, self.features, self.stored, splits, settings, progress

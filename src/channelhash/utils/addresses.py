@@ -365,7 +365,9 @@ class RemotePath:
         return self._kind() == "directory"
 
     def glob(self, pattern: str) -> Iterator["RemotePath"]:
-        """Yield the files of this folder whose names match; of a folder that does not exist, none."""
+        """Yield the files of this folder whose names match; of a folder that does not exist,
+        none.
+        """
         return (RemotePath(file.address) for file in list_files(str(self / pattern)))
 
     def read_bytes(self) -> bytes:
@@ -404,7 +406,9 @@ class RemotePath:
 
     @contextmanager
     def _reaching(self) -> Iterator[tuple[Any, str]]:
-        """Yield the file system and the path in it, without what is remembered of former listings."""
+        """Yield the file system and the path in it, without what is remembered of former
+        listings.
+        """
         with _reaching(self.address) as (system, path):
             system.invalidate_cache(path)
             yield system, path

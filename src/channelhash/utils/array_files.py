@@ -352,7 +352,9 @@ def _matlab_text(letters: NDArray[Any]) -> str:
 
 
 def _is_hdf5(path: Path) -> bool:
-    """Return whether a file is HDF5; MATLAB's v7.3 has its signature after a header of 512 bytes."""
+    """Return whether a file is HDF5; MATLAB's v7.3 has its signature after a header of 512
+    bytes.
+    """
     with open(path, "rb") as file:
         head = file.read(520)
     return head.startswith(b"\x89HDF\r\n\x1a\n") or head[512:520] == b"\x89HDF\r\n\x1a\n"

@@ -253,7 +253,9 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
 
 @contextmanager
 def locked_folder(folder: Path, activity: str, name: str = ".lock") -> Iterator[None]:
-    """Hold a folder by a file in it; ``activity`` says what another process that holds it is doing."""
+    """Hold a folder by a file in it; ``activity`` says what another process that holds it is
+    doing.
+    """
     with ExitStack() as stack:
         try:
             stack.enter_context(locked(folder / name, wait=False))

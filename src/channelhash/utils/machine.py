@@ -147,7 +147,9 @@ def _begin(start: Callable[..., None], arguments: tuple[Any, ...]) -> None:
 
 
 def end_with_parent(end: Callable[[], object]) -> None:
-    """Call ``end`` in a thread once the process that started this one has ended, in whatever way."""
+    """Call ``end`` in a thread once the process that started this one has ended, in whatever
+    way.
+    """
     import multiprocessing
 
     def wait() -> None:

@@ -128,7 +128,9 @@ class Watch(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        """Watch the folder; again and again where it is not there, as on a drive that is unplugged."""
+        """Watch the folder; again and again where it is not there, as on a drive that is
+        unplugged.
+        """
         polls = seen = False
         while not self._ended.is_set():
             seen = seen or self._folder.is_dir()

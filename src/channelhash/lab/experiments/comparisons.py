@@ -209,7 +209,9 @@ LEVEL = 0.05
 
 
 def _significance_table(comparisons: Sequence[_Comparison]) -> Table:
-    """Tabulate comparisons of `_compare_methods`, a block a task; p-values up to `LEVEL` in bold."""
+    """Tabulate comparisons of `_compare_methods`, a block a task; p-values up to `LEVEL` in
+    bold.
+    """
     rows = []
     for test in comparisons:
         queries, seeds, none = test.queries, test.seeds, Cell("–")

@@ -250,7 +250,9 @@ def _split_hashes(run: Path) -> tuple[str, str]:
 
 
 def _numbers(scores: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Yield (path, value) of every number in nested scores; lists, which are curves, are left out."""
+    """Yield (path, value) of every number in nested scores; lists, which are curves, are left
+    out.
+    """
     for key, value in scores.items():
         if isinstance(value, Mapping):
             yield from _numbers(value, f"{prefix}{key}/")

@@ -203,7 +203,9 @@ _SCORE_NAMES = {"map_tie_aware": "mAP_T", "roc_auc_micro": "ROC-AUC"}
 
 
 class Spread(NamedTuple):
-    """Mean and sample standard deviation (NaN of a single run), in percent, and the number of runs."""
+    """Mean and sample standard deviation (NaN of a single run), in percent, and the number of
+    runs.
+    """
 
     mean: float
     std: float
@@ -404,7 +406,9 @@ def _by_method(
     column_of: Callable[[Result], str],
     place: _Place,
 ) -> Table:
-    """Return a block a task, a row a method; ``column_of`` names the column in which a run stands."""
+    """Return a block a task, a row a method; ``column_of`` names the column in which a run
+    stands.
+    """
     _, view, checkpoint = place
     columns = list(dict.fromkeys(map(column_of, sorted(results, key=lambda result: result.n_bits))))
     runs: dict[str, list[list[Result]]] = {
@@ -489,7 +493,9 @@ def _chance(results: Sequence[Result], task: str, score: str, view: str, checkpo
 
 
 def _caption(results: Sequence[Result]) -> str:
-    """Say how to read the numbers, over how many seeds, and what became of runs without a result."""
+    """Say how to read the numbers, over how many seeds, and what became of runs without a
+    result.
+    """
     seeds = len({result.seed for result in results})
     parts = [
         f"In percent, mean ± sample standard deviation (ddof 1) over {seeds} "

@@ -1,4 +1,6 @@
-"""The report of a grid's folder: its runs, and the tables and plots in ``tables/`` and ``plots/``."""
+"""The report of a grid's folder: its runs, and the tables and plots in ``tables/`` and
+``plots/``.
+"""
 
 import json
 import re
@@ -233,7 +235,9 @@ def _setting(settings: Mapping[str, Mapping[str, Any]], name: str) -> str:
 
 
 def _tables(folder: Path) -> list[page.Block]:
-    """Read the tables that `tables.write_tables` wrote as Markdown; whatever a cell holds is text."""
+    """Read the tables that `tables.write_tables` wrote as Markdown; whatever a cell holds is
+    text.
+    """
     blocks: list[page.Block] = []
     for path in sorted(folder.glob("*.md")):
         lines = split_lines(path.read_text(encoding="utf-8", errors="replace"))

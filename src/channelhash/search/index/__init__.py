@@ -273,7 +273,9 @@ def _scan_nearest(search: Search) -> list[Matches]:
 
 
 def _rows(search: Search, distances: NDArray[np.uint16], limit: int) -> Matches:
-    """Return the first ``k`` rows that count of codes within the limit, by distance, then by row."""
+    """Return the first ``k`` rows that count of codes within the limit, by distance, then by
+    row.
+    """
     near = np.flatnonzero(distances <= limit)
     starts = search.starts[near].astype(np.int64)
     sizes = search.starts[near + 1] - starts

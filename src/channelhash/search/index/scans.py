@@ -372,7 +372,9 @@ def _best_entries(q, candidates, search):  # type: ignore[no-untyped-def]
 
 @inner
 def _write(q, candidates, search, out_rows, out_distances):  # type: ignore[no-untyped-def]
-    """Write the answers of one query, the first rows by (distance, row), and return their number."""
+    """Write the answers of one query, the first rows by (distance, row), and return their
+    number.
+    """
     best = _best_entries(q, candidates, search)
     k = len(out_rows)
     starts = search.starts

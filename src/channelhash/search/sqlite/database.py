@@ -138,7 +138,9 @@ class ItemsDatabase:
             self._connection.backup(copy)
 
     def reading(self) -> AbstractContextManager[None]:
-        """Open a block that sees the database as it is when it first reads, whatever others write."""
+        """Open a block that sees the database as it is when it first reads, whatever others
+        write.
+        """
         return self._transaction("BEGIN")
 
     @contextmanager

@@ -30,8 +30,8 @@ from channelhash.utils.image_files import RAW_ENDINGS
 #: What people decide: that items are different, that all of them stay, that all but one are moved.
 _Kind = Literal["different", "keep", "move"]
 
-#: Endings of files that describe a picture: behind its whole name, as darktable, RawTherapee, DxO and
-#: Google Takeout write them, and in place of its own ending, as Lightroom and iOS do.
+#: Endings of files that describe a picture: behind its whole name, as darktable, RawTherapee, DxO
+#: and Google Takeout write them, and in place of its own ending, as Lightroom and iOS do.
 _BEHIND_NAMES = (".xmp", ".pp3", ".dop", ".json")
 _BEHIND_STEMS = (".xmp", ".aae")
 #: Device and number of a file, whatever its names.
@@ -406,7 +406,9 @@ def _log(move: _Move) -> str:
 
 
 def _move(path: Path, target: Path) -> None:
-    """Move a file to where none is; between file systems the copy is complete before the file goes."""
+    """Move a file to where none is; between file systems the copy is complete before the file
+    goes.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     target.touch(exist_ok=False)  # fails if somebody else was quicker
     try:

@@ -364,7 +364,9 @@ class StoreFolder:
                 )
 
     def n_bytes(self) -> int:
-        """Add up the sizes of all files but the model's. Other processes may remove some meanwhile."""
+        """Add up the sizes of all files but the model's. Other processes may remove some
+        meanwhile.
+        """
         total = 0
         for folder, folders, names in os.walk(self.path):
             if Path(folder) == self.path and self.model.name in folders:

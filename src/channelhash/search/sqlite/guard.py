@@ -86,7 +86,9 @@ class Guard:
         return self.read_only and self._seen != self._folder.look()
 
     def check_presence(self) -> None:
-        """Raise an error if the open database is not the store's any more; costs two microseconds."""
+        """Raise an error if the open database is not the store's any more; costs two
+        microseconds.
+        """
         if self.read_only:
             return
         file, changed = self._status()
@@ -169,7 +171,9 @@ def _read_database(folder: disk.StoreFolder) -> tuple[int, disk.Manifest | None]
 
 
 def _digest(folder: disk.StoreFolder) -> str:
-    """Return length and CRC-32 of a database; nothing if it has a log, or this process has it open."""
+    """Return length and CRC-32 of a database; nothing if it has a log, or this process has it
+    open.
+    """
     status = os.stat(folder.database)
     if _holds[status.st_dev, status.st_ino] or any(
         log.stat().st_size for log in folder.path.glob(f"{_DATABASE}-wal")
