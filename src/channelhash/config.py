@@ -258,7 +258,9 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
     ):
         if key not in keys:
             raise InputError(f"{section}.{key}: is missing and has no default")
-    kind, model_name, loss_name = data.pop("kind"), model.pop("name"), loss.pop("name")
+    kind = data.pop("kind")
+    model_name = model.pop("name")
+    loss_name = loss.pop("name")
     source, split = check_data(kind, data)
     model_settings = settings_of(resolve_model(model_name).create, frozenset({"train", "n_bits"}))
     n_bits = model.pop("n_bits", 32)

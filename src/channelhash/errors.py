@@ -60,7 +60,8 @@ def check_address(address: str) -> None:
     (None, None)
     """
     if match := _ADDRESS.search(address):
-        scheme, rest = match[1].lower(), match[2]
+        scheme = match[1].lower()
+        rest = match[2]
         if scheme.startswith("http"):
             rest = (
                 re.split(r"[?#]", rest, maxsplit=1)[0]

@@ -251,7 +251,8 @@ def encode_bulk(
         job, signed = _open_job(encoder, data, out.resolve(), root, shard_items)
         finished = _finished_shards(out, len(job.shards))
         todo = [number for number in range(len(job.shards)) if number not in finished]
-        done, total = 0, sum(job.shards[number].items for number in todo)
+        done = 0
+        total = sum(job.shards[number].items for number in todo)
         # or it would not have been loaded here
         trusted = python_names([encoder.name, encoder.architecture])
         make = partial(_ShardEncoder, model.resolve(), out.resolve(), job, trusted, signed)
@@ -288,7 +289,9 @@ class _ShardEncoder:
     ) -> None:
         self._signed = signed or {}
         with trusting(trusted):
-            self._model, self._out, self._job = load_hash_model(model), out, job
+            self._model = load_hash_model(model)
+            self._out = out
+            self._job = job
         if self._model.fingerprint() != job.model:
             # Perhaps this machine sees another folder under that name.
             raise InputError(
@@ -301,7 +304,8 @@ class _ShardEncoder:
         """Encode the shard of this number; its file of codes is written last. Return the number of
         its items.
         """
-        job, shard = self._job, self._job.shards[number]
+        job = self._job
+        shard = self._job.shards[number]
         parts, bad = [], []
         threads = torch.get_num_threads()
         # they split sums, and an output close to 0 could change its sign with their number
@@ -392,7 +396,8 @@ _ROWS = 1 << 17
 # Tasks of a worker at most, each of several files whose counts it adds up: what reaches the driver,
 # and goes through Ray's object stores, does not grow with the number of files. In this process,
 # where nothing moves, steps of progress.
-_TASKS, _STEPS = 8, 1024
+_TASKS = 8
+_STEPS = 1024
 
 
 _Counts = dict[str, HammingHistogram]
@@ -417,11 +422,15 @@ def evaluate_shards(
     if not len(queries):
         raise InputError(f"{query}: is empty; evaluation takes at least one code")
     files = [file.resolve() for file in _files(database)]
-    done, n_items, total = 0, 0, _Counts()
+    done = 0
+    n_items = 0
+    total = _Counts()
     tasks = partial(_parts, files, _STEPS if workers.engine == "local" else _TASKS)
     with closing(workers.run(partial(partial, _count_shards, queries), tasks)) as results:
         for counts, items, read in results:
-            total, n_items, done = _sum(total, counts, database), n_items + items, done + read
+            total = _sum(total, counts, database)
+            n_items = n_items + items
+            done = done + read
             progress(done, len(files))
     if not total:
         raise InputError(f"{database}: is empty; evaluation takes at least one code")
@@ -442,12 +451,14 @@ def _count_shards(query: CodeSet, files: list[Place]) -> tuple[_Counts, int, int
     """Count the items of files of codes by their distance to each query; return also how many items
     and files.
     """
-    total, items = _Counts(), 0
+    total = _Counts()
+    items = 0
     for file in files:
         for part in CodeSet.stream(file, _ROWS):
             with naming(file, ValueError):
                 counts = count_tasks(query, part) if len(part) else {}
-            total, items = _sum(total, counts, file), items + len(part)
+            total = _sum(total, counts, file)
+            items = items + len(part)
     return total, items, len(files)
 
 

@@ -93,7 +93,8 @@ def _run_on_ray(
         # every GPU unused.
         gpu_fraction = 1 / -(-count // gpus) if gpus else 0
         worker = ray.remote(num_cpus=1, num_gpus=gpu_fraction)(_Worker)
-        make_ref, remaining = ray.put(make), iter(tasks(count))
+        make_ref = ray.put(make)
+        remaining = iter(tasks(count))
         # What says that a worker died, its node, or the node that held its result.
         deaths = (
             ray.exceptions.RayActorError,

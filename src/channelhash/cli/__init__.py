@@ -38,8 +38,11 @@ class _Ending:
     """
 
     def __init__(self) -> None:
-        self.unwinds, self.message, self.go_on = False, "nothing half is left", same_command
-        self.signal, self.spoke = 0, False
+        self.unwinds = False
+        self.message = "nothing half is left"
+        self.go_on = same_command
+        self.signal = 0
+        self.spoke = False
 
     def leave(self, end: Callable[[int], NoReturn] = os._exit) -> NoReturn:
         """End the process wherever it is, or by ``end``, with one line, said once.
@@ -66,7 +69,9 @@ def when_stopped(message: str, go_on: Callable[[], list[str]] = same_command) ->
         message: what is kept, without a full stop.
         go_on: returns the words of the command that goes on, asked when the signal has come.
     """
-    _ending.unwinds, _ending.message, _ending.go_on = True, message, go_on
+    _ending.unwinds = True
+    _ending.message = message
+    _ending.go_on = go_on
 
 
 def next_command() -> list[str]:
@@ -102,7 +107,8 @@ def listen() -> None:
     def handle(number: int, _: FrameType | None) -> None:
         if os.getpid() != owner:  # a forked worker: its parent ends it and speaks
             os._exit(128 + number)
-        again, _ending.signal = _ending.signal, _ending.signal or number
+        again = _ending.signal
+        _ending.signal = _ending.signal or number
         if again or not _ending.unwinds:
             _ending.leave()
         watchdog = threading.Timer(_GRACE, _ending.leave)

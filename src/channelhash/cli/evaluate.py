@@ -198,7 +198,8 @@ def evaluate(
     elif codes:
         from channelhash.metrics.report import evaluate_export
 
-        result, title = evaluate_export(codes, _pairs(array), task, out, convention), str(codes)
+        result = evaluate_export(codes, _pairs(array), task, out, convention)
+        title = str(codes)
     elif query and database:
         files = place(query), place(database)
         title = hide_secrets(f"{query} searches {database}")
@@ -223,7 +224,8 @@ def _print_result(result: dict[str, Any], title: str, files_line: str) -> None:
 
     Without labels no plots were drawn.
     """
-    tasks, shown = result["tasks"], _SCORES
+    tasks = result["tasks"]
+    shown = _SCORES
     reports = list(tasks.values())
     if "map_tie_aware" not in reports[0]:
         typer.echo(

@@ -76,7 +76,8 @@ def _create(
 
     # pictures, then, whose store lies with them
     if source is None and ch.search.holds_files(store):
-        source, store = Path(store), default_address(Path(store))
+        source = Path(store)
+        store = default_address(Path(store))
     if model is not None and encoder:
         raise InputError("--model: names a run, and --encoder another encoder; give one of them")
     new = NewCodes(str(model) if model is not None else read, codes, bits, seed)

@@ -56,7 +56,8 @@ _MOST = 20
 # Photographs that --open shows.
 _OPENED = 3
 # Groups of a table or a sheet, and items of a group there; JSON has all.
-_GROUPS, _ITEMS = 50, 8
+_GROUPS = 50
+_ITEMS = 8
 
 
 def search(
@@ -243,7 +244,8 @@ def _closeness(hits: "Hits") -> list[str]:
     """
     if all(hit.match is None or hit.by_words for hit in hits):
         return []
-    cells, share = [], 99.9
+    cells = []
+    share = 99.9
     for hit in hits:
         share = share if hit.match is None or hit.by_words else min(share, 100 - 100 * hit.match)
         near = f"{share:.1f} % of all" if hit.fit is None else f"{100 * hit.fit:.0f} %"

@@ -82,7 +82,8 @@ def serve(
     limits = service.Limits(upload_bytes=round(max_upload * 1e6))
     when_stopped(f"{store} keeps every write that was answered")
     with server.listen(host, port) as listening:
-        report, hosts = Report.new(), server.allowed_hosts(host, allow_host)
+        report = Report.new()
+        hosts = server.allowed_hosts(host, allow_host)
         background = _watch_store(
             store, report, trust_code, Making(model, encoder, captions, exclude), watch
         )

@@ -224,7 +224,8 @@ class _Stage:
     def __call__(self, done: int, total: int) -> None:
         if self._bars.disable and not total:
             say(self._task.description)
-        speed, last = _speed(done, self._task.elapsed or 0), self._bars.get_time()
+        speed = _speed(done, self._task.elapsed or 0)
+        last = self._bars.get_time()
         self._bars.update(self._task.id, completed=done, total=total, speed=speed, last=last)
 
     def note(self, text: str) -> None:
@@ -244,7 +245,9 @@ def _log(bars: Progress, ended: threading.Event) -> None:
 
 def _line(stage: Task, so_far: str) -> str:
     """Return count, note, rate and time left of a stage, or else how long all has taken."""
-    done, total, last = stage.completed, stage.total or 0, stage.fields["last"]
+    done = stage.completed
+    total = stage.total or 0
+    last = stage.fields["last"]
     if done >= total:
         return f"{'after ' if total else ''}{stage.description}, {so_far}"
     words = [f"{done:,} of {total:,}", stage.fields["note"], stage.fields["speed"]]

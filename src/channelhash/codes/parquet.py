@@ -108,19 +108,16 @@ def _stored_types(table: pa.Table, n_bits: int) -> pa.Table:
     for number, name in enumerate(table.column_names):
         column = table.column(name)
         stored = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        kind, is_alike = (
-            pa.string(),
-            pa.types.is_large_string(stored) or pa.types.is_string_view(stored),
-        )
+        kind = pa.string()
+        is_alike = pa.types.is_large_string(stored) or pa.types.is_string_view(stored)
         if name.startswith("code_"):
             # one of another width is of other codes
             is_other = not pa.types.is_fixed_size_binary(column.type)
-            kind, is_alike = pa.binary(-(-n_bits // 8)), is_binary(stored) and is_other
+            kind = pa.binary(-(-n_bits // 8))
+            is_alike = is_binary(stored) and is_other
         elif name == "labels":
-            kind, is_alike = (
-                pa.list_(pa.int32()),
-                is_list(stored) and pa.types.is_integer(stored.value_type),
-            )
+            kind = pa.list_(pa.int32())
+            is_alike = is_list(stored) and pa.types.is_integer(stored.value_type)
         if column.type != kind and (is_alike or stored == kind):
             table = table.set_column(number, name, pa.array(plain_values(column), kind))
     return table
@@ -169,7 +166,8 @@ def _from_table(table: pa.Table, description: dict[str, Any]) -> CodeSet:
     for name, column in columns.items():
         if column.null_count:
             raise ValueError(f"the column {name} has empty cells")
-    n_bits, codes = description["n_bits"], [name for name in columns if name.startswith("code_")]
+    n_bits = description["n_bits"]
+    codes = [name for name in columns if name.startswith("code_")]
     return CodeSet(
         ids=columns["id"].to_pylist(),
         codes={

@@ -128,13 +128,15 @@ def _plan_parquet(
                 parquet.metadata.row_group(group).num_rows
                 for group in range(parquet.num_row_groups)
             ]
-            first, items = 0, 0
+            first = 0
+            items = 0
             for group, count in enumerate(rows):
                 items += count
                 if items >= shard_items or (group == len(rows) - 1 and items):
                     shard = Shard(without_signature(file.address), first, group + 1, items)
                     yield shard, _all_labels(parquet, shard) if "labels" in names else frozenset()
-                    first, items = group + 1, 0
+                    first = group + 1
+                    items = 0
 
 
 def _read_parquet(
@@ -290,22 +292,20 @@ def _check_type(name: str, kind: pa.DataType, file: str) -> None:
     is_plain = not (pa.types.is_nested(value) or is_binary(value))
     if name in ("image", "text") and is_list(value):
         is_number = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-        expected, fits = (
-            "lists of numbers, which are features",
-            any(test(value.value_type) for test in is_number)
-            or (name == "text" and is_text(value.value_type)),
+        expected = "lists of numbers, which are features"
+        fits = any(test(value.value_type) for test in is_number) or (
+            name == "text" and is_text(value.value_type)
         )
     elif name == "image":
         has_path = pa.types.is_struct(value) and any(
             field.name in ("bytes", "path") for field in value
         )
-        expected, fits = (
-            "paths or the bytes of image files",
-            is_plain or is_binary(value) or has_path,
-        )
+        expected = "paths or the bytes of image files"
+        fits = is_plain or is_binary(value) or has_path
     else:
         is_uuid = name == "id" and getattr(kind, "extension_name", "") == "arrow.uuid"
-        expected, fits = "texts" if name == "text" else "names", is_plain or is_uuid
+        expected = "texts" if name == "text" else "names"
+        fits = is_plain or is_uuid
     if not fits:
         raise InputError(f"{file}: the column {name!r} holds {kind}; expected {expected}")
 
@@ -354,7 +354,8 @@ def _plan_tar(
     Only headers and the members with labels are read.
     """
     for file in files:
-        items, labels = 0, set()
+        items = 0
+        labels = set()
         with _opened_tar(file.address) as tar:
             for _, members in _samples(tar):
                 items += 1

@@ -308,7 +308,8 @@ class Partners:
         _, rows, teacher_rows = np.intersect1d(
             student.ids, teacher.ids, assume_unique=True, return_indices=True
         )
-        of_student[rows], of_teacher[teacher_rows] = teacher_rows, rows
+        of_student[rows] = teacher_rows
+        of_teacher[teacher_rows] = rows
         if not len(rows):
             examples = f"{student.ids[0]!r} and {teacher.ids[0]!r}"
             raise InputError(f"no id is in both data, as {examples}; rows are joined by id")
@@ -459,7 +460,8 @@ def _chance(labels: NDArray[np.bool_]) -> float:
     """
     sets, counts = np.unique(labels, axis=0, return_counts=True)
     # for BLAS; exact below 2^24
-    columns, weights = (sets.astype(np.float32).T, counts.astype(np.float32))
+    columns = sets.astype(np.float32).T
+    weights = counts.astype(np.float32)
     pairs = -int(counts[sets.any(axis=1)].sum())  # a sample makes no pair with itself
     for start in range(0, len(sets), _BLOCK):  # a collection may have 50,000 distinct sets
         block = slice(start, start + _BLOCK)

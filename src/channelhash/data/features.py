@@ -206,7 +206,8 @@ def _records(
         labels, label_names = _read_labels(by_role["labels"], arrays, path)
     else:
         n_rows = len(np.atleast_1d(next(by_role[role] for role in _MODALITIES if role in by_role)))
-        labels, label_names = np.zeros((n_rows, 0), dtype=bool), ()
+        labels = np.zeros((n_rows, 0), dtype=bool)
+        label_names = ()
     n = len(labels)
     items = {
         name: _real_values(by_role[name], arrays, name, n, path)

@@ -83,7 +83,8 @@ def _is_of_others(folder: str, name: str) -> bool:
     >>> _is_of_others("2019", "@eaDir"), _is_of_others("My.photoslibrary", "Resources"), _is_of_others("2019", "faces")
     (True, True, False)
     """
-    name, ending = name.lower(), folder.lower().rpartition(".")[2]
+    name = name.lower()
+    ending = folder.lower().rpartition(".")[2]
     return name in _BINS or name.endswith(".lrdata") or name in _IN_LIBRARIES.get(ending, ())
 
 
@@ -279,7 +280,8 @@ def find_images(root: Path, exclude: Sequence[str] = (), damaged: Collection[str
             continue
         siblings = list[str]()
         for entry in entries:
-            name, is_folder = folder + entry.name, entry.is_dir(follow_symlinks=False)
+            name = folder + entry.name
+            is_folder = entry.is_dir(follow_symlinks=False)
             reason = _no_image(entry, is_folder)
             if exclude and not _is_linked_folder(entry) and exclusions.match(name, is_folder):
                 skipped["excluded"] += 1
@@ -596,7 +598,8 @@ def _of_lines(path: Path, text: str) -> _Pairs:
 def _of_json(path: Path, text: str) -> _Pairs:
     with reading(path, "not JSON", "a file of one JSON object a line ends in .jsonl"):
         content = json.loads(text)
-    entries, names = content, dict[Any, str]()
+    entries = content
+    names = dict[Any, str]()
     # COCO, which names images by their numbers
     if isinstance(content, dict) and "annotations" in content:
         entries = content["annotations"]

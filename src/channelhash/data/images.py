@@ -219,7 +219,8 @@ class ImageFiles:
     """
 
     def __init__(self, paths: Sequence[Path], prepare: Callable[[Any], "Tensor"]) -> None:
-        self.paths, self.prepare = list(paths), prepare
+        self.paths = list(paths)
+        self.prepare = prepare
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -132,11 +132,9 @@ def _check_alike(names: dict[str, dict[str, str]], parts: dict[str, Arrays], pat
                 f"({role})"
             )
         for role, name in roles.items():
-            values, rows, alike = (
-                parts[part][role],
-                np.atleast_1d(parts[part][counted]),
-                parts[first][role],
-            )
+            values = parts[part][role]
+            rows = np.atleast_1d(parts[part][counted])
+            alike = parts[first][role]
             if values.dtype.kind not in "biuf":
                 raise InputError(f"{path}: {name} holds {values.dtype}, expected numbers")
             if values.ndim == 0 or len(values) != len(rows):

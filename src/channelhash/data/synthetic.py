@@ -62,10 +62,8 @@ def _draw_scene(random: np.random.Generator) -> tuple[Image.Image, frozenset[str
             for _ in range(random.integers(1, int(most) + 1)):
                 name = str(random.choice(names.split(",")))
                 thing_labels, _, shapes = _TABLES["things"][name].partition("/")
-                x, y = (
-                    random.uniform(0.05, 0.95) * image.width,
-                    random.uniform(low, high) * image.height,
-                )
+                x = random.uniform(0.05, 0.95) * image.width
+                y = random.uniform(low, high) * image.height
                 size = random.uniform(least, largest) * image.width
                 _draw_thing(image, shapes, (x, y), size, light, random)
                 labels.update(thing_labels.split())
@@ -75,10 +73,8 @@ def _draw_scene(random: np.random.Generator) -> tuple[Image.Image, frozenset[str
 
 def _draw_band(image: Image.Image, top: float, bottom: float, first: _Color, last: _Color) -> None:
     """Fill a band between two heights, from one colour to another."""
-    start, end = (
-        round(top * image.height),
-        max(round(bottom * image.height), round(top * image.height) + 1),
-    )
+    start = round(top * image.height)
+    end = max(round(bottom * image.height), round(top * image.height) + 1)
     share = np.linspace(0, 1, end - start)[:, None, None]
     rows = np.array(first) * (1 - share) + np.array(last) * share
     band = np.broadcast_to(rows, (end - start, image.width, 3)).astype(np.uint8)
@@ -166,7 +162,8 @@ def _as_typed(word: str, random: np.random.Generator) -> str:
     # two letters swapped, one left out or doubled, never the first
     if chance < 0.17 and len(word) > 3:
         i = int(random.integers(1, len(word) - 1))
-        start, end = word[:i], word[i:]
+        start = word[:i]
+        end = word[i:]
         return str(
             random.choice(
                 [start + end[1] + end[0] + end[2:], start + end[1:], start + end[0] + end]
@@ -210,7 +207,8 @@ def _draw_all(root: Path, n_images: int, seed: int, progress: Progress) -> None:
         raise InputError(f"{root}: is not empty and holds no embedded data set; use another folder")
     write_text(marker, json.dumps({**settings, "finished": False}))
 
-    images, meta = root / "mirflickr", root / "mirflickr" / "meta"
+    images = root / "mirflickr"
+    meta = root / "mirflickr" / "meta"
     for folder in (images, meta / "tags", meta / "tags_raw", root / "annotations"):
         folder.mkdir(parents=True, exist_ok=True)
     numbers: dict[str, list[int]] = {label: [] for label in _WORDS}

@@ -24,7 +24,8 @@ from channelhash.utils.progress import StageProgress
 #: Losses of the demo, all with the same data, model, epochs and seed.
 _LOSSES = ("dsch", "sch", "tdsrdh")
 #: Images that are queries, and answers in a row of a contact sheet.
-_IMAGE_QUERIES, _ANSWERS = 5, 7
+_IMAGE_QUERIES = 5
+_ANSWERS = 7
 #: Text queries of the demo -> labels of what they ask for: an answer fits if it has them all.
 _TEXT_QUERIES = {
     "sunset beach": ("sunset", "sea"),
@@ -128,7 +129,8 @@ def _answer_texts(
     results = nearest(
         model.encode_texts(list(_TEXT_QUERIES)), database.codes["image"], database.ids, _ANSWERS
     )
-    sheet, fits = [], {}
+    sheet = []
+    fits = {}
     for (text, expected), result in zip(_TEXT_QUERIES.items(), results, strict=True):
         right = np.all(
             database.labels[:, [database.label_names.index(label) for label in expected]], axis=1
@@ -140,7 +142,8 @@ def _answer_texts(
                 *(_answer_cell(database, row, d, bool(right[row])) for row, d in answers),
             ]
         )
-        fitting, chance = int(right[result.rows].sum()), float(right.mean())
+        fitting = int(right[result.rows].sum())
+        chance = float(right.mean())
         fits[text] = {"fitting": fitting, "shown": len(result.rows), "chance": chance}
     return sheet, fits
 

@@ -127,7 +127,8 @@ def _compare_runs(
         raise InputError(
             f"{teacher.folder}: no query shares a label with an item of the retrieval set"
         )
-    student_codes, n = codes["student"][0].codes, query.n_bits
+    student_codes = codes["student"][0].codes
+    n = query.n_bits
     maps: dict[str, dict[str, float]] = {}
     chance: dict[str, float] = {}
     for a in codes:
@@ -274,7 +275,8 @@ def _labelled_by(
     both = [modality for modality in teacher.model.modalities if modality in records.items]
     if (unknown := set(modalities) - set(both)) or not both:
         where = f"--modalities {min(unknown)}: " if unknown else ""
-        has, data = ", ".join(teacher.model.modalities), ", ".join(records.items)
+        has = ", ".join(teacher.model.modalities)
+        data = ", ".join(records.items)
         raise InputError(f"{where}the teacher has {has}, the student's data {data}")
     items = {name: records.items[name] for name in both if not modalities or name in modalities}
     names, labels = teacher.collection.records.label_names, teacher.collection.records.labels

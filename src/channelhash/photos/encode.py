@@ -345,10 +345,8 @@ def _read_images(
     one.
     """
     # An extractor may be anyone's code: it is called by one thread.
-    threads, reads_text = (
-        ThreadPoolExecutor(1 if model.takes_rows("image") else usable_cores()),
-        source.reads_text,
-    )
+    threads = ThreadPoolExecutor(1 if model.takes_rows("image") else usable_cores())
+    reads_text = source.reads_text
     try:
         if reads_text:
             open_reader()  # once, before threads need it
@@ -457,7 +455,10 @@ def _find_changes(store: Store, source: Source, progress: Progress) -> _Changes:
     images = (
         {values.get("image") for values in source.metadata} if source.folder is not None else set()
     )
-    todo, stored, missing, problems = list[int](), dict[int, _Header](), list[Listed](), list[str]()
+    todo = list[int]()
+    stored = dict[int, _Header]()
+    missing = list[Listed]()
+    problems = list[str]()
     touched: list[tuple[str, dict[str, Value]]] = []
     for item in store.listed():
         if (row := rows.get(item.id)) is None:

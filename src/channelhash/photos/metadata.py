@@ -37,7 +37,9 @@ _TAGGED = "tags_from"
 _VERSION = 2
 
 _LARGEST_XMP = 1 << 20
-_LONGEST, _MOST = 2000, 200  # characters of a text, and labels
+# characters of a text, and labels
+_LONGEST = 2000
+_MOST = 200
 _RDF = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}"
 _NAMESPACES = {
     "http://purl.org/dc/elements/1.1/": "dc",

@@ -27,11 +27,14 @@ _Corners = NDArray[np.float32]
 _TEXT_SIDE = 853
 # Long sides in pixels: of what text is looked for in, and of what it is cut out of. Smaller
 # pictures are enlarged, to twice their side at most.
-_LOOK, _READ = 640, 1280
+_LOOK = 640
+_READ = 1280
 # Times its width that a picture is looked through at once, as telephones are; of a longer one, a
 # part is twice as long as wide. An eighth of it is also in the next part, so that no line that lies
 # across is cut in both.
-_LONG, _PART, _SHARED = 2.5, 2, 8
+_LONG = 2.5
+_PART = 2
+_SHARED = 8
 # Parts of a picture in which text is looked for: 2 s each where it is full of it.
 _MOST_PARTS = 50
 # Times its height that a line is read at once; far longer ones come out garbled.

@@ -31,7 +31,8 @@ _NORMAL_FORMS: tuple[Callable[[str], str], ...] = (os.path.abspath, os.path.real
 _READ = ("id", "image", "text", "labels")
 #: A number as JSON writes it: ``007``, ``+5``, ``1_000`` and ``0x10`` are texts.
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(?P<fraction>(\.\d+)?([eE][-+]?\d+)?)", re.ASCII)
-_INTEGERS, _MOST_DIGITS = range(-(2**63), 2**63), 20
+_INTEGERS = range(-(2**63), 2**63)
+_MOST_DIGITS = 20
 
 
 class Unread(NamedTuple):
@@ -78,7 +79,8 @@ class PhotoSource:
         file = StoreFolder(store).source
         try:
             values = load_checked(file.read_text(encoding="utf-8"))
-            home, captions = store.resolve(), values["captions"]
+            home = store.resolve()
+            captions = values["captions"]
             return cls(
                 Path(os.path.normpath(home / values["folder"])),
                 None if captions is None else Path(os.path.normpath(home / captions)),
@@ -103,7 +105,8 @@ class PhotoSource:
         Paths are relative to a store that lies in its photographs' folder, so that both can be
         moved together.
         """
-        home, folder = store.resolve(), self.folder.resolve()
+        home = store.resolve()
+        folder = self.folder.resolve()
         inside = home.is_relative_to(folder)
 
         def stored_path(path: Path) -> str:
@@ -194,9 +197,10 @@ class Source:
         photos = self.photos
         again = Source.read(photos.folder, None, photos.exclude, photos.captions, damaged)
         items = {name: again.records.items[name] for name in self.records.items}
+        problems = dict.fromkeys((*again.records.problems, *self.records.problems))
         return replace(
             again,
-            records=replace(again.records, items=items),
+            records=replace(again.records, items=items, problems=tuple(problems)),
             photos=photos,
             captions=again.captions if self.captions is not None else None,
             ocr=self.ocr,
@@ -392,7 +396,8 @@ def _with_further_columns(path: Path, records: Records) -> tuple[Records, list[d
         f"{path}: column {place} is left out: {problem}" for place, _, problem in named if problem
     ]
     further = [column for _, column, problem in named if not problem]
-    rows, metadata = _rows_of(path, further, records), _metadata(records)
+    rows = _rows_of(path, further, records)
+    metadata = _metadata(records)
     wrong: dict[int, str] = {}
     for column in further:
         cells = [row.cells[column] for row in rows]

@@ -326,8 +326,13 @@ def read_again(
             )
     elif known is None or source.resolve() != known.folder.resolve():
         known = PhotoSource(source)  # of which nothing is known
-    exclude, captions = exclude or known.exclude, captions or known.captions
-    items = Source.read(known.folder, root, exclude, captions, _still_damaged(known))
+    items = Source.read(
+        known.folder,
+        root,
+        exclude or known.exclude,
+        captions or known.captions,
+        _still_damaged(known),
+    )
     photos = items.photos and replace(
         items.photos, unread=known.unread, ocr=known.ocr if ocr is None else ocr
     )
@@ -456,7 +461,8 @@ def _add_to_store(
             raise InputError(
                 f"{address}: can only be read; make a store with `channelhash index create`"
             )
-        description, load = described_fit(store), partial(load_encoder, store, model)
+        description = described_fit(store)
+        load = partial(load_encoder, store, model)
         # whose networks only changes need
         if model is None and description and source.folder is not None:
             source = source.with_modalities(list(description["architecture"]["widths"]))
@@ -527,7 +533,8 @@ def put_codes(
     ...     put_codes(f"{folder}/a.store", file, is_new=True).added
     2
     """
-    codes, written = CodeSet.load(file), 0
+    codes = CodeSet.load(file)
+    written = 0
     if is_new:
         _check_free(address)
     else:
@@ -560,7 +567,8 @@ def put_codes(
                 store.upsert(news.ids, news.codes, metadata=[metadata[row] for row in rows])
             written += len(rows)
             progress(start + len(part), len(codes))
-        seconds, unchanged = time.perf_counter() - began, len(codes) - written
+        seconds = time.perf_counter() - began
+        unchanged = len(codes) - written
         rate = written / seconds
         return Indexed(
             added, written - added, unchanged, items=len(store), seconds=seconds, rate=rate

@@ -97,6 +97,7 @@ def _data_overrides(data: Path, sections: Mapping[str, Mapping[str, Any]]) -> li
     section = sections.get("data", {})
     if data.is_dir() and section.get("kind", "table") != "table":
         return [path_override("data.root" if "root" in section else "data.path", data)]
-    kind, model = data_kind(data), sections.get("model", {}).get("name")
+    kind = data_kind(data)
+    model = sections.get("model", {}).get("name")
     encoder = ["model.encoder=features"] if (kind, model) == ("features", "aligned") else []
     return [path_override("data.path", data), f"data.kind={kind}", *encoder]

@@ -61,7 +61,8 @@ def evaluate_pairs(
         raise InputError(
             f"{data}: images are to find texts, but data or model have no {missing[0]}s"
         )
-    asking, names = np.flatnonzero(~_known_rows(records, run)), np.array(records.pair_ids)
+    asking = np.flatnonzero(~_known_rows(records, run))
+    names = np.array(records.pair_ids)
     ids = list(dict.fromkeys(names[asking]))
     size = images or len(ids)
     if not size or len(ids) < size:

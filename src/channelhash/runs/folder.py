@@ -347,7 +347,8 @@ def _has_work(folder: Path) -> bool:
 
 
 def _difference(before: str, config: RunConfig) -> str:
-    old, new = before.splitlines(), config.to_yaml().splitlines()
+    old = before.splitlines()
+    new = config.to_yaml().splitlines()
     return "; ".join([line.strip() for line in new if line not in old][:3]) or "keys were left out"
 
 
@@ -417,7 +418,8 @@ def _record_environment(path: Path, device: torch.device, processes: int) -> Non
 
     An interrupted run may continue on another machine.
     """
-    entries, entry = read_environments(path), _environment(device, processes)
+    entries = read_environments(path)
+    entry = _environment(device, processes)
     if not entries or entries[-1] != entry:
         write_text(path, json.dumps([*entries, entry], indent=2) + "\n")
 

@@ -140,7 +140,8 @@ def _train(config: RunConfig, folder: Path, progress: StageProgress) -> HashMode
     collection = Collection.load(config.sources)
     keep_contents(folder, config, collection)
     if config.extend is not None:
-        extended, old = config.extend.run, Collection(collection.parts[:-1])
+        extended = config.extend.run
+        old = Collection(collection.parts[:-1])
         check_contents(extended, read_run_config(extended), old)
     records = collection.records
     settings = config.split.model_dump(mode="json")
@@ -271,7 +272,8 @@ def _store_codes(trainee: Trainee, rows: Rows, run: Path, folder: Path, progress
     def encode(part: Rows) -> CodeSet:
         return encode_records(model, trainee.features.take(part), progress, made_by)
 
-    old, file = trainee.features.take(rows), run / "codes" / "test-retrieval.parquet"
+    old = trainee.features.take(rows)
+    file = run / "codes" / "test-retrieval.parquet"
     if file.exists() and (saved := CodeSet.load(file)).model == made_by and saved.ids == old.ids:
         codes = saved.codes
     else:
@@ -359,7 +361,8 @@ def _training_rows(splits: Splits, n_old: int, settings: ExtendSettings, seed: i
     >>> _training_rows(splits, 3, ExtendSettings(run=Path("old"), replay=0), seed=0).tolist()
     [3]
     """
-    old, new = splits.train[splits.train < n_old], splits.train[splits.train >= n_old]
+    old = splits.train[splits.train < n_old]
+    new = splits.train[splits.train >= n_old]
     if not len(new):
         raise InputError("data.train is 0 for the new items; an extension trains on some of them")
     count = min(len(old), len(new) if settings.replay is None else settings.replay)
@@ -428,7 +431,8 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
             "--dry-run: plans a training from the start, this configuration extends a run; leave "
             "it out"
         )
-    records, settings = Collection.load(config.sources).records, config.train
+    records = Collection.load(config.sources).records
+    settings = config.train
     splits = config.split.draw(records)
     check_evaluable(records, splits)
     _check_pairs(config, records)
@@ -438,13 +442,15 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
     parameters = {"trainable": 0, "frozen": 0}
     for values in model.parameters():
         parameters["trainable" if values.requires_grad else "frozen"] += values.numel()
-    mode, batch = feature_mode(model, settings), train.take(np.arange(settings.batch_size))
+    mode = feature_mode(model, settings)
+    batch = train.take(np.arange(settings.batch_size))
     fixed = {
         name: frozen
         for name in model.modalities
         if mode != "online" and (frozen := model.branch(name).fixed)
     }
-    features, sources = 0.0, dict[str, Source]()
+    features = 0.0
+    sources = dict[str, Source]()
     for name in model.modalities:
         if name not in fixed:
             sources[name] = raw_source(model, name, batch, len(train), settings)
@@ -515,7 +521,8 @@ def create_model(config: RunConfig, train_records: Records) -> HashModel:
     ('text',)
     """
     torch.manual_seed(derive_seed(config.train.seed, "weights"))
-    kind, name = resolve_model(config.model_name), f"model.name {config.model_name}"
+    kind = resolve_model(config.model_name)
+    name = f"model.name {config.model_name}"
     model = check_kind(
         kind.create(train_records, config.n_bits, **vars(config.model)),
         HashModel,

@@ -49,7 +49,8 @@ ALONE = (
 
 # The second depth holds all that a server answers, at most 1,000 results. From there on each depth
 # costs more than those before it together, so that reading far costs little more than once.
-_SECOND, _TIMES = 1024, 4
+_SECOND = 1024
+_TIMES = 4
 # Share of a question's words, by weight, that an item must have so that words speak for it beside
 # codes: "the" alone does not.
 _COVERAGE = 0.7
@@ -127,7 +128,9 @@ class AnswerOrder:
     def __init__(
         self, store: Store, query: Query, options: SearchOptions, rankings: Sequence[str]
     ) -> None:
-        self._store, self._query, self._options = store, query, options
+        self._store = store
+        self._query = query
+        self._options = options
         self._modalities = [name for name in rankings if name != WORDS]
         self._with_words = WORDS in rankings
         self._is_fused = self._with_words or len(rankings) > 1
@@ -213,7 +216,8 @@ class AnswerOrder:
 
     def _rank(self, depth: int) -> tuple[dict[str, Ranking], bool]:
         """Return the rankings of one depth, and whether none goes any deeper."""
-        query, radius = self._query, self._options.radius
+        query = self._query
+        radius = self._options.radius
         if self._options.rerank is not None:
             query = replace(query, outputs=None)  # the nearest by bits alone are ranked again
         rankings = {
@@ -234,7 +238,8 @@ class AnswerOrder:
         """Rank by words, of which an item has enough to speak for it."""
         if coverage is None:
             coverage = _COVERAGE if self._modalities else 0.0
-        query, where = self._query, self._options.where
+        query = self._query
+        where = self._options.where
         return self._store.search_words(query.words, depth, where, query.without, coverage)
 
     def _keep_words(self, words: Ranking, depth: int, near: set[str] | None) -> Ranking:
@@ -378,7 +383,8 @@ def choose_rankings(store: Store, query: Query, options: SearchOptions) -> Seque
     >>> choose_rankings(store, Query(np.array([7], np.uint8), words="dog"), SearchOptions())
     ['image', 'words']
     """
-    by, asked_otherwise = options.by, options.radius is not None or options.rerank is not None
+    by = options.by
+    asked_otherwise = options.radius is not None or options.rerank is not None
     if options.modality is not None and by not in (None, options.modality):
         raise InputError(
             f"{argument('by')} {by}: says what is searched, and so does "

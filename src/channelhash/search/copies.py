@@ -146,7 +146,8 @@ class SmallCopy(NamedTuple):
     @classmethod
     def unpack(cls, path: str, content: bytes) -> "SmallCopy":
         """Return the copy of a file that was packed."""
-        values, rest = np.frombuffer(content, np.uint8, 4 * _SIDE**2), content[-_REST.size :]
+        values = np.frombuffer(content, np.uint8, 4 * _SIDE**2)
+        rest = content[-_REST.size :]
         grey = values[: _SIDE**2].reshape(_SIDE, _SIDE)
         colour = values[_SIDE**2 :].reshape(_SIDE, _SIDE, 3)
         return cls(path, grey, colour, *_REST.unpack(rest))
@@ -276,7 +277,8 @@ def _split(copies: Sequence[SmallCopy]) -> Floats:
     middle.
     """
     vectors = unit(stack(copy.grey for copy in copies), _NOISE)[0]
-    images, half = vectors[:, :-1].reshape(-1, _SIDE, _SIDE), _SIDE // 2
+    images = vectors[:, :-1].reshape(-1, _SIDE, _SIDE)
+    half = _SIDE // 2
     parts = np.zeros((len(copies), 4, half * half + 1), dtype=np.float32)
     for place, (row, column) in enumerate(((1, 1), (1, -1), (-1, 1), (-1, -1))):
         rows = images[:, :half] + row * images[:, : -half - 1 : -1]
@@ -301,7 +303,8 @@ def _correlate(a: Floats, b: Floats) -> Floats:
     best = None
     for other in (b, transposed):
         even, across, down, odd = (a[:, part] @ other[:, part].T for part in range(4))
-        upright, mirrored = even + across, np.subtract(even, across, out=even)
+        upright = even + across
+        mirrored = np.subtract(even, across, out=even)
         upright += np.abs(down + odd)
         mirrored += np.abs(np.subtract(down, odd, out=down), out=down)
         np.maximum(upright, mirrored, out=upright)
@@ -362,12 +365,14 @@ def _same_colours(a: Floats, b: Floats, pairs: Pairs, limit: float) -> Pairs:
     least, most = _range_around(colours)
     for start in range(0, len(rows), _COLOURED):
         part = slice(start, start + _COLOURED)
-        one, other = rows[part], len(a) + columns[part]
+        one = rows[part]
+        other = len(a) + columns[part]
         is_paler = spreads[one] <= spreads[other]
         pale, strong = np.where(is_paler, one, other), np.where(is_paler, other, one)
         # Neither is the best fit of all cells: what differs in one place must not tint the rest.
         ratios = (spreads[pale] / spreads[strong])[:, None, None, None]
-        paler, faded = colours[pale], ratios * colours[strong]
+        paler = colours[pale]
+        faded = ratios * colours[strong]
         shifts = np.median(paler - faded, axis=(1, 2), keepdims=True).clip(-_SHIFT, _SHIFT)
         fitted = faded + shifts
         strength = np.maximum((paler**2).sum(axis=-1), (fitted**2).sum(axis=-1)) ** 0.5
@@ -383,7 +388,8 @@ def _range_around(colours: Floats) -> tuple[Floats, Floats]:
     """Return the least and the most of each cell ``(n, 16, 16, 2)`` and the cells around it, as
     borders move things a little.
     """
-    least, most = colours, colours
+    least = colours
+    most = colours
     for axis in (1, 2):
         around = [(1, 1) if of == axis else (0, 0) for of in range(4)]
         low, high = (np.pad(cells, around, mode="edge") for cells in (least, most))
@@ -425,21 +431,25 @@ def group_copies(
     >>> [places.tolist() for places in group_copies(np.zeros((3, 1), np.uint8), copies)]
     [[0, 2]]
     """
-    n, numbers = len(copies), np.arange(len(copies))
+    n = len(copies)
+    numbers = np.arange(len(copies))
     is_new = np.ones(n, dtype=bool)
     if opened:
         is_new, rows, columns = _recall(opened, copies)
         numbers = join_groups(numbers, rows, columns)
-    order, n_new = np.argsort(~is_new, kind="stable"), int(is_new.sum())
+    order = np.argsort(~is_new, kind="stable")
+    n_new = int(is_new.sum())
     tiles = [order[tile] for tile in _tiles(n)] if n_new else []
     parts = [_split([copies[place] for place in tile.tolist()]) for tile in tiles]
-    done, total = 0, sum(len(tiles) - first for first in range(-(-n_new // _TILE)))
+    done = 0
+    total = sum(len(tiles) - first for first in range(-(-n_new // _TILE)))
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(usable_cores()))
         with suppress(InputError):  # without the extra that limits threads it takes longer
             stack.enter_context(one_blas_thread())
         for first in range(-(-n_new // _TILE)):
-            tile_rows, before = tiles[first][: n_new - first * _TILE], numbers
+            tile_rows = tiles[first][: n_new - first * _TILE]
+            before = numbers
             candidates = pool.map(
                 partial(_candidates, parts[first][: len(tile_rows)]), parts[first:]
             )

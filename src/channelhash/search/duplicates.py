@@ -39,9 +39,12 @@ from channelhash.utils.progress import StageProgress, no_stage_progress
 
 # Bits of a code for one of the radius of codes alone, the least, and how much wider it is where
 # pictures decide.
-_BITS, _LEAST, _WIDE = 16, 3, 3
+_BITS = 16
+_LEAST = 3
+_WIDE = 3
 # Items that are read at a time, and distinct codes that are compared with as many.
-_ITEMS, _CODES = 1000, 250
+_ITEMS = 1000
+_CODES = 250
 _COPY_NAME = re.compile(
     r"(\(\d+\)|~\d*|(^|[-_ .])(copy|kopie|copie|copia|edited|bearbeitet"
     r"|mirrored|flipped|rotated|turned|gespiegelt|gedreht)([-_ ]?\d+)?)$",
@@ -115,12 +118,14 @@ def _propose_keeper(photos: Sequence[Photo]) -> tuple[str, str]:
     >>> _propose_keeper([Photo("b (1).jpg", size=9), Photo("b.jpg", size=9), Photo("a.jpg", size=8)])
     ('b.jpg', 'largest file, name of an original')
     """
-    left, reasons = list(photos), list[str]()
+    left = list(photos)
+    reasons = list[str]()
     for criterion in _CRITERIA:
         least = criterion.share * max(map(criterion.measure, left))
         best = [photo for photo in left if criterion.measure(photo) >= least]
         if len(best) < len(left):
-            left, reasons = best, [*reasons, criterion.reason]
+            left = best
+            reasons = [*reasons, criterion.reason]
     return left[0].id, ", ".join(reasons) or "all are equal"
 
 
@@ -198,7 +203,8 @@ def find_duplicates(
                 store, opened, ids, codes, radius, where is None, progress
             )
         else:
-            groups, copies = _group_codes(codes, store.n_bits, radius), {}
+            groups = _group_codes(codes, store.n_bits, radius)
+            copies = {}
     found = []
     for part, items in _split_by_files(store, ids, groups):
         if not set.intersection(*(decided.get(ids[row], set()) for row in part)):
@@ -296,7 +302,9 @@ def _describe_all(items: Sequence[Item], copies: Sequence[SmallCopy | None]) -> 
 
 def _describe(item: Item, copy: SmallCopy | None) -> Photo:
     """Return what is known of a picture and its file, which may be gone."""
-    metadata, path, size = item.metadata, _path_of(item), 0
+    metadata = item.metadata
+    path = _path_of(item)
+    size = 0
     width, height = metadata.get("width"), metadata.get("height")
     with suppress(OSError):
         size = os.stat(path).st_size
@@ -357,18 +365,21 @@ def _by_pictures(
     """Return the groups of rows whose pictures are alike, and, of those without a picture, whose
     codes are near; and the small copies of the pictures.
     """
-    n_bits, different = store.n_bits or 0, decisions(opened, "different")
+    n_bits = store.n_bits or 0
+    different = decisions(opened, "different")
     near = [np.arange(len(ids))] if radius is None else _group_codes(codes, n_bits, radius)
     rows = [row for group in near for row in group.tolist()]
     items = _items(store, [ids[row] for row in rows])
     paths = [_path_of(items[ids[row]]) if ids[row] in items else "" for row in rows]
     copies = dict(zip(rows, read_copies(opened, paths, progress("read pictures")), strict=True))
-    cache, advance = opened if is_all and radius is None else None, progress("compare pictures")
+    cache = opened if is_all and radius is None else None
+    advance = progress("compare pictures")
     groups = []
     for group in near:
         seen = [copy for row in group.tolist() if (copy := copies[row]) is not None]
         is_seen = np.array([copies[row] is not None for row in group.tolist()])
-        pictured, others = group[is_seen], group[~is_seen]
+        pictured = group[is_seen]
+        others = group[~is_seen]
         apart = {
             place: different.get(ids[row], set()) for place, row in enumerate(pictured.tolist())
         }
@@ -393,7 +404,8 @@ def fold(
     narrow = min(radius, default_radius(8 * codes.shape[1])) if images else radius
     folded: dict[int, list[int]] = {}
     for place in range(len(codes)):
-        stay, copy = list(folded), copies.get(place)
+        stay = list(folded)
+        copy = copies.get(place)
         bits_apart = hamming_distances(codes[place : place + 1], codes[stay])[0]
         near = np.flatnonzero(bits_apart <= (narrow if copy is None else radius)).tolist()
         fitting = [stay[n] for n in near if (copies.get(stay[n]) is None) == (copy is None)]

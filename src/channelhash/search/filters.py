@@ -146,10 +146,12 @@ class _Parser:
         if match is None:
             self._end = len(self._where) - len(self._where[self._end :].lstrip()) + 1
             raise self._unreadable()
-        self._kind, self._end = str(match.lastgroup), match.end()
+        self._kind = str(match.lastgroup)
+        self._end = match.end()
         self._text = match[self._kind]
         if self._kind == "name" and self._text.upper() in _KEYWORDS:
-            self._kind, self._text = "word", self._text.upper()
+            self._kind = "word"
+            self._text = self._text.upper()
 
     def _unreadable(self) -> InputError:
         near = " ".join(self._where[max(0, self._end - 20) : self._end].split())

@@ -135,7 +135,9 @@ class Hits(list[Hit]):
         suggestion: str = "",
     ) -> None:
         super().__init__(hits)
-        self.close, self.note, self.suggestion = close, note, suggestion
+        self.close = close
+        self.note = note
+        self.suggestion = suggestion
         self.phrases: list[Phrase] = []
         self.alike: list[str] | None = None
         self.best_fit = 0.0

@@ -429,7 +429,8 @@ class NewItems:
 Order = Literal["newest", "oldest", "name", "random"]
 #: Metadata keys of a date, the first that an item has counts; then that of its file's state
 #: (`photos.encode`).
-DATES, _STATE = ("date", "taken"), "encoded_from"
+DATES = ("date", "taken")
+_STATE = "encoded_from"
 # How a date begins; cameras without a clock write 0000-00-00.
 _YEAR_AND_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])(?!\d)")
 
@@ -533,7 +534,8 @@ def date_filter(keys: Iterable[str], test: str) -> str:
     >>> date_filter(["taken"], "{0} >= '2019-07' AND {0} < '2019-08'")[:49]
     "(taken >= '2019-07' AND taken < '2019-08' AND (ta"
     """
-    alternatives, before = [], ""
+    alternatives = []
+    before = ""
     for key in keys:
         alternatives.append(f"({before}{test} AND {_COMPARABLE})".format(key))
         before = f"{key} IS NULL AND "

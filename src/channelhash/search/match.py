@@ -28,7 +28,8 @@ from channelhash.search.store import Store
 #: Probability from which an answer counts as one that fits.
 FITS = 0.5
 #: Items that ask, and the fewest of which a store says whether an answer is close.
-_QUESTIONS, _FEWEST = 200, 100
+_QUESTIONS = 200
+_FEWEST = 100
 #: Random items that they are compared with.
 _ITEMS = 2000
 #: Answers whose mean distance says whether they are close.
@@ -91,7 +92,8 @@ class _Reference:
         """
         limits = self.limits
         if self.cosine_limits is not None and cosines is not None:
-            limits, distances = self.cosine_limits, [1 - cosine for cosine in cosines]
+            limits = self.cosine_limits
+            distances = [1 - cosine for cosine in cosines]
         if limits is None or len(distances) == 0:
             return None
         first = sorted(distances)[: len(limits)]
@@ -191,7 +193,9 @@ def find_reference(store: Store, question: str, modality: str) -> _Reference | N
 
 def _make_reference(store: Store, question: str, modality: str, count: int) -> _Reference:
     ids, items = store.sample(_ITEMS, modality)
-    shares, limits, cosine_limits = None, None, None
+    shares = None
+    limits = None
+    cosine_limits = None
     fit = (
         described_fit(store).get("architecture", {}).get("fit")
         if (question, modality) == ("text", "image")

@@ -41,7 +41,8 @@ _BYTES = 8_000_000
 _CONNECT_SECONDS = 10
 
 #: Every row has a text in ``keys``, so these hold for all rows, and for none.
-_ALL, _NONE = 'keys != ""', 'keys == ""'
+_ALL = 'keys != ""'
+_NONE = 'keys == ""'
 # True of one row of each item.
 _FIRST = "first == true"
 
@@ -424,12 +425,10 @@ def _to_milvus(
 def _condition(
     condition: Condition, key_sets: Collection[str], passing: Callable[[Condition], list[str]]
 ) -> str:
-    key, test, literals, negated = (
-        condition.key,
-        condition.test,
-        condition.literals,
-        condition.negated,
-    )
+    key = condition.key
+    test = condition.test
+    literals = condition.literals
+    negated = condition.negated
     # Before 2.4 Milvus finds strings by their beginning alone, and what it makes of ``_`` and of
     # backslashes differs. It compares whole numbers with others as floats, which tell them apart up
     # to 2⁵³.

@@ -270,7 +270,9 @@ class PostgresStore(Store):
         (``hnsw.max_scan_tuples``): where it has found too few by then that pass the filter, every
         code is compared.
         """
-        source, stored, modality = self._source(scope), self._look(), scope.modality
+        source = self._source(scope)
+        stored = self._look()
+        modality = scope.modality
         assert stored is not None
         vector = stored.vector.replace("%", "%%")
         distance = f'"code_{modality}" OPERATOR({vector}.<~>) %s'
@@ -291,7 +293,8 @@ class PostgresStore(Store):
         matches: list[_Match] = []
         with self._connections.reading() as cursor:
             for query in queries:
-                code, rows = Bits(stored.facts.n_bits, query.tobytes()), []
+                code = Bits(stored.facts.n_bits, query.tobytes())
+                rows = []
                 if ef_search and count is not None:
                     cursor.execute(
                         f"SET LOCAL hnsw.ef_search = {min(max(count, ef_search), MOST_EF)}"

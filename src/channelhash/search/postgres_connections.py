@@ -152,14 +152,16 @@ def to_postgres(condition: filters.Condition) -> filters.SqlCondition:
     >>> to_postgres(filters.Condition("label", "=", ("dog",)))
     SqlCondition(sql="(metadata -> 'labels' ?| %s)", parameters=(['dog'],))
     """
-    key, no = condition.key, "NOT " if condition.negated else ""
+    key = condition.key
+    no = "NOT " if condition.negated else ""
     if key == "label":
         inner = _any_label(condition)
         return inner._replace(sql=f"({inner.sql} IS NOT TRUE)") if condition.negated else inner
     if key == "id":
         sql, parameters = _postgres_test("id", condition)
     elif condition.test == "IS NOT NULL":
-        sql, parameters = "(metadata ? %s)", (key,)
+        sql = "(metadata ? %s)"
+        parameters = (key,)
     else:
         kind, cast = _JSONB_KINDS[filters.kind_of(condition.literals[0])]
         # CASE keeps its order, AND does not: a cast of another kind's value would fail.
@@ -183,14 +185,16 @@ def _any_label(condition: filters.Condition) -> filters.SqlCondition:
 
 
 def _postgres_test(value: str, condition: filters.Condition) -> filters.SqlCondition:
-    literals, mark = condition.literals, "%s"
+    literals = condition.literals
+    mark = "%s"
     if (
         value != "id"
         and condition.test not in ("IN", "LIKE", "IS NOT NULL")
         and isinstance(literals[0], str)
     ):
         # By code points; the bytes of the database's own encoding may be in another order.
-        value, mark = f"convert_to({value}, 'UTF8')", "convert_to(%s, 'UTF8')"
+        value = f"convert_to({value}, 'UTF8')"
+        mark = "convert_to(%s, 'UTF8')"
     # Numbers are sent as they are written, not as the nearest of 64 bits.
     sent = tuple(
         literal if isinstance(literal, bool | str) else Decimal(_as_json(literal))
@@ -231,7 +235,9 @@ class Connections:
         if os.getpid() != self._process:
             return
         with self._lock:
-            idle, self._idle, self._closed = self._idle, [], True
+            idle = self._idle
+            self._idle = []
+            self._closed = True
         for connection in idle:
             connection.close()
 

@@ -171,12 +171,15 @@ def narrow(
     if where is not None:
         store.check_filter(where)  # alone: what is unbalanced may be balanced among the others
     text = unicodedata.normalize("NFC", text)
-    rest, passed, phrases = text, where, list[Phrase]()
+    rest = text
+    passed = where
+    phrases = list[Phrase]()
     for phrase in reversed(_phrases_of(store, text, today or date.today())):
         test = store.date_filter(phrase.test) if phrase.kind == "date" else phrase.test
         both = " AND ".join(f"({part})" for part in (test, passed) if part)
         if test and store.ids(both):
-            passed, phrases = both, [phrase, *phrases]
+            passed = both
+            phrases = [phrase, *phrases]
             rest = (
                 rest[: phrase.start].rstrip(" ,;")
                 + " "
@@ -482,7 +485,8 @@ def search_store(
         if not text.strip():
             raise InputError(f"{argument('text')}: is empty; give some words")
         narrowed = narrow(store, text, options.where)
-        text, options = narrowed.text or None, replace(options, where=narrowed.where)
+        text = narrowed.text or None
+        options = replace(options, where=narrowed.where)
     if text is None and image is None and not minus and not minus_like:
         if like is None:  # only dates and places are left
             catalogue = Catalogue.of((item.id, item.metadata) for item in store.listed())
@@ -496,7 +500,8 @@ def search_store(
             hits = answer(store, query, options if is_modality else replace(options, by=by))
         hits.phrases = narrowed.phrases
         return hits
-    others, by = _other_parts(store, image, like, minus, minus_like), by or options.by
+    others = _other_parts(store, image, like, minus, minus_like)
+    by = by or options.by
     words = [] if text is None else parse_question(text)
     parts = check_parts([*words, *others])
     needed = {modality for part in parts if (modality := part.modality)}
@@ -535,7 +540,8 @@ def correct(store: Store, text: str) -> str:
     """Return a question in which words of the store, or of the encoder ``photo``, take the place of
     unknown ones.
     """
-    general, counts = spelling(), store.word_counts()
+    general = spelling()
+    counts = store.word_counts()
     text = (
         Spelling(counts, lambda word: word in general.words or general.known(word)).correct(text)
         or text

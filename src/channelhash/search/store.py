@@ -210,7 +210,8 @@ class Store(ABC):
             InputError: ``k`` is below 1, the store has no such codes, or the filter is wrong.
         """
         count = checks.check_count(k, "k", 1)
-        queries, scope = self._queries(codes), self._scope(modality, where)
+        queries = self._queries(codes)
+        scope = self._scope(modality, where)
         return self._search(queries, None, count, scope) if scope else Answers.none(len(queries))
 
     def search_radius(
@@ -229,7 +230,8 @@ class Store(ABC):
         """
         bits = checks.check_count(radius, "radius", 0)
         count = None if limit is None else checks.check_count(limit, "limit", 1)
-        queries, scope = self._queries(codes), self._scope(modality, where)
+        queries = self._queries(codes)
+        scope = self._scope(modality, where)
         return self._search(queries, bits, count, scope) if scope else Answers.none(len(queries))
 
     def search_surest(
@@ -262,7 +264,8 @@ class Store(ABC):
             checks.check_count(radius, "radius", 0)
         if radius is None or k is not None:
             checks.check_count(k or 0, "k", 1)
-        rows, scope = self._outputs(outputs), self._scope(modality, where)
+        rows = self._outputs(outputs)
+        scope = self._scope(modality, where)
         none = KeyedAnswers(*Answers.none(len(rows)), [np.zeros(0) for _ in rows])
         return self._surest(rows, k, radius, scope) if scope else none
 
@@ -300,7 +303,8 @@ class Store(ABC):
             )
         count = checks.check_count(k, "k", 1)
         scored = None if first is None else max(count, checks.check_count(first, "first", 1))
-        rows, scope = self._outputs(outputs), self._scope(modality, where)
+        rows = self._outputs(outputs)
+        scope = self._scope(modality, where)
         none = KeyedAnswers(*Answers.none(len(rows)), [np.zeros(0, np.float32) for _ in rows])
         return self._scored(rows, count, scored, scope) if scope else none
 
@@ -376,7 +380,9 @@ class Store(ABC):
         where cheap to know), ``bytes`` (on disk, where known) and ``bytes_an_item`` (of a ``code``,
         of a ``projection``, and of an item on the ``disk``).
         """
-        n_items, n_bits, facts = len(self), self.n_bits, self._facts()
+        n_items = len(self)
+        n_bits = self.n_bits
+        facts = self._facts()
         sizes = {"code": -(-n_bits // 8)} if n_bits else {}
         if n_bits and self.projected:
             sizes["projection"] = n_bits

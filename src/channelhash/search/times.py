@@ -16,7 +16,8 @@ _TIME = re.compile(
 # Other times of ISO 8601: without hyphens or colons, by week or by day of the year.
 _OTHER_TIME = re.compile(r"[0-9]{4}-?(?:[0-9]{2}-?[0-9]{2}|W[0-9]{2}-?[0-9]|[0-9]{3})[Tt][0-9]{2}")
 # Digits of a fraction as programs write it; and more than any of them writes.
-_FRACTIONS, _MOST_DIGITS = (3, 6, 9), 12
+_FRACTIONS = (3, 6, 9)
+_MOST_DIGITS = 12
 _UTC = ("Z", "+00:00", "+0000", "+00")
 
 
@@ -70,7 +71,8 @@ class Time(NamedTuple):
         """
         clocks = [self.first()]
         if not self.fraction:
-            shortest, full = len(self.first()), len(self.clock)
+            shortest = len(self.first())
+            full = len(self.clock)
             clocks = [self.clock[:end] for end in range(shortest, full + 1, len(":00"))]
         clocks += [f"{self.clock}.{self.fraction.ljust(digits, '0')}" for digits in _FRACTIONS]
         zones = _UTC if self.zone in _UTC else (self.zone,)

@@ -160,7 +160,8 @@ def info(request: Request, service: CurrentService) -> schemas.Info:
     """Return what is searched, which queries can be encoded, and the limits of requests."""
     report = service.report
     encoding = service.encoding.result() if service.encoding.done() else None
-    is_local, problem = service.is_local(request), report.problem.decode(errors="replace")
+    is_local = service.is_local(request)
+    problem = report.problem.decode(errors="replace")
     if problem and not is_local:  # lines about files are for this machine alone
         problem = "the folder could not be read; the server's log says why"
     return schemas.Info(

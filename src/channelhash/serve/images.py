@@ -25,7 +25,8 @@ _REDUCIBLE = ("JPEG", "MPO")
 #: Side of a thumbnail as large as its image.
 _WHOLE = 1 << 16
 # One part of a file, from a byte to another, or its last bytes; and digits that no size has.
-_PART, _DIGITS = re.compile("([0-9]+)-([0-9]*)|-([0-9]+)"), 18
+_PART = re.compile("([0-9]+)-([0-9]*)|-([0-9]+)")
+_DIGITS = 18
 _CACHED_SIDE = 640  # of what is kept: copies of uploads, and thumbnails in memory
 _CACHED = 1024
 
@@ -81,7 +82,8 @@ class FileParts(FileResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the file, as Starlette does, to whoever names its bytes, and is not behind."""
         assert self.stat_result is not None
-        size, headers = self.stat_result.st_size, Headers(scope=scope)
+        size = self.stat_result.st_size
+        headers = Headers(scope=scope)
         parts = None
         # of the file as it is
         if headers.get("if-range") in (None, self.headers["etag"], self.headers["last-modified"]):
@@ -134,7 +136,8 @@ class Thumbnails:
     """
 
     def __init__(self, max_pixels: int) -> None:
-        self._max_pixels, self._large = max_pixels, Lock()
+        self._max_pixels = max_pixels
+        self._large = Lock()
         self._cached = lru_cache(maxsize=_CACHED)(self._draw)
 
     def jpeg(self, path: Path, size: int = _WHOLE) -> tuple[bytes, float]:

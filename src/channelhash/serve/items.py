@@ -83,7 +83,8 @@ async def _facets(service: CurrentService) -> schemas.Facets:
     """
 
     def work() -> schemas.Facets:
-        catalogue, store = service.browser.catalogue(), service.store
+        catalogue = service.browser.catalogue()
+        store = service.store
         kinds = {
             "labels": store.label_counts(),
             "folders": catalogue.folders,
@@ -242,7 +243,8 @@ async def _add_image(
     """Add one item by its picture, and a text if there is one. A small copy of the picture is kept
     to be shown.
     """
-    metadata, folder = dict(new.metadata), service.image_folder
+    metadata = dict(new.metadata)
+    folder = service.image_folder
     async with service.open_image(new.image) as (opened, content):
         encoded: _Encoded = {"image": await service.encode("image", opened)}
         if new.text is not None:

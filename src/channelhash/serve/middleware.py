@@ -43,7 +43,8 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64)
 _PROBES = ("/health", "/ready")
 # Bytes of a refused body that are read, or twice the largest upload if that is more, and seconds
 # that its client may be silent meanwhile.
-_READ_ON, _SILENCE = 64_000_000, 5
+_READ_ON = 64_000_000
+_SILENCE = 5
 # Argument of the library -> what a request calls it, where that is another name.
 _NAMES = {"like": "id", "minus_like": "minus_ids"}
 _log = logging.getLogger("channelhash.serve")
@@ -67,7 +68,8 @@ def read_on(app: ASGIApp, upload_bytes: int, seconds: float) -> ASGIApp:
             return message
 
         async def read_rest() -> None:
-            count, clock = 0, asyncio.get_running_loop().time
+            count = 0
+            clock = asyncio.get_running_loop().time
             end = clock() + seconds
             with suppress(TimeoutError):
                 while is_left and count < most:
@@ -121,7 +123,9 @@ def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) ->
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        status, start, asked = 500, time.perf_counter(), scope["method"]
+        status = 500
+        start = time.perf_counter()
+        asked = scope["method"]
         bodiless = asked == "HEAD"
         if bodiless:  # no part of a file is asked for (RFC 9110, 14.2)
             headers = [pair for pair in scope["headers"] if pair[0] != b"range"]
@@ -135,7 +139,8 @@ def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) ->
             if message["type"] == "http.response.start":
                 status, headers = message["status"], message["headers"]
                 if scope["method"] == "GET" and _is_current(scope, message):
-                    status, bodiless = 304, True
+                    status = 304
+                    bodiless = True
                     headers = [
                         pair
                         for pair in headers
@@ -259,7 +264,8 @@ def error_handlers(routers: Sequence[APIRouter]) -> dict[Any, Any]:
     routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
 
     async def on_http_error(request: Request, error: HTTPException) -> JSONResponse:
-        line, headers = str(error.detail), dict(error.headers or {})
+        line = str(error.detail)
+        headers = dict(error.headers or {})
         if error.status_code == 404 and line == "Not Found":
             line = "no such address; /docs lists them all"
         elif error.status_code == 405:  # several routes may share the path

@@ -21,7 +21,8 @@ from channelhash.serve.schemas import Problem
 from channelhash.serve.service import Service
 
 # A form has a picture and a few fields; more are refused while they are read.
-_MAX_FILES, _MAX_FIELDS = 2, 32
+_MAX_FILES = 2
+_MAX_FIELDS = 32
 _SLICE = 65536
 _MAX_KEYS = 1000
 # Seconds that a large body waits for others.
@@ -126,7 +127,8 @@ async def _receive_body(
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared[:20]) > limit:
         raise too_large
-    body, waits = bytearray(), True
+    body = bytearray()
+    waits = True
     async for piece in request.stream():
         body += piece
         if len(body) > limit:

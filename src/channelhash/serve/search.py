@@ -45,7 +45,9 @@ class _Question(NamedTuple):
 async def _read(
     service: Service, options: schemas.SearchRequest | schemas.ImageSearch
 ) -> _Question:
-    start, text, store = time.perf_counter(), options.text or "", service.store
+    start = time.perf_counter()
+    text = options.text or ""
+    store = service.store
     narrowed = Narrowed("", None, [])
     if text.strip() or not _is_quick(options):
         narrowed = await run_sync(
@@ -132,7 +134,8 @@ def _parts(
     service: Service, request: schemas.SearchRequest, words: list[queries.Part]
 ) -> list[queries.Part]:
     """Return the parts of a query; stored items and codes as outputs."""
-    n_bits, parts = service.store.n_bits or 0, list(words)
+    n_bits = service.store.n_bits or 0
+    parts = list(words)
     if request.id is not None or request.code is not None:
         parts.append(queries.Part(_stored_query(service, request).as_outputs(n_bits)))
     for item_id in request.minus_ids:
@@ -165,7 +168,9 @@ async def _search_parts(
     async def query_of(addends: list[queries.Part]) -> Query:
         return queries.make_query(addends, await asyncio.gather(*map(outputs_of, addends)))
 
-    query, text, other = await query_of(parts), narrowed.text, None
+    query = await query_of(parts)
+    text = narrowed.text
+    other = None
     modality = (parts[0].modality or "") if query.words_coded else query.modality
     model = None if options.by == "words" else (await service.get_encoding()).model
     if words and queries.has_unknown_words(model, text):
@@ -202,7 +207,8 @@ def _plain_words(service: Service, request: schemas.SearchRequest, start: float)
     model = service.encoding.result().model
     if narrowed is None or queries.has_unknown_words(model, narrowed.text):
         return None
-    words, note = queries.parse_question(narrowed.text), queries.unread(model, narrowed.text)
+    words = queries.parse_question(narrowed.text)
+    note = queries.unread(model, narrowed.text)
     question = _Question(request, narrowed, words, start)
 
     def answer_with(outputs: list[Outputs]) -> Response:
@@ -371,7 +377,8 @@ async def _explain(
     start = time.perf_counter()
 
     def work() -> Response:
-        limits, pair = service.limits, (_make_side(service, first), _make_side(service, second))
+        limits = service.limits
+        pair = (_make_side(service, first), _make_side(service, second))
         settings = MapSettings(
             options.cells, options.patch, options.fill, limits.words, limits.patches
         )
@@ -426,7 +433,8 @@ def _load_image(service: Service, item: Item, path: Path) -> Side:
 
     No response names its path.
     """
-    code, n_bits = item.codes["image"], service.store.n_bits or 0
+    code = item.codes["image"]
+    n_bits = service.store.n_bits or 0
     try:
         is_raw = path.suffix.lower() in RAW_ENDINGS
         content = service.thumbnails.jpeg(path)[0] if is_raw else path.read_bytes()

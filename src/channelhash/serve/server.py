@@ -37,7 +37,8 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _GRACE = 30
 #: Seconds for a request to begin with its whole header, and for a client to take the next bytes of
 #: an answer.
-_HEADER_SECONDS, _READING_SECONDS = 10, 30
+_HEADER_SECONDS = 10
+_READING_SECONDS = 30
 _HEADER_BYTES = 16_384
 # Bytes that are read from a connection before it is others' turn.
 _TURN = 16_384
@@ -134,10 +135,8 @@ class _Connection(H11Protocol):
 
     def _watch(self) -> None:
         """Limit the time that this connection waits for its client, unless a request is at work."""
-        reads, works = (
-            self.flow.write_paused,
-            self.cycle is not None and not self.cycle.response_complete,
-        )
+        reads = self.flow.write_paused
+        works = self.cycle is not None and not self.cycle.response_complete
         if works and not reads:
             self._stop_timer()
         elif self._timer is None:
@@ -222,7 +221,9 @@ class _Workers(Multiprocess):
         ready: Callable[[], None],
     ):
         super().__init__(config, [listening])
-        self._reports, self._ready, self._loading = reports, ready, config.workers
+        self._reports = reports
+        self._ready = ready
+        self._loading = config.workers
         self.failure: Exception | None = None
         self.stopped_by = signal.SIGTERM
 

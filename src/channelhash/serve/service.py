@@ -44,7 +44,8 @@ _MODALITIES = ("text", "image")
 _NO_MODEL = "it has no model; start it with --model, or search by id or code"
 # Items that go through the model together; quick searches that one thread answers before the next
 # that arrived.
-_MAX_BATCH, _TOGETHER = 64, 16
+_MAX_BATCH = 64
+_TOGETHER = 16
 # Seconds that a text takes at most which quick searches encode themselves.
 _QUICK_TEXT = 0.002
 # Words of codes that a search compares on one core, in about 0.3 ms.
@@ -55,7 +56,8 @@ _LARGE_IMAGE = 4_000_000
 _CHANGE = 0.1
 # A catalogue that takes longer to make than this is made again when it is this many times as old:
 # an indexing run changes the store every few seconds.
-_QUICK, _TIMES = 0.2, 10
+_QUICK = 0.2
+_TIMES = 10
 #: A proxy on this machine adds one of them: its clients are elsewhere.
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 _log = logging.getLogger("channelhash.serve")
@@ -111,7 +113,9 @@ class _Batcher(Generic[_Item, _Result]):
         thread: Executor,
         max_items: int,
     ) -> None:
-        self._work, self._thread, self._max_items = work, thread, max_items
+        self._work = work
+        self._thread = thread
+        self._max_items = max_items
         self._waiting: list[tuple[_Item, asyncio.Future[_Result]]] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -125,10 +129,8 @@ class _Batcher(Generic[_Item, _Result]):
 
     async def _empty(self) -> None:
         while self._waiting:
-            batch, self._waiting = (
-                self._waiting[: self._max_items],
-                self._waiting[self._max_items :],
-            )
+            batch = self._waiting[: self._max_items]
+            self._waiting = self._waiting[self._max_items :]
             batch = [(item, future) for item, future in batch if not future.cancelled()]
             call = partial(self._try, [item for item, _ in batch])
             results = await asyncio.get_running_loop().run_in_executor(self._thread, call)
@@ -234,10 +236,8 @@ class Service:
 
     def __post_init__(self) -> None:
         self.metrics = Metrics()
-        self.thread, self.search_thread = (
-            ThreadPoolExecutor(1, "encode"),
-            ThreadPoolExecutor(1, "search"),
-        )
+        self.thread = ThreadPoolExecutor(1, "encode")
+        self.search_thread = ThreadPoolExecutor(1, "search")
         # With the caller's consent to code that a model's folder names.
         self.encoding = self.thread.submit(copy_context().run, self._make_encoding)
         self.thumbnails = Thumbnails(self.limits.pixels)
@@ -245,7 +245,8 @@ class Service:
         self._counted: tuple[int, BitLabels | None] = (-1, None)
         self.browser = _Browser(self.store)
         self.places = asyncio.Semaphore(self.limits.concurrency)
-        self.uploading, self.large_images = asyncio.Semaphore(8), asyncio.Semaphore(2)
+        self.uploading = asyncio.Semaphore(8)
+        self.large_images = asyncio.Semaphore(2)
         self.quick_searches: _Batcher[Callable[[], Response | Words | None], Response | None] = (
             _Batcher(self._answer_together, self.search_thread, _TOGETHER)
         )
@@ -268,7 +269,8 @@ class Service:
         """Load the model, and encode a first text and mostly a first image: no request waits while
         it loads.
         """
-        model, store = self.load(), self.store
+        model = self.load()
+        store = self.store
         if model is None:
             return _Encoding(None, {}, dict.fromkeys(_MODALITIES, _NO_MODEL), words_alone=False)
         check_model(store, model, model.fingerprint())
@@ -486,7 +488,8 @@ class _Browser:
         self._store = store
         self._lock = threading.Lock()
         self._catalogue: Catalogue | None = None
-        self._version, self._due = -1, 0.0
+        self._version = -1
+        self._due = 0.0
 
     def catalogue(self) -> Catalogue:
         """Return the catalogue as of now; of a large store that is being written to, as of some
@@ -503,10 +506,8 @@ class _Browser:
                     (item.id, item.metadata) for item in self._store.listed()
                 )
                 seconds = time.thread_time() - start
-                self._version, self._due = (
-                    version,
-                    time.monotonic() + (0 if seconds < _QUICK else _TIMES * seconds),
-                )
+                self._version = version
+                self._due = time.monotonic() + (0 if seconds < _QUICK else _TIMES * seconds)
             return self._catalogue
 
     def read(

@@ -8,12 +8,15 @@ from channelhash.text.constructions import SIDES
 from channelhash.text.questions import DASHES, Days, Question
 
 #: Periods: months from 0 on, seasons from 12 on, a year, nothing that is said.
-SEASON, YEAR, NO_PERIOD = 12, 16, 17
+SEASON = 12
+YEAR = 16
+NO_PERIOD = 17
 #: Sides of an interval that reach on without an end.
 OPEN = ("before", "until", "since", "after")
 # Units that are counted back.
 DAY_UNIT, _WEEK_UNIT, _MONTH_UNIT, _YEAR_UNIT = range(4)
-_N_MONTHS, _MAX_DAY = 12, 31
+_N_MONTHS = 12
+_MAX_DAY = 31
 _EASTERN = re.compile(r"(\d{4})\D+(?:(\d\d?)\D+(?:(\d\d?)\D*)?)?")
 
 
@@ -86,7 +89,8 @@ class DateReader:
         second = self._second(first.end, "and" if side == "between" else "to")
         if second:
             is_range = side not in ("before", "until", "after")
-            both, within = (first, second), "in" if side else ""
+            both = (first, second)
+            within = "in" if side else ""
             return Construction(second.end, within, both, is_range=True) if is_range else None
         if side in ("between", "from"):
             return None
@@ -120,7 +124,8 @@ class DateReader:
 
     def _listed(self, first: WrittenDate) -> list[WrittenDate]:
         """Return a date and those that are joined to it by commas, "and" or "or"."""
-        dates, n_kept = [first], 1
+        dates = [first]
+        n_kept = 1
         while True:
             at = dates[-1].end
             after = at + 1 if self._question.word(at) == "," else at
@@ -225,7 +230,8 @@ class DateReader:
 
     def _named(self, at: int, is_before: bool, count: int) -> WrittenDate | None:
         """Read a month, season or unit behind "last" or "this", or in front of "scorso"."""
-        name, unit = self._name(at), self._match("units", at)
+        name = self._name(at)
+        unit = self._match("units", at)
         found = name or unit
         if not found or (not name and found[1] == DAY_UNIT):
             return None
@@ -303,10 +309,12 @@ def _read_numbers(text: str, end: int) -> WrittenDate:
     first, second, *others = (int(part) for part in re.split(r"\D", text))
     if first > _MAX_DAY:
         return _numbered(end, first, second, *others)
-    day, month = first, second
+    day = first
+    month = second
     has_order = "." in text or first == second  # 1.7.2019 is German
     if not has_order and second > _N_MONTHS:
-        day, month = second, first
+        day = second
+        month = first
     is_clear = has_order or max(first, second) > _N_MONTHS
     return _numbered(end, others[0], month, day) if is_clear else WrittenDate(end, NO_PERIOD)
 

@@ -25,7 +25,8 @@ from channelhash.text.questions import DASHES, Days, Found, Question, openers
 #: Year of the first photograph.
 _OLDEST = 1826
 #: Bounds of open intervals: "0000-00-00", which programs write for none, lies before the first.
-_FIRST, _LAST = "0001", "9999"
+_FIRST = "0001"
+_LAST = "9999"
 #: Of constructions of the same words in two languages, the one that says more comes last.
 _PREFERENCE = ("", "article", "of", "in", *OPEN)
 # What every date has that has no year; what a construction may begin with.
@@ -57,7 +58,9 @@ def find_dates(question: Question, today: date) -> list[Found]:
     """
     languages = _languages(question)
     readers = {name: DateReader(question, name, today) for name in LANGUAGES if name in languages}
-    found, refused, at = list[Found](), set[int](), 0
+    found = list[Found]()
+    refused = set[int]()
+    at = 0
     while readers and at < len(question.words):
         longest = _read(question, readers, at)
         if not longest:
@@ -128,7 +131,8 @@ def _completed(dates: Sequence[WrittenDate], is_range: bool) -> list[WrittenDate
     """Return dates with what another says of them: June and July 2019, 14 to 16 July 2019, summer
     2015 and 2016.
     """
-    first, last = dates[0], dates[-1]
+    first = dates[0]
+    last = dates[-1]
     # "summer 2015 and 2016" are two summers, "summer 2015 to 2016" ends with the year
     is_named = first.period < YEAR and first.year and not first.day and not is_range
     complete = []
@@ -148,7 +152,8 @@ def _understand(question: Question, one: Construction, today: date) -> Found | N
     """Return what a construction means; None where it means nothing that is sure."""
     if one.denied and one.side == "until":
         return None  # "not until 2016" means from then on, or later
-    dates, days = _completed(one.dates, one.is_range), None
+    dates = _completed(one.dates, one.is_range)
+    days = None
     if _is_any_year(dates):
         said = _any_year(question, one, dates)
     else:
@@ -161,7 +166,8 @@ def _understand(question: Question, one: Construction, today: date) -> Found | N
         return None
     means, test = said
     if one.denied:
-        means, test = f"not {means}", f"NOT ({test})"
+        means = f"not {means}"
+        test = f"NOT ({test})"
     return Found(one.start, one.end, means, test, days=days)
 
 
@@ -207,7 +213,8 @@ def _say(side: str, intervals: Sequence[Days]) -> tuple[str, str]:
 
 def _say_one(side: str, first: date, stop: date) -> tuple[str, str]:
     is_exact = not side and (stop - first).days < 28
-    low, high = first.isoformat() if is_exact else _edge(first), _edge(stop)
+    low = first.isoformat() if is_exact else _edge(first)
+    high = _edge(stop)
     signs = {4: "%Y", 7: "%B %Y"}.get(max(len(low), len(high)), "%d %B %Y")
     begin, end = (f"{day:{signs}}".lstrip("0") for day in (first, stop - timedelta(1)))
     if side:
@@ -272,7 +279,8 @@ def _fits(question: Question, one: Construction, refused: set[int]) -> bool:
 
 def _may_follow(question: Question, one: Construction, refused: set[int]) -> bool:
     """Return whether dates may stand behind the word that is before them."""
-    before, is_led = one.start - 1, one.side not in ("", "article")
+    before = one.start - 1
+    is_led = one.side not in ("", "article")
     if question.parts_before(one.start):
         in_list = question.word(before) == "," and not is_led
         return not in_list or not (before - 1 in refused or question.kind(before - 1) == "number")

@@ -18,7 +18,8 @@ from channelhash.text.questions import Found, Question
 #: Longer texts are no questions, and take long to go through.
 _MAX_WORDS = 200
 #: Most phrases, and characters of their tests, as a filter has at most so many conditions.
-_MAX_PHRASES, _MAX_LENGTH = 6, 2000
+_MAX_PHRASES = 6
+_MAX_LENGTH = 2000
 
 
 class Phrase(NamedTuple):
@@ -73,7 +74,8 @@ def find_phrases(text: str, today: date, places: PlaceNames) -> list[Phrase]:
 
 
 def _phrase(question: Question, one: Found, is_date: bool) -> Phrase:
-    start, end = question.words[one.start].start, question.words[one.end - 1].end
+    start = question.words[one.start].start
+    end = question.words[one.end - 1].end
     kind: Literal["date", "place"] = "date" if is_date else "place"
     return Phrase(kind, start, question.text[start:end], one.means, one.test)
 

@@ -26,7 +26,8 @@ Value = tuple[str, str]
 _TRANSCRIBED = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
 _SIMPLIFIED = re.compile("(?<=[aou])e")
 #: Marks within a name, and fewest letters of another name: codes of airports are no names.
-_WITHIN, _MIN_LETTERS = frozenset("-.'/()"), 3
+_WITHIN = frozenset("-.'/()")
+_MIN_LETTERS = 3
 
 
 class PlaceNames:
@@ -68,9 +69,11 @@ class PlaceNames:
             return True
         if question.is_title:
             return any(self.begins(word.text, is_other=True) for word in question.words)
-        leads, plain = openers("not", *_LEADS), openers("function words")
+        leads = openers("not", *_LEADS)
+        plain = openers("function words")
         for at in range(1, len(question.words)):
-            before, word = question.word(at - 1), question.word(at)
+            before = question.word(at - 1)
+            word = question.word(at)
             is_led = before in leads and question.raw(at - 1) != "a"
             is_plain = word in plain and not question.raw(at)[0].isupper()
             if is_led and not is_plain and self.begins(word, is_other=True):
@@ -207,7 +210,8 @@ def find_places(question: Question, names: PlaceNames) -> list[Found]:
     """
     if not names or not names.may_begin(question):
         return []
-    found, at = list[Found](), 0
+    found = list[Found]()
+    at = 0
     leads = openers("not", *_LEADS)
     while at < len(question.words):
         word = question.word(at)
@@ -242,14 +246,16 @@ class _Reader:
                     end, several = items
                     means, test = _say(several)
                     if denied:
-                        means, test = f"not {means}", f"NOT ({test})"
+                        means = f"not {means}"
+                        test = f"NOT ({test})"
                     is_sure = bool(table) or denied
                     read.append(Found(start, end, means, test, is_sure))
         return max(read, key=lambda one: one.end, default=None)
 
     def _may_stand(self, table: str, start: int, at: int) -> bool:
         """Return whether a preposition, or none, may stand behind the word that is before it."""
-        question, before = self._question, start - 1
+        question = self._question
+        before = start - 1
         if table and not question.shows(self._language, at):
             return False
         if question.parts_before(start):
@@ -266,7 +272,8 @@ class _Reader:
 
     def _items(self, at: int, table: str, lead: int) -> tuple[int, list[_Item]] | None:
         """Return where places end that are joined by commas, "and" or "or", and what they are."""
-        items, question = list[_Item](), self._question
+        items = list[_Item]()
+        question = self._question
         end = at
         while item := self._item(at, table, lead):
             end, names = item

@@ -94,10 +94,8 @@ class _TextReader:
             yield run
             return
         segments = self._speller.word_segmentation(run)
-        parts, corrections = (
-            segments.segmented_string.split(),
-            segments.corrected_string.lower().split(),
-        )
+        parts = segments.segmented_string.split()
+        corrections = segments.corrected_string.lower().split()
         for part, corrected in zip(parts, corrections, strict=True):
             # Two edits make "of" of any two characters.
             yield corrected if _bases(part) & _bases(corrected) else part
@@ -119,7 +117,8 @@ def _runs(word: str, letters: frozenset[str]) -> Iterator[tuple[bool, str]]:
     >>> list(_runs("tokyo東京tower", frozenset("tokywer")))
     [(True, 'tokyo'), (False, '東京'), (True, 'tower')]
     """
-    run, spelt = "", True
+    run = ""
+    spelt = True
     for letter in word:
         if letter.isascii() or letter in letters:
             fits = True
@@ -130,7 +129,8 @@ def _runs(word: str, letters: frozenset[str]) -> Iterator[tuple[bool, str]]:
         if run and fits != spelt:
             yield spelt, run
             run = ""
-        run, spelt = run + letter, fits
+        run = run + letter
+        spelt = fits
     yield spelt, run
 
 
@@ -232,7 +232,8 @@ class WordVectors:
 
     def word(self, row: int) -> str:
         """Return the word of a row."""
-        start, end = int(self._offsets[row]), int(self._offsets[row + 1])
+        start = int(self._offsets[row])
+        end = int(self._offsets[row + 1])
         return self._words[start:end].tobytes().decode()
 
     def reader(self, segmentation_words: int = SEGMENTATION_WORDS) -> _TextReader:
@@ -310,7 +311,9 @@ def _convert(path: Path, folder: Path) -> None:
     """Write the ``_FILES`` of a word2vec file; memory grows with the words, not with their
     vectors.
     """
-    rows, ends = dict[int, int](), [0]  # hash -> row
+    # hash -> row
+    rows = dict[int, int]()
+    ends = [0]
     with (
         open(path, "rb") as file,
         open(folder / "vectors.bin", "wb") as vectors,

@@ -100,7 +100,8 @@ _FORMS = _Forms()
 
 def _fold_part(letter: str) -> str:
     """Return the form of a letter or mark that cannot be decomposed."""
-    category, name = unicodedata.category(letter), unicodedata.name(letter, "")
+    category = unicodedata.category(letter)
+    name = unicodedata.name(letter, "")
     if category == "Cf" or (category in ("Mn", "Me") and _LEFT_OUT.match(name)):
         return ""
     if category == "Nd":
@@ -197,7 +198,8 @@ class WordPieces:
         """Return the longest known pieces of a word, from left to right; the unknown token where
         there are none.
         """
-        pieces, start = list[int](), 0
+        pieces = list[int]()
+        start = 0
         while start < len(word):
             ends = range(len(word), start, -1)
             known = (
@@ -262,7 +264,9 @@ class SentencePieces:
         """Read the pieces of a model of SentencePiece, of which each is two short fields: a text
         and a float.
         """
-        words, scores, place = list[str](), list[float](), 0
+        words = list[str]()
+        scores = list[float]()
+        place = 0
         while content[place] == 0x0A:
             end = place + 4 + content[place + 3]
             words.append(content[place + 4 : end].decode())
@@ -298,7 +302,8 @@ class SentencePieces:
                 piece = self.token.get(text[start:end])
                 if piece is not None and so_far + self.scores[piece] > best[end][0]:
                     best[end] = so_far + self.scores[piece], start, piece
-        tokens, end = list[int]() if text else [0], len(text)
+        tokens = list[int]() if text else [0]
+        end = len(text)
         while end:
             _, end, piece = best[end]
             tokens.append(piece)
@@ -392,9 +397,12 @@ def _edits(first: str, second: str) -> int:
     >>> _edits("bycicle", "bicycle"), _edits("beahc", "beach")
     (2, 1)
     """
-    above, row = list[int](), list(range(len(second) + 1))
+    above = list[int]()
+    row = list(range(len(second) + 1))
     for i, letter in enumerate(first, start=1):
-        before, above, row = above, row, [i]
+        before = above
+        above = row
+        row = [i]
         for j, other in enumerate(second, start=1):
             row.append(min(above[j] + 1, row[-1] + 1, above[j - 1] + (letter != other)))
             if i > 1 and j > 1 and letter == second[j - 2] and first[i - 2] == other:

@@ -219,7 +219,8 @@ def _reaching(address: str) -> Iterator[tuple["AbstractFileSystem", str]]:
 
 def _in_words(address: str, error: Exception) -> InputError | JobError:
     """Return what to raise where the library of a remote file system raises an error."""
-    kind, status = type(error).__name__, getattr(error, "status", None)
+    kind = type(error).__name__
+    status = getattr(error, "status", None)
     if isinstance(error, PermissionError) or "Credential" in kind:
         return InputError(f"{address}: no access ({one_line(error)}); check the credentials")
     if isinstance(status, int):  # of a web server; its message repeats the whole address

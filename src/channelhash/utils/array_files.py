@@ -29,9 +29,11 @@ if sys.platform != "win32":
     import resource
 
 #: Memory of the reading process: enough for any file, and for those that compression made small.
-_MEMORY, _MEMORY_PER_BYTE = 4 << 30, 100
+_MEMORY = 4 << 30
+_MEMORY_PER_BYTE = 100
 #: Its processor time: any file, and seconds a byte.
-_SECONDS, _SECONDS_PER_BYTE = 15, 1e-6
+_SECONDS = 15
+_SECONDS_PER_BYTE = 1e-6
 
 
 class SparseRows:
@@ -60,12 +62,11 @@ class SparseRows:
         if starts.ndim != 1 or not len(starts) or starts[0] != 0 or (np.diff(starts) < 0).any():
             raise ValueError("starts of a sparse matrix that do not ascend from 0")
         # What comes after them is room for more.
-        self.data, self.indices, self.indptr = (
-            data[: starts[-1]],
-            indices[: starts[-1]].astype(np.int64),
-            starts,
-        )
-        self.shape, self.dtype = (len(starts) - 1, n_columns), data.dtype
+        self.data = data[: starts[-1]]
+        self.indices = indices[: starts[-1]].astype(np.int64)
+        self.indptr = starts
+        self.shape = (len(starts) - 1, n_columns)
+        self.dtype = data.dtype
         fits = (
             len(self.data) == len(self.indices) == starts[-1]
             and self.data.ndim == self.indices.ndim == 1
@@ -127,7 +128,8 @@ class SparseRows:
 
     def std(self, axis: int = 0) -> NDArray[np.float64]:
         """Return the standard deviation of each column ``(d,)``."""
-        mean, counts = self.mean(), np.bincount(self.indices, minlength=self.shape[1])
+        mean = self.mean()
+        counts = np.bincount(self.indices, minlength=self.shape[1])
         squares = np.bincount(
             self.indices, (self.data - mean[self.indices]) ** 2, minlength=self.shape[1]
         )
@@ -269,7 +271,8 @@ def _from_sparse(group: Any) -> SparseRows:
     values nor rows.
     """
     starts = _read_dataset(group["jc"])
-    values, rows = np.empty(0), np.empty(0, np.int64)
+    values = np.empty(0)
+    rows = np.empty(0, np.int64)
     if "data" in group:
         values, rows = _read_dataset(group["data"]), _read_dataset(group["ir"])
     return SparseRows(values, rows, starts, int(group.attrs["MATLAB_sparse"])).T
@@ -362,7 +365,8 @@ def _is_hdf5(path: Path) -> bool:
 
 def _cell_arrays(path: Path) -> dict[str, Any]:
     """Return the cell arrays of texts of a v7.3 file; those of other things as an empty text."""
-    h5py, arrays = library("h5py", "mat"), dict[str, Any]()
+    h5py = library("h5py", "mat")
+    arrays = dict[str, Any]()
     with h5py.File(path, "r") as file:
         for name, item in file.items():
             if isinstance(item, h5py.Dataset) and h5py.check_ref_dtype(item.dtype):

@@ -41,7 +41,8 @@ _TEMPORARY = re.compile(r"(\..+\.[0-9a-f]{32}\.tmp)(\.lock)?", re.DOTALL)
 #: Whether folders can be opened, and open files be renamed and removed. On Windows neither can.
 _POSIX = hasattr(os, "O_DIRECTORY")
 # Seconds in which Windows' other readers of a file let go of it, and between two attempts.
-_PATIENCE, _PAUSE = 2.0, 0.02
+_PATIENCE = 2.0
+_PAUSE = 0.02
 # The byte that is locked on Windows, far beyond the end of any file: nobody can read or write what
 # is locked there.
 _FAR = 1 << 30

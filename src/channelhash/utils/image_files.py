@@ -264,7 +264,8 @@ _TURNS = {
 }
 # Largest values of grey images, and the largest value up to which these are thought to be
 # stretched.
-_LARGEST, _STRETCHED = (1, 255, 4095, 65535), 16
+_LARGEST = (1, 255, 4095, 65535)
+_STRETCHED = 16
 # Channels of a profile and of an image that go together -> the mode in which the image is
 # converted.
 _CHANNELS = {
@@ -279,7 +280,9 @@ _SAME = 3
 _PIXELS = 89_000_000
 # Frames of an animation that are looked at, as long as they have fewer pixels than that together;
 # an image of one colour has values that differ less.
-_FRAMES, _FRAME_PIXELS, _ONE_COLOUR = (1, 2, 4, 8, 16), 40_000_000, 16
+_FRAMES = (1, 2, 4, 8, 16)
+_FRAME_PIXELS = 40_000_000
+_ONE_COLOUR = 16
 
 
 def decode(image: Image.Image, side: int | None = None) -> Image.Image:
@@ -512,7 +515,8 @@ def _draw_cell(sheet: Image.Image, cell: Cell, x: int, y: int, caption_lines: in
         captions = ["…"] if len(lines) > _LINES else []
     else:
         image.thumbnail((_IMAGE, _IMAGE))
-        left, top = x + (_CELL - image.width) // 2, y + margin + (_IMAGE - image.height) // 2
+        left = x + (_CELL - image.width) // 2
+        top = y + margin + (_IMAGE - image.height) // 2
         sheet.paste(image, (left, top))
         box = (left - 4, top - 4, left + image.width + 3, top + image.height + 3)
         captions = list(islice(wrap_text(cell.caption, _IMAGE, _LETTERS), caption_lines))

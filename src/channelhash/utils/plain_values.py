@@ -73,7 +73,8 @@ def _texts(column: pa.Array) -> list[str | None]:
 
 
 def _times(column: pa.Array) -> list[str | None]:
-    has_date, zone = pa.types.is_timestamp(column.type), getattr(column.type, "tz", None)
+    has_date = pa.types.is_timestamp(column.type)
+    zone = getattr(column.type, "tz", None)
     form = ("%Y-%m-%d " if has_date else "") + "%H:%M:%S" + ("%z" if zone else "")
     texts = pc.strftime(column, form)
     texts = pc.replace_substring_regex(texts, r"\.0+($|[-+])", r"\1")

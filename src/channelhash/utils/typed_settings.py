@@ -263,7 +263,8 @@ def resolve(name: str) -> Any:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         file, line = frame.filename, frame.lineno
         if isinstance(error, SyntaxError):
-            file, line = error.filename or file, error.lineno
+            file = error.filename or file
+            line = error.lineno
         raise InputError(
             f"the module cannot be imported: in {file}, line {line}: {_reason(error)}; mend it"
         ) from error
@@ -302,11 +303,13 @@ def failing_code(error: BaseException, values: object = None) -> str:
     """
     if isinstance(error, InputError | JobError | OSError | MemoryError):
         return ""
-    places, named = [], None if values is None else python_names(values)
+    places = []
+    named = None if values is None else python_names(values)
     for name, file in _own_files().items():
         if named is not None and name not in named:
             continue
-        target, place = resolved[name], file or "no file"
+        target = resolved[name]
+        place = file or "no file"
         target = target if inspect.isclass(target) or inspect.isfunction(target) else type(target)
         if target.__module__ == split_python_name(name)[0]:
             with suppress(OSError):  # no source: a notebook, or a file that is gone
@@ -423,7 +426,9 @@ def python_names(values: object) -> list[str]:
     >>> python_names({"model": {"name": "python:mine:NET"}, "loss": ["dsch"]})
     ['python:mine:NET']
     """
-    names, seen, waiting = [], set[int](), [values]
+    names = []
+    seen = set[int]()
+    waiting = [values]
     while waiting:
         value = waiting.pop()
         if isinstance(value, str):

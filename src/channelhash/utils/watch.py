@@ -34,7 +34,8 @@ _REGULAR = 600.0
 _REST = 10.0
 #: Seconds until a folder that could not be watched is tried again.
 _AGAIN = 30.0
-_NAME, _LINE = 16, 1000
+_NAME = 16
+_LINE = 1000
 
 #: Brings a store up to date; returns a line for each picture that was left out, and what has
 #: changed, if anything.
@@ -77,7 +78,9 @@ class Report(Structure):
         """Begin a stage, and return its callback."""
 
         def show(done: int, total: int) -> None:
-            self.stage, self.done, self.total = stage.encode()[: _NAME - 1], done, total
+            self.stage = stage.encode()[: _NAME - 1]
+            self.done = done
+            self.total = total
 
         show(0, 0)
         return show
@@ -110,14 +113,13 @@ class Watch(threading.Thread):
         log: Sequence[str] = (),
     ) -> None:
         super().__init__(name="watch")
-        self._folder, self._store, self._job, self._report, self._say = (
-            folder,
-            store.resolve(),
-            job,
-            report,
-            say,
-        )
-        self._log, self._ended = set(log), threading.Event()
+        self._folder = folder
+        self._store = store.resolve()
+        self._job = job
+        self._report = report
+        self._say = say
+        self._log = set(log)
+        self._ended = threading.Event()
 
     def __enter__(self) -> None:
         self._watch = library("watchfiles", "serve").watch
@@ -146,7 +148,11 @@ class Watch(threading.Thread):
 
     def _follow(self, folder: Path, polls: bool) -> None:
         """Index a folder when it is quiet after a change, as long as it is the same one."""
-        before, due, since, looked, rest = folder.stat(), True, time.monotonic(), 0.0, 0.0
+        before = folder.stat()
+        due = True
+        since = time.monotonic()
+        looked = 0.0
+        rest = 0.0
         options = {
             "watch_filter": None,
             "yield_on_timeout": True,
@@ -155,14 +161,13 @@ class Watch(threading.Thread):
         for changes in self._watch(
             folder, stop_event=self._ended, force_polling=polls or None, **options
         ):
-            now, news = (
-                time.monotonic(),
-                any(self._counts(change.name, Path(path), folder) for change, path in changes),
-            )
+            now = time.monotonic()
+            news = any(self._counts(change.name, Path(path), folder) for change, path in changes)
             if not os.path.samestat(folder.stat(), before):
                 return
             if not due and (news or now - looked > _REGULAR):
-                due, since = True, now
+                due = True
+                since = now
             if due and now - looked >= rest and (not news or now - since > _LONGEST):
                 due = False
                 self._index()
@@ -197,7 +202,8 @@ class Watch(threading.Thread):
                 ]:
                     if line:
                         self._say(line)
-                self._log, self._report.problem = set(left_out), b""
+                self._log = set(left_out)
+                self._report.problem = b""
         except Exception as error:  # whatever is wrong, the next change may have mended it
             self._set_problem(str(error) or type(error).__name__)
         finally:

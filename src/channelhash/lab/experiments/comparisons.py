@@ -50,7 +50,8 @@ class SeedTest(NamedTuple):
             raise ValueError(
                 f"{len(values)} differences; a test over seeds needs two or more common seeds"
             )
-        mean, freedom = values.mean(), len(values) - 1
+        mean = values.mean()
+        freedom = len(values) - 1
         error = values.std(ddof=1) * np.sqrt(1 / len(values) + ratio)
         reach = stats.t.ppf(0.975, freedom) * error
         # Equal differences leave no doubt, whichever way.
@@ -148,10 +149,8 @@ def _compare_methods(results: Sequence[Result], resamples: int = 10_000) -> list
     for result in results:
         for task in result.tasks():
             runs.setdefault((result.method, result.n_bits, task), {})[result.seed] = result
-    tasks, lengths = (
-        dict.fromkeys(task for _, _, task in runs),
-        sorted({n_bits for _, n_bits, _ in runs}),
-    )
+    tasks = dict.fromkeys(task for _, _, task in runs)
+    lengths = sorted({n_bits for _, n_bits, _ in runs})
     methods = dict.fromkeys(result.method for result in results)
     tests: list[_Comparison] = []
     for task, n_bits, (second, first) in product(tasks, lengths, combinations(methods, 2)):
@@ -179,10 +178,8 @@ def _compare(
     """
     if not (seeds := sorted(first.keys() & second.keys())):
         return None, None
-    sides, key = (
-        [[runs[seed] for seed in seeds] for runs in (first, second)],
-        ("last", "test", task),
-    )
+    sides = [[runs[seed] for seed in seeds] for runs in (first, second)]
+    key = ("last", "test", task)
     for run in (*sides[0], *sides[1]):
         if key not in run.query_ap:
             raise InputError(
@@ -214,8 +211,11 @@ def _significance_table(comparisons: Sequence[_Comparison]) -> Table:
     """
     rows = []
     for test in comparisons:
-        queries, seeds, none = test.queries, test.seeds, Cell("–")
-        over_queries, over_seeds = (Cell("no common seed"), none, none), (none, none, none)
+        queries = test.queries
+        seeds = test.seeds
+        none = Cell("–")
+        over_queries = (Cell("no common seed"), none, none)
+        over_seeds = (none, none, none)
         if queries:
             difference = Cell(signed(100 * queries.difference))
             over_queries = difference, _p_value(test.queries_p), Cell(str(queries.queries))

@@ -308,12 +308,14 @@ def _choose_losses(names: Sequence[str], losses: _Losses) -> _Losses:
             raise InputError("--losses: a name is missing; write it as dsch,rsch")
         bare, _, form = name.rpartition(":")
         if form not in ("published", "recommended") or is_python_name(name):
-            bare, form = name, ""
+            bare = name
+            form = ""
         default = (bare.rpartition(":")[2], {"name": bare})
         candidates = (*losses.items(), *METHODS.items())
         method, loss = next((entry for entry in candidates if entry[1]["name"] == bare), default)
         if form:
-            method, loss = f"{method}, {form}", {"name": bare, form: True}
+            method = f"{method}, {form}"
+            loss = {"name": bare, form: True}
         if method in chosen:
             raise InputError(f"--losses: two losses are called {method}; name each once")
         chosen[method] = loss

@@ -116,9 +116,11 @@ def _check_values() -> list[list[Any]]:
     drawn = [(float(S), float(d)) for S, d in random.random((_DRAWN, 2))]
     for S, share in edges + drawn:
         k = int(random.integers(1, 17)) * 8
-        lambda_neg, tau = float(random.uniform(0, k)), float(random.uniform(0, 16))
+        lambda_neg = float(random.uniform(0, k))
+        tau = float(random.uniform(0, 16))
         gamma_w, gamma_l = float(random.uniform(0.5, 16)), float(random.uniform(0.5, 3))
-        dsch, sch = DSCHLoss(k, lambda_neg, tau, gamma_w, gamma_l), SCHLoss(k, tau)
+        dsch = DSCHLoss(k, lambda_neg, tau, gamma_w, gamma_l)
+        sch = SCHLoss(k, tau)
         losses: dict[str, _ChannelLoss] = {"dsch": dsch, "sch": sch}
         for name, loss in losses.items():
             value = float(pair_loss(loss, S, share * k))

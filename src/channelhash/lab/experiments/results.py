@@ -119,7 +119,9 @@ def _read_result(
     not started.
     """
     run = folder / "runs" / name
-    failed, results, config = run / "failed.txt", run / "result.json", run / "config.yaml"
+    failed = run / "failed.txt"
+    results = run / "result.json"
+    config = run / "config.yaml"
     if config.exists():
         problem = "not a run's configuration"
         settings = read_yaml_sections(config, problem)
@@ -134,7 +136,8 @@ def _read_result(
             results, "not a result of this version", f"remove the folder {run} to run it again"
         ):
             content = json.loads(results.read_text(encoding="utf-8"))
-            epochs, seconds = content["epochs"], float(content["seconds"])
+            epochs = content["epochs"]
+            seconds = float(content["seconds"])
             for scores in (
                 task
                 for views in epochs.values()
@@ -210,7 +213,8 @@ def write_runs(results: Mapping[str, Sequence[Result]], path: Path) -> None:
 
 
 def _row(trials: str, result: Result) -> dict[str, Any]:
-    name, splits = (trials, result.name, result.method), _split_hashes(result.folder)
+    name = (trials, result.name, result.method)
+    splits = _split_hashes(result.folder)
     about = (
         *name,
         result.n_bits,

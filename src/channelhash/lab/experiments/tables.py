@@ -287,10 +287,8 @@ def outcome(
             absent.append("undefined")
         else:
             scores.append(value)
-    spread, counts = (
-        Spread.of(scores),
-        ", ".join(f"{n} {reason}" for reason, n in Counter(absent).items()),
-    )
+    spread = Spread.of(scores)
+    counts = ", ".join(f"{n} {reason}" for reason, n in Counter(absent).items())
     if spread is None:
         return None, counts or "–"
     return spread, spread.text() + (
@@ -324,7 +322,8 @@ def architectures_table(
     results: Sequence[Result], view: str = "test", checkpoint: str = "last"
 ) -> Table:
     """Return tie-aware mAP: a block a task, a row a method, a column a model and code length."""
-    title, place = "Architectures by tie-aware mAP", ("map_tie_aware", view, checkpoint)
+    title = "Architectures by tie-aware mAP"
+    place = ("map_tie_aware", view, checkpoint)
     return _by_method(
         results,
         "architectures",

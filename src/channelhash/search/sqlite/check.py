@@ -90,11 +90,13 @@ def repair_store(path: Path) -> _Repaired:
     damaged one; that is kept as ``items.sqlite.damaged``. What SQLite cannot read is lost, which is
     a page at a time, and so are writes whose log was cut or removed. Snapshots are made anew.
     """
-    folder, lost = StoreFolder.find(path), list[Finding]()
+    folder = StoreFolder.find(path)
+    lost = list[Finding]()
     with locked(folder.gate), one_line_errors(str(folder.database)):
         _check_alone(folder)
         manifest, damaged = _described(folder)
-        unlike, in_database = _unlike_manifest(folder), _in_database(folder, manifest)
+        unlike = _unlike_manifest(folder)
+        in_database = _in_database(folder, manifest)
         if in_database:
             lost = _salvage(folder, manifest)
         elif unlike:  # a whole database is taken as it is
@@ -207,7 +209,8 @@ def _connect_to_damaged(folder: StoreFolder) -> sqlite3.Connection:
 
 def _salvage(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
     """Put a new database of all whole rows in the place of a store's, and return what is lost."""
-    log, copy = Path(f"{folder.database}-wal"), folder.path / f"{folder.database.name}.damaged"
+    log = Path(f"{folder.database}-wal")
+    copy = folder.path / f"{folder.database.name}.damaged"
     try:
         with atomic_path(folder.database) as new:
             with closing(_connect_to_damaged(folder)) as old:

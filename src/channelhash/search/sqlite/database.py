@@ -354,7 +354,9 @@ class ItemsDatabase:
         """Add items and metadata, and return the items' numbers."""
         known = self._known(ids)
         (last,) = self._rows("SELECT coalesce(max(number), 0) FROM items")[0]
-        new, changed, numbers = [], [], []
+        new = []
+        changed = []
+        numbers = []
         for name, values in zip(ids, metadata or repeat({}), strict=False):
             if name not in known:
                 last += 1

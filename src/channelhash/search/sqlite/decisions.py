@@ -253,7 +253,9 @@ def _plan(
     items = {item.id: item for item in store.get(names)}
     paths = {name: str(item.metadata.get("image") or "") for name, item in items.items()}
     copies = dict(zip(paths, read_copies(opened, list(paths.values())), strict=True))
-    links, going, problems = links_in(store), dict[str, Path](), list[str]()
+    links = links_in(store)
+    going = dict[str, Path]()
+    problems = list[str]()
     for keeper, name in ((keeper, name) for keeper, rest in groups.items() for name in rest):
         home = folder_of(items[name])
         _check_outside(folder, home)
@@ -359,7 +361,9 @@ def _sort_by_name(name: str, beside: Sequence[str]) -> tuple[list[str], list[str
     its stem, and these files.
     """
     stem = os.path.splitext(name)[0]
-    of_name, of_stem, described = list[str](), list[str](), list[str]()
+    of_name = list[str]()
+    of_stem = list[str]()
+    described = list[str]()
     for other in beside:
         other_stem, ending = os.path.splitext(other)
         if other.startswith(f"{name}.") and ending.lower() in _BEHIND_NAMES:

@@ -302,7 +302,8 @@ class StoreFolder:
     """
 
     def __init__(self, path: Path, mapped: bool = False) -> None:
-        self.path, self.mapped = path, mapped
+        self.path = path
+        self.mapped = mapped
         #: Holds a `Manifest`.
         self.description = path / "store.json"
         #: The record of truth.

@@ -45,7 +45,8 @@ class Guard:
     """
 
     def __init__(self, folder: disk.StoreFolder, facts: Facts) -> None:
-        self._folder, self._facts = folder, facts
+        self._folder = folder
+        self._facts = facts
         self.read_only = not folder.writable
         self._seen: tuple[object, ...] | None = folder.look() if self.read_only else ()
         try:
@@ -182,7 +183,8 @@ def _digest(folder: disk.StoreFolder) -> str:
     size = checksum = 0
     with open(folder.database, "rb") as file:
         while chunk := file.read(_CHUNK):
-            size, checksum = size + len(chunk), crc32(chunk, checksum)
+            size = size + len(chunk)
+            checksum = crc32(chunk, checksum)
     return f"{size} {checksum:08x}"
 
 

@@ -44,7 +44,9 @@ _INDEX = "index/"
 
 # A layer is made again when the changes since are more than this, and more than this fraction of
 # it.
-_LEAST_IN_SNAPSHOT, _LEAST_IN_MEMORY, _FRACTION = 10_000, 1_000, 0.1
+_LEAST_IN_SNAPSHOT = 10_000
+_LEAST_IN_MEMORY = 1_000
+_FRACTION = 0.1
 # Filters whose result is kept, each for one modality; each takes one byte a code.
 _FILTERS = 32
 # No version of a database.
@@ -82,7 +84,9 @@ class SortedCodes:
     ) -> "SortedCodes":
         """Build from rows in the order of their ids."""
         numbers = array("q")  # of each row its item, its serial and where its id ends
-        codes, names, projections = bytearray(), bytearray(), bytearray()
+        codes = bytearray()
+        names = bytearray()
+        projections = bytearray()
         for name, item, serial, code, projection in rows:
             codes += code
             names += name.encode()
@@ -245,7 +249,8 @@ class CodeLayers:
                 state = self._database.state()
                 if state.snapshot != in_place_of:
                     return
-                removed, layer = self._database.removed(), self._read_layer(0, state)
+                removed = self._database.removed()
+                layer = self._read_layer(0, state)
             current = in_place_of
             try:
                 name = _write_snapshot(self._folder.path, layer.codes)
@@ -256,7 +261,9 @@ class CodeLayers:
                 _remove_others(self._folder.path, current)
         self._version = _NONE
         if not self._folder.mapped:  # whose files are opened instead of what they were made of
-            self._snapshot_name, self._snapshot, self._middle = name, layer, _Layer({}, layer.last)
+            self._snapshot_name = name
+            self._snapshot = layer
+            self._middle = _Layer({}, layer.last)
 
     def _renew(self, state: State) -> bool:
         """Bring the layers to ``state``. Returns False if that takes a new snapshot."""
@@ -276,7 +283,9 @@ class CodeLayers:
         ):
             self._middle = self._read_layer(self._snapshot.last, state)
         self._newest = self._read_layer(self._middle.last, state)
-        self._removed, self._searched, self._version = self._database.removed(), {}, state.version
+        self._removed = self._database.removed()
+        self._searched = {}
+        self._version = state.version
         return True
 
     def _parts(self, modality: str, where: Filter | None) -> list[Part]:
@@ -284,7 +293,8 @@ class CodeLayers:
         are read here.
         """
         # equal filters differ: to Python, 1 == True
-        cache, key = (self._searched, (repr(where), modality))
+        cache = self._searched
+        key = (repr(where), modality)
         if key not in cache:
             parts = []
             if where is None:
@@ -373,7 +383,8 @@ class _Snapshot(Mapping[str, SortedCodes]):
     """
 
     def __init__(self, path: Path, mapped: bool = False) -> None:
-        self._path, self._mapped = path, mapped
+        self._path = path
+        self._mapped = mapped
         self._read: dict[str, SortedCodes] = {}
         with _noticed_damage(path, _MANIFEST):
             content = (path / _MANIFEST).read_bytes()

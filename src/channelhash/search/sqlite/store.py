@@ -31,11 +31,13 @@ from channelhash.utils.seeds import generator
 
 # Rows that are searched first where the ``k`` nearest and those as near are asked for: so many, or
 # so many times k.
-_FEW, _TIMES = 50, 5
+_FEW = 50
+_TIMES = 5
 _LISTED_AT_ONCE = 10_000  # items; between them, others may write
 # How often a store that can only be read is opened or read again where others write to it, and
 # seconds in which they open or close it.
-_TRIES, _PAUSE = 20, 0.05
+_TRIES = 20
+_PAUSE = 0.05
 _ANY = Facts(0, "")
 _Reply = TypeVar("_Reply")
 
@@ -238,8 +240,10 @@ class EmbeddedStore(Store):
         self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope
     ) -> KeyedAnswers:
         """Read only the codes of items at the distance of the last answer, or at a smaller one."""
-        answers, parts = KeyedAnswers([], [], []), self._parts(scope)
-        most, few = k and max(k, FIRST), k and min(max(k, FIRST), max(_FEW, _TIMES * k))
+        answers = KeyedAnswers([], [], [])
+        parts = self._parts(scope)
+        most = k and max(k, FIRST)
+        few = k and min(max(k, FIRST), max(_FEW, _TIMES * k))
         for matches, row in _first_candidates(parts, outputs, few, radius):
             matches = matches.take(_lowest(matches.distances, k))
             if few != most and len(matches.rows) == few:  # others may be as near
@@ -361,7 +365,8 @@ class EmbeddedStore(Store):
                 manifest.facts.check(self.address, self._opened.facts or self._new)
                 opened = _in_folder(self._folder, manifest)
                 self._finalizer()
-                self._opened, self._counted = opened, {}
+                self._opened = opened
+                self._counted = {}
                 self._number = int(manifest.store[:5], 16)
                 self._finalizer = weakref.finalize(self, _close_quietly, opened)
             elif self._opened.facts is not None:

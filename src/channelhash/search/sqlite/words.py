@@ -263,10 +263,8 @@ class WordIndex:
         ) -> _Numbers:
             join = "" if where.sql == "true" else f"CROSS JOIN items ON number = {table}.rowid"
             exclusion = f" NOT ({unwanted[table]})" if unwanted[table] else ""
-            sql, parameters = (
-                f"{table} MATCH ? AND {where.sql}",
-                [f"({expression}){exclusion}", *where.parameters],
-            )
+            sql = f"{table} MATCH ? AND {where.sql}"
+            parameters = [f"({expression}){exclusion}", *where.parameters]
             (other,) = unwanted.keys() - {table}
             if unwanted[other]:
                 sql += (
@@ -283,7 +281,8 @@ class WordIndex:
         n_rare = int(
             np.searchsorted(np.cumsum([self._count(word) for word in words]), _ROWS, side="right")
         )
-        rare, frequent = words[:n_rare], words[n_rare : n_rare + _FREQUENT]
+        rare = words[:n_rare]
+        frequent = words[n_rare : n_rare + _FREQUENT]
         whole = {word: [rows(_all([word]), _ROWS)] for word in rare}
         parts = {
             word: rows(_all([_join(word)]), _ROWS, "parts")
@@ -337,7 +336,8 @@ class WordIndex:
         (others,) = self._connection.execute("PRAGMA data_version").fetchone()
         state = (others, self._connection.total_changes)
         if state != self._state or len(self._counts) > _KEPT:
-            self._state, self._counts = state, {}
+            self._state = state
+            self._counts = {}
             (self._n_items,) = self._connection.execute(
                 "SELECT coalesce(max(number), 0) FROM items"
             ).fetchone()
@@ -362,7 +362,8 @@ class WordIndex:
         have it as it is.
         """
         if word not in self._counts:
-            sql, whole = "SELECT count(*) FROM words WHERE words MATCH ?", _all([word])
+            sql = "SELECT count(*) FROM words WHERE words MATCH ?"
+            whole = _all([word])
             count = int(self._connection.execute(sql, (whole,)).fetchone()[0])
             if _share(word) > 0.5 * bool(count):
                 sql = "SELECT count(*) FROM parts WHERE parts MATCH ?"

@@ -164,7 +164,8 @@ def _run_benchmark(grid: Grid, folder: Path, execution: Execution) -> list[Resul
                 "data.validation_queries have to be above 0"
             )
 
-    title, trials = f"{grid.title}: trials on validation", tuple(_all_trials(grid))
+    title = f"{grid.title}: trials on validation"
+    trials = tuple(_all_trials(grid))
     trial_grid = Grid("trials", title, grid.command, trials, only_validation=True)
     trial_of = _chosen_trials(run_grid(trial_grid, folder / _TRIALS, execution))
     settings = {method: _settings_of(trial) for method, trial in trial_of.items()}
@@ -253,7 +254,8 @@ def _chosen_trials(results: Sequence[Result]) -> dict[str, Result]:
     """Return the trial of each method with the best score after the last epoch, the first one of
     equals; a tuned form may keep the published weights.
     """
-    chosen, trials = {}, _grouped(results)
+    chosen = {}
+    trials = _grouped(results)
     for method, of_method in trials.items():
         finished = [
             result
@@ -379,12 +381,10 @@ def _method_means(results: Sequence[Result], view: str, score: str) -> dict[str,
 
 def _differences_tables(results: Sequence[Result]) -> list[Table]:
     """Return `_FIRST` minus every other method, on R and on R∖T; none without two common seeds."""
-    tables, queries, methods, ratio = (
-        [],
-        query_means(results),
-        _grouped(results),
-        _split_ratio(results),
-    )
+    tables = []
+    queries = query_means(results)
+    methods = _grouped(results)
+    ratio = _split_ratio(results)
     for view in ("test", "leak_free"):
         first = _cells(methods.get(_FIRST, ()), view)
         tests: dict[str, tuple[SeedTest, list[SeedTest]]] = {}
@@ -540,14 +540,16 @@ def _learning_rates_table(trials: Sequence[Result]) -> Table:
 
 def _chosen_table(trials: Sequence[Result]) -> Table:
     """Tabulate what was chosen for each tuned loss, and what its trials scored on validation."""
-    rows, methods = [], _grouped(trials)
+    rows = []
+    methods = _grouped(trials)
     for method, best in _chosen_trials(trials).items():
         if not method.endswith(_TUNED):
             continue
         among = [*methods[method], *methods.get(_loss(method), ())]
         scores = [_validation_score(result) for result in among if result.status == "finished"]
         settings = _settings_of(best)
-        initial, rate = settings.pop("initial") or "–", settings.pop("learning_rate")
+        initial = settings.pop("initial") or "–"
+        rate = settings.pop("learning_rate")
         chosen = (
             ", ".join(f"{_NAMES.get(key, key)} {value:g}" for key, value in settings.items())
             or "as published"

@@ -95,7 +95,8 @@ def _weighted_effect(
     differences = np.array(
         [sum(weight * scores[seed] for weight, scores in terms) for seed in seeds]
     )
-    mean, deviation = differences.mean(), differences.std(ddof=1)
+    mean = differences.mean()
+    deviation = differences.std(ddof=1)
     standardized = mean / deviation if deviation > 0 else np.copysign(np.inf, mean) if mean else 0.0
     return _Effect(SeedTest.of(differences), float(standardized))
 

@@ -228,7 +228,8 @@ def _comparison_tables(results: Sequence[Result], table: str) -> list[Table]:
     rows: list[tuple[Cell, ...]] = []
     compared: list[tuple[_Printed, _Printed, Spread | None]] = []
     for number in printed:
-        task, setting = number.printed_task, _setting(number)
+        task = number.printed_task
+        setting = _setting(number)
         if setting in runs:
             other = likely[number.metric, task, setting]
             ours, text = tables.outcome(runs[setting], task, _METRICS[number.metric], number.split)
@@ -454,7 +455,8 @@ def _architectures_grid(design: Design) -> list[GridRun]:
     ([('tdsrdh', 200), ('cliphash', 200)], 'paper')
     """
     tiny = str(resources.files("channelhash.lab.experiments") / "tiny-clip.json")
-    kind, base = design.base["data"]["kind"], design.base.get("model", {})
+    kind = design.base["data"]["kind"]
+    base = design.base.get("model", {})
     shared = {key: value for key, value in base.items() if not key.startswith("cliphash.")}
     of_clip = {
         key.removeprefix("cliphash."): value for key, value in base.items() if key not in shared

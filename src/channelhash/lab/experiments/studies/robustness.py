@@ -37,7 +37,8 @@ from channelhash.utils.seeds import generator
 from channelhash.utils.torchvision_compat import functional
 
 # Images whose gradients are computed together, and rows that are encoded together.
-_ATTACKED, _BATCH = 64, 256
+_ATTACKED = 64
+_BATCH = 256
 
 
 #: A change, which takes the inputs of a branch, a size and a seed and returns inputs of the same
@@ -137,7 +138,8 @@ def _dropped(tokens: Tensor, share: float, seed: int) -> Tensor:
     """
     texts = []
     for row, text in enumerate(tokens.numpy()):
-        random, real = generator(seed, "drop tokens", 0, row), text[text != 0]
+        random = generator(seed, "drop tokens", 0, row)
+        real = text[text != 0]
         remaining = real[random.random(len(real)) >= share]
         texts.append(
             remaining
@@ -247,14 +249,14 @@ def _perturbed_scores(folder: Path) -> dict[str, dict[str, float]]:
     Perturbations are named like ``"noise, σ|0.05"``; a model that reads neither pixels nor tokens
     has none.
     """
-    codes, run, scores = run_codes(folder), open_run(folder), {}
+    codes = run_codes(folder)
+    run = open_run(folder)
+    scores = {}
     run.model.eval()
     queries = run.collection.records.take(run.splits.query)
     for modality in run.model.modalities:
-        inputs, branch = (
-            prepare_inputs(run.model, queries, modality).cpu(),
-            run.model.cpu().branch(modality),
-        )
+        inputs = prepare_inputs(run.model, queries, modality).cpu()
+        branch = run.model.cpu().branch(modality)
         for name, changed in _perturbed(branch, inputs, run.config.train.seed):
             query = replace(codes.query, codes={modality: _encode(branch, changed)})
             tasks, _ = evaluate_sets(query, codes.retrieval, f"{folder}, {name}", ())
