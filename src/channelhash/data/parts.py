@@ -73,11 +73,12 @@ def _names_of_parts(arrays: Arrays, path: Path) -> dict[str, dict[str, str]]:
     for ending, part in _PARTS.items():
         present = {}
         for role, prefixes in _PREFIXES.items():
-            spellings = (
+            spellings = [
                 f"{prefix}{dash}{ending}".lower() for prefix in prefixes for dash in ("_", "")
-            )
-            if name := next((lower[spelling] for spelling in spellings if spelling in lower), None):
-                present[role] = name
+            ]
+            found = [lower[spelling] for spelling in spellings if spelling in lower]
+            if found:
+                present[role] = found[0]
         if present and part in names:
             raise InputError(
                 f"{path}: has two {part} parts, one of them {', '.join(present.values())}"
@@ -98,9 +99,11 @@ def by_rows(arrays: Arrays, path: Path, problems: list[str]) -> Arrays:
     >>> by_rows(arrays, Path("f.npz"), [])["image"].shape
     (3, 4)
     """
-    shapes = {role: values.shape for role, values in arrays.items() if values.ndim in (1, 2)}
-    common = set[int].intersection(*map(set, shapes.values())) if shapes else set()
-    if len({shape[0] for shape in shapes.values()}) == 1 or len(shapes) < len(arrays) or not common:
+    shapes = {role: values.shape for role, values in arrays.items()}
+    if not shapes or any(len(shape) not in (1, 2) for shape in shapes.values()):
+        return arrays
+    common = set[int].intersection(*map(set, shapes.values()))
+    if not common or len({shape[0] for shape in shapes.values()}) == 1:
         return arrays
     is_square = any(len(shape) == 2 and shape[0] == shape[1] for shape in shapes.values())
     if len(common) > 1 or is_square:
@@ -131,19 +134,19 @@ def _check_alike(names: dict[str, dict[str, str]], parts: dict[str, Arrays], pat
                 f"{path}: has {next(iter(roles.values()))}, but no {_PREFIXES[role][0]}_{ending} "
                 f"({role})"
             )
+        n_rows = len(np.atleast_1d(parts[part][counted]))
         for role, name in roles.items():
             values = parts[part][role]
-            rows = np.atleast_1d(parts[part][counted])
-            alike = parts[first][role]
+            expected_shape = parts[first][role].shape
             if values.dtype.kind not in "biuf":
                 raise InputError(f"{path}: {name} holds {values.dtype}, expected numbers")
-            if values.ndim == 0 or len(values) != len(rows):
+            if values.shape[:1] != (n_rows,):
                 raise InputError(
-                    f"{path}: {name} is {values.shape}, but {roles[counted]} has {len(rows)} rows"
+                    f"{path}: {name} is {values.shape}, but {roles[counted]} has {n_rows} rows"
                 )
-            if values.shape[1:] != alike.shape[1:]:
+            if values.shape[1:] != expected_shape[1:]:
                 raise InputError(
-                    f"{path}: {name} is {values.shape}, but {names[first][role]} is {alike.shape}"
+                    f"{path}: {name} is {values.shape}, but {names[first][role]} is {expected_shape}"
                 )
 
 

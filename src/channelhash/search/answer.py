@@ -220,17 +220,16 @@ class AnswerOrder:
         radius = self._options.radius
         if self._options.rerank is not None:
             query = replace(query, outputs=None)  # the nearest by bits alone are ranked again
-        rankings = {
-            modality: rank_codes(
-                self._store, query, depth, replace(self._options, modality=modality)
-            )
-            for modality in self._modalities
-        }
+        rankings = {}
+        for modality in self._modalities:
+            options = replace(self._options, modality=modality)
+            rankings[modality] = rank_codes(self._store, query, depth, options)
+        near = set().union(*(ranking.ids for ranking in rankings.values()))
         is_full = all(len(ranking.ids) < depth for ranking in rankings.values())
         if self._with_words:
             words = self._rank_words(depth)
-            is_full = is_full and (radius is not None or len(words.ids) < depth)
-            near = {name for ranking in rankings.values() for name in ranking.ids}
+            if radius is None:
+                is_full = is_full and len(words.ids) < depth
             rankings[WORDS] = self._keep_words(words, depth, None if radius is None else near)
         return rankings, is_full
 
@@ -342,23 +341,28 @@ class AnswerOrder:
         """
         present = {item.id for item in self.read([answer.id for answer in answers])}
         answers = [*self._kept, *(answer for answer in answers if answer.id in present)]
-        if not answers:
-            return []
-        stored = self.read([answer.id for answer in answers])
-        images: list[str] = []
-        if self.modality == "image":
-            images = [str(item.metadata.get("image") or "") for item in stored]
-        usual = default_radius(self._store.n_bits or 0, pictures=bool(images))
-        collapse = self._options.collapse
-        radius = usual if collapse is True else int(collapse or 0)
-        codes = np.stack([code_of(item, self.modality) for item in stored])
-        kept = [
-            answers[place]._replace(copies=tuple(answers[other].id for other in others))
-            for place, others in fold(codes, radius, None, images).items()
-            if place >= len(self._kept)
-        ]
+        kept = []
+        for place, others in self._copies_of([answer.id for answer in answers]).items():
+            if place >= len(self._kept):
+                copies = tuple(answers[other].id for other in others)
+                kept.append(answers[place]._replace(copies=copies))
         self._kept += kept
         return kept
+
+    def _copies_of(self, ids: Sequence[str]) -> dict[int, list[int]]:
+        """Return the places of answers that stay -> those of their near-duplicates behind them."""
+        if not ids:
+            return {}
+        items = self.read(ids)
+        images: list[str] = []
+        if self.modality == "image":
+            images = [str(item.metadata.get("image") or "") for item in items]
+        collapse = self._options.collapse
+        radius = int(collapse or 0)
+        if collapse is True:
+            radius = default_radius(self._store.n_bits or 0, pictures=bool(images))
+        codes = np.stack([code_of(item, self.modality) for item in items])
+        return fold(codes, radius, None, images)
 
     def _is_close(self) -> bool | None:
         """Return whether any answer is close where it is not known what fits: by the nearest
@@ -383,34 +387,43 @@ def choose_rankings(store: Store, query: Query, options: SearchOptions) -> Seque
     >>> choose_rankings(store, Query(np.array([7], np.uint8), words="dog"), SearchOptions())
     ['image', 'words']
     """
-    by = options.by
-    asked_otherwise = options.radius is not None or options.rerank is not None
-    if options.modality is not None and by not in (None, options.modality):
+    if options.modality is not None and options.by not in (None, options.modality):
         raise InputError(
-            f"{argument('by')} {by}: says what is searched, and so does "
+            f"{argument('by')} {options.by}: says what is searched, and so does "
             f"{argument('modality')}; leave that out"
         )
-    if by in ("image", "text"):
-        rankings = [store.choose_modality(by)]
-    elif by == WORDS:
+    if options.by == WORDS:
         rankings = [WORDS]
-    elif by is None and (options.modality is not None or asked_otherwise or not query.words):
+    elif options.by in ("image", "text"):
+        rankings = [store.choose_modality(options.by)]
+    elif options.by is None and _by_codes_alone(query, options):
         rankings = [store.choose_modality(options.modality)]
     else:
         rankings = [*store.modalities] if len(query.code) else []
         rankings += [WORDS] if store.has_words and query.words else []
     if not query.words_coded and WORDS not in rankings:
         raise InputError(ALONE)
-    if rankings == [WORDS] and not query.words:
+    if rankings == [WORDS]:
+        _check_words_alone(query, options)
+    return rankings
+
+
+def _by_codes_alone(query: Query, options: SearchOptions) -> bool:
+    """Return whether what is asked is of the codes of one modality, unless others are named."""
+    named = (options.modality, options.radius, options.rerank)
+    return not query.words or any(option is not None for option in named)
+
+
+def _check_words_alone(query: Query, options: SearchOptions) -> None:
+    if not query.words:
         raise InputError(
             f"{argument('by')} words: the question has no words; add some, or search by image or "
             "text"
         )
-    if rankings == [WORDS] and options.radius is not None:
+    if options.radius is not None:
         raise InputError(
             f"{argument('by')} words: words have no distance; leave {argument('radius')} out"
         )
-    return rankings
 
 
 def rank_codes(store: Store, query: Query, count: int | None, options: SearchOptions) -> Ranking:
