@@ -285,6 +285,7 @@ May {noun}; sun and sat by the {noun}
 the second {noun}; a {noun} until noon; before the {noun}; {noun} after dark; the {noun} or in {year}; {noun} hier
 {noun} before {year} or {noun}; from {year} to the {noun}; {year} or {noun}; {n}/{m}/{year}
 mid-{year}; {year}+; ~{year}
+{noun} no. {year}; {noun} Nr. {year}; {noun} ca. {year}; {noun}s, approx. {year}; {noun} vol. {year}
 """
 #: Places whose names are words as well.
 WORDS_TOO = ["Bath", "Bar", "Orange", "Nice", "Reading", "Split", "Cork", "Lima", "China"]
@@ -307,6 +308,16 @@ def test_a_number_or_name_beside_other_words_narrows_nothing(form):
             m=m,
         )
         assert find_phrases(question, TODAY, PLACES) == [], question
+
+
+@pytest.mark.parametrize(
+    "when", ["until {}", "bis {}", "jusqu'en {}", "hasta {}", "fino al {}", "tot {}", "before {}"]
+)
+def test_a_place_and_the_date_that_ends_its_time_are_both_understood(when):
+    year = Random(when).randint(1990, 2024)
+    found = find_phrases(f"in Porto {when.format(year)}", TODAY, PLACES)
+    assert [phrase.kind for phrase in found] == ["place", "date"]
+    assert [phrase.words for phrase in found] == ["in Porto", when.format(year)]
 
 
 DENIALS = [

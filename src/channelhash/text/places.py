@@ -336,10 +336,12 @@ class _Reader:
         Texas", "and Rome" where that is no place.
         """
         question = self._question
-        if any(
-            question.match("hanging", language, at) and question.shows(language, at)
+        hanging = [
+            language
             for language in LANGUAGES
-        ):
+            if question.match("hanging", language, at) and question.shows(language, at)
+        ]
+        if hanging and not any(_begins_end(question, language, at) for language in hanging):
             return False
         is_joint = question.word(at) == "," or question.is_any("and", at)
         is_name = question.kind(at + 1) == "word" and question.raw(at + 1)[:1].isupper()
@@ -352,6 +354,12 @@ def _begins_date(question: Question, at: int) -> bool:
     is_year = question.kind(at) == "number" and len(question.word(at)) == 4
     is_date = question.kind(at) in ("date", "eastern")
     return is_date or is_year or any(question.is_any(table, at) for table in tables)
+
+
+def _begins_end(question: Question, language: str, at: int) -> bool:
+    """Return whether a date follows that something lasts until: "in Porto until 2016"."""
+    until = question.match("until", language, at)
+    return until is not None and _begins_date(question, until[0])
 
 
 def _of_key(key: str, values: Iterable[Value]) -> list[Value]:

@@ -32,6 +32,28 @@ _TOKEN = re.compile(
 #: Marks that part what stands before from what stands after.
 _STOPS = frozenset(",;:.!?()[]…、。，！？")
 DASHES = frozenset("-–—")
+#: Words whose dot ends no sentence: no. 2016, ca. 2016.
+_ABBREVIATIONS = frozenset(
+    [
+        "approx",
+        "aprox",
+        "art",
+        "c",
+        "ca",
+        "cca",
+        "ch",
+        "env",
+        "fig",
+        "n",
+        "no",
+        "nr",
+        "num",
+        "p",
+        "pp",
+        "st",
+        "vol",
+    ]
+)
 
 # Kinds of words that show a language.
 _EVIDENCE = ("function words", *SIDES, "photographs", "months", "seasons")
@@ -216,6 +238,8 @@ class Question:
             return True
         if word.text in DASHES:  # within a compound it joins
             return not self.touches(at) and not self.touches(at + 1)
+        if word.text == "." and self.touches(at) and self.word(at - 1) in _ABBREVIATIONS:
+            return False
         return (
             word.kind == "mark"
             and word.text in _STOPS
