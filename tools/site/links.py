@@ -28,9 +28,11 @@ _MADE = {
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """Return the anchors of the headings of a Markdown file."""
+    """Return the anchors of the headings of a Markdown file, and the names that it documents."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
-    return frozenset(slugify(found, "-") for found in re.findall(r"^#+ +(.*?)\s*$", text, re.M))
+    headings = re.findall(r"^#+ +(.*?)\s*$", text, re.M)
+    documented = re.findall(r"^::: +(\S+)", text, re.M)
+    return frozenset([*(slugify(heading, "-") for heading in headings), *documented])
 
 
 def dead_links(page: Path) -> list[tuple[int, str]]:
