@@ -416,7 +416,8 @@ SAME = {
     "Thai": "น้ำ น\u0e49\u0e4d\u0e32|๒๕๖๒ 2562",
     "Japanese": "ﾃﾚﾋﾞ テレビ テレヒ\u3099|２０１９ 2019",
     "Korean": "고양이 \u1100\u1169\u110b\u1163\u11bc\u110b\u1175",
-    "unseen": "foot\u00adball foot\u2060ball foot\u200bball \ufefffootball foot\u200dball\u200e football",
+    "unseen": "foot\u00adball foot\u2060ball foot\u200bball \ufefffootball foot\u200dball\u200e football|"
+    "cafe\u00ad\u0301 café|\u0456\u200b\u0308жак їжак",
 }
 DIFFERENT = {
     "Latin": "Müller Mueller|cat cut",

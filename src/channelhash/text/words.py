@@ -58,7 +58,8 @@ def fold(text: str) -> str:
     """
     if text.isascii():
         return text.lower()
-    composed = unicodedata.normalize("NFKC", text)
+    # What nobody sees may stand between a letter and its mark, which are one letter without it.
+    composed = unicodedata.normalize("NFKC", _UNSEEN.sub("", text))
     return unicodedata.normalize("NFC", composed.translate(_FORMS))
 
 
@@ -311,7 +312,9 @@ class SentencePieces:
 
 
 # Characters within words that nobody sees.
-_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufe00-\ufe0f\ufeff]"
+)
 # Letters are told apart modulo this.
 _LETTERS = 64
 
