@@ -173,8 +173,13 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("failure", FAILURES)
-@pytest.mark.parametrize("how", [(), ("--json",), ("-q",), ("--rest",)])
+@pytest.mark.parametrize(
+    ("how", "failure"),
+    [
+        *(((), failure) for failure in FAILURES),
+        *((how, "full disk") for how in (("--json",), ("-q",), ("--rest",))),
+    ],
+)
 def test_a_sheet_that_cannot_be_drawn_is_a_line_after_the_answers(
     failure, how, animals, copies, tmp_path, monkeypatch, capsys
 ):

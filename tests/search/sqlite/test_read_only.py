@@ -198,7 +198,7 @@ def as_root() -> Iterator[None]:
         os.seteuid(NOBODY)
 
 
-@pytest.fixture(params=["without rights", "by choice"])
+@pytest.fixture(params=["without rights", pytest.param("by choice", marks=pytest.mark.slow)])
 def owner(request, folder, monkeypatch) -> Iterator[Owner]:
     """The owner of a store that this process can only read: as another user, or as it is told."""
     if request.param == "by choice":
