@@ -347,8 +347,10 @@ def _paths_below(root: Path, written: str) -> list[str]:
     """
     tops = [PurePath(compose(find(str(root)))) for find in _NORMAL_FORMS]
     named = os.path.expanduser(written)
+    # Links are followed by the names that files have, which may be in either form of Unicode.
+    forms = dict.fromkeys((named, compose(named), unicodedata.normalize("NFD", named)))
     below = list[str]()
-    for path in (os.path.join(os.getcwd(), named), os.path.join(root, named)):
+    for path in (os.path.join(start, form) for start in (os.getcwd(), root) for form in forms):
         for find in _NORMAL_FORMS:
             place = PurePath(compose(find(path)))
             inside = (top for top in tops if top in place.parents)
