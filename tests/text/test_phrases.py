@@ -320,6 +320,24 @@ def test_a_place_and_the_date_that_ends_its_time_are_both_understood(when):
     assert [phrase.words for phrase in found] == ["in Porto", when.format(year)]
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        "after {} and before {}",
+        "after {} but before {}",
+        "nach {} aber vor {}",
+        "après {} mais avant {}",
+        "después de {} pero antes de {}",
+        "dopo il {} ma prima del {}",
+    ],
+)
+def test_an_open_begin_and_an_open_end_hold_together(form):
+    first = Random(form).randint(1990, 2010)
+    found = find_phrases(form.format(first, first + 3), TODAY, PLACES)
+    expected = [day for day in DAYS if first < day.year < first + 3]
+    assert days_that_pass(found, DAYS) == expected
+
+
 DENIALS = [
     (language, word) for language, words in TABLES["not"].items() for word in words.split(", ")
 ]

@@ -294,7 +294,7 @@ def _may_follow(question: Question, one: Construction, refused: set[int]) -> boo
 
 def _may_lead(question: Question, before: int, is_led: bool, is_refused: bool) -> bool:
     """Return whether a word may stand before dates that begin, or not, with a preposition."""
-    if question.is_any("and", before):
+    if question.is_any("and", before) or question.is_any("but", before):
         return is_led and not is_refused
     if question.is_any("articles", before):
         return is_led

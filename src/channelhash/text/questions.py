@@ -280,8 +280,8 @@ class Question:
         return self._evidence[language] - is_own
 
     def joins(self, end: int, start: int) -> bool:
-        """Return whether nothing but "and" stands between two phrases."""
-        return start == end + 1 and self.is_any("and", end)
+        """Return whether nothing but "and" or "but" stands between two phrases."""
+        return start == end + 1 and (self.is_any("and", end) or self.is_any("but", end))
 
     def after_denial(self, language: str, start: int) -> int:
         """Return where a negation of photographs ends, "no photos" or "not"; the same place where
