@@ -157,8 +157,7 @@ def read_captions(rows: Sequence[Row], table: Path) -> list[str]:
     if not all(same):
         raise InputError(
             f"{table}: {same.count(False)} of {len(rows)} rows differ, the first is "
-            f"{rows[same.index(False)].image}; "
-            "check out cb8e6b38"
+            f"{rows[same.index(False)].image}; check out cb8e6b38"
         )
     return list(captions)
 

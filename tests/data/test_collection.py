@@ -211,21 +211,18 @@ def test_problems_are_named(tmp_path):
         "found: 5 samples, the official collection has 25000; is the archive complete?",
         (
             "1 of 4 samples have no label: they are similar to nothing and never relevant; label "
-            "them "
-            "or leave them out"
+            "them or leave them out"
         ),
         "label 'sky' never occurs; leave it out of the labels",
         "id a occurs more than once: its rows stay on one side of query and retrieval",
         (
             f"unreadable picture {bad} (of no known format); leave it out with --skip-bad, or get "
-            "it "
-            "again"
+            "it again"
         ),
         f"no such picture {tmp_path / 'gone.jpg'}; leave it out with --skip-bad, or get it again",
         (
             f"picture {tmp_path / 'copy.jpg'} is the same file as {tmp_path / 'good.jpg'}; leave "
-            "one "
-            "of them out"
+            "one of them out"
         ),
     ]
     assert calls == [(1, 4), (2, 4), (3, 4), (4, 4)]

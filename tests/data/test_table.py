@@ -291,8 +291,7 @@ QUOTES = "a quotation mark is not closed or not doubled"
             b"id,txet,labels\n1,a,b\n",
             (
                 ": has no column 'image' or 'text', but 'id', 'txet', 'labels'; set image_column "
-                "or "
-                "text_column"
+                "or text_column"
             ),
         ),
         (
@@ -336,9 +335,7 @@ QUOTES = "a quotation mark is not closed or not doubled"
             "x.txt",
             b"id,text\n1,a\n",
             ": a table ends in .csv, .tsv, .jsonl, .parquet; rename it if its cells are separated "
-            "by "
-            "commas or tabs, "
-            "or it has one JSON object a line",
+            "by commas or tabs, or it has one JSON object a line",
         ),
     ],
 )

@@ -443,8 +443,7 @@ def lines():
     )
     yield (
         f"- DSCH − SCH over the {len(gains)} cells: {min(gains):+.2f} to {max(gains):+.2f} points, "
-        "mean "
-        f"{sum(gains) / len(gains):+.2f}; within the joint spread in {level}."
+        f"mean {sum(gains) / len(gains):+.2f}; within the joint spread in {level}."
     ).replace("-0", "−0")
 
 

@@ -193,8 +193,7 @@ def test_words_of_word_vectors_cannot_be_exported_but_pictures_can(records, tmp_
     model = create(resnet_model(word_vectors=tmp_path / "w.txt", freeze_backbone=False), records)
     assert refusal(export_onnx, model, tmp_path / "out") == (
         "text: cannot be exported to ONNX (its words are rows of word vectors, which stay outside "
-        "the model); "
-        "export the rest with --modalities image"
+        "the model); export the rest with --modalities image"
     )
     assert nothing_left(tmp_path / "out")
     assert list(export_onnx(model, tmp_path / "out", ["image"])["modalities"]) == ["image"]

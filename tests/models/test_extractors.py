@@ -100,10 +100,8 @@ def test_modalities_and_extractors_without_each_other_are_refused():
     model = feature_model(image="python:own:sizes")
     assert refusal(model.encode_texts, ["words"]) == (
         "this model was trained on precomputed text features and names no extractor: it cannot "
-        "encode a raw text; give "
-        "features of width 3, or name what makes them, extractors: {text: KIND:WHAT}, under "
-        "architecture in its "
-        "config.json"
+        "encode a raw text; give features of width 3, or name what makes them, extractors: "
+        "{text: KIND:WHAT}, under architecture in its config.json"
     )
     records = Records(("a", "b"), {"image": np.eye(2)}, np.ones((2, 1), bool), ("x",))
     message = refusal(

@@ -24,11 +24,10 @@ from channelhash.utils.watch import Report, Watch
 
 _LogLevel = Literal["error", "warning", "info"]
 _PURPOSE = (
-    "Search photographs by what they show. Words find photographs and captions; `where` narrows by "
-    "labels, dates and "
-    "other metadata, such as: label = 'dog' AND taken >= '2019-06' AND taken < '2019-09'. `fit` is "
-    "the probability "
-    "that a photograph shows what was asked for. Look at photographs with `show`."
+    "Search photographs by what they show. Words find photographs and captions; `where` narrows "
+    "by labels, dates and other metadata, such as: label = 'dog' AND taken >= '2019-06' AND taken "
+    "< '2019-09'. `fit` is the probability that a photograph shows what was asked for. Look at "
+    "photographs with `show`."
 )
 # Pixels of the long side of a photograph that is shown.
 _SIDE = 1024

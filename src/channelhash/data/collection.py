@@ -369,8 +369,7 @@ def describe(
     problems += [
         (
             f"{name}: {count} samples, the official collection has {compared[name]}; is the "
-            "archive "
-            "complete?"
+            "archive complete?"
         )
         for name, count in (counts | partitions).items()
         if compared.get(name, count) != count

@@ -278,8 +278,7 @@ def load_nuswide(
     problems.lines += [
         (
             f"id {name} occurs {count} times in the image list: its rows stay on one side of query "
-            "and "
-            "retrieval"
+            "and retrieval"
         )
         for name, count in Counter(ids).items()
         if count > 1

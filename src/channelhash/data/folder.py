@@ -455,8 +455,7 @@ def find_captions(path: Path, names: Sequence[str]) -> tuple[list[tuple[str, ...
         lines = [
             (
                 f"{path}: pictures that are not there: {len(strays)}, with {count} captions, such "
-                "as "
-                f"{strays[0]}"
+                f"as {strays[0]}"
             )
         ]
     return [tuple(texts) for texts in matched], lines

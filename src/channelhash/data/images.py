@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 _ENDINGS = (
     ".jpg .jpeg .jpe .jif .jfif .pjpeg .pjp .mpo .png .webp .bmp .gif .tif .tiff .avif .ppm .pgm "
-    ".pbm .pnm "
-    ".heic .heif .hif"
+    ".pbm .pnm .heic .heif .hif"
 )
 #: Endings of the files that are read, in small letters.
 IMAGE_ENDINGS = frozenset(_ENDINGS.split())
@@ -31,15 +30,13 @@ _STEPS = {
         "side = min(width, height), left = (width - side) / 2, top = (height - side) / 2, not "
         "rounded",
         "resize((size, size), `filter`, box=(left, top, left + side, top + side)) with Pillow, "
-        "whose filters are "
-        "antialiased",
+        "whose filters are antialiased",
     ),
     "shortest": (
         "the short side becomes short_side, the long one int(short_side * long / short): resize "
         "with Pillow's `filter`",
         "cut out size x size pixels from left = round((width - size) / 2), top = round((height - "
-        "size) / 2), rounding "
-        "halves to even",
+        "size) / 2), rounding halves to even",
     ),
     "squash": ("resize((size, size), `filter`) with Pillow",),
     "longest": (
@@ -152,8 +149,7 @@ class Resize(Prepare):
             "open the picture with Pillow",
             "turn it as its EXIF orientation says (ImageOps.exif_transpose)",
             "convert('RGB'), after values of more than 8 bits are scaled to 255, transparent "
-            "pixels are drawn on white "
-            "and a colour profile is converted to sRGB",
+            "pixels are drawn on white and a colour profile is converted to sRGB",
             *_STEPS[self.mode],
             "values 0 to 255 as they are, channels R, G, B before rows before columns",
         ]

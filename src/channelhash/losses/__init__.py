@@ -289,8 +289,7 @@ def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> HashLos
     if not n_labels and "n_labels" in fields:
         raise InputError(
             f"loss.name: {name!r} learns from labels, and this collection has none; take "
-            "contrastive, or dsch, sch … "
-            "to which each pair is a class of its own"
+            "contrastive, or dsch, sch … to which each pair is a class of its own"
         )
     of_terms = settings_of(Terms).model_fields
     terms = Terms(**{key: value for key, value in settings.items() if key in of_terms})

@@ -55,8 +55,7 @@ class DistillationLoss(HashLoss):
         if set(batch.outputs) != set(self.modalities) or targets.shape != shape or k != self.n_bits:
             raise ValueError(
                 f"this loss takes outputs of {', '.join(self.modalities)} and targets {shape}, not "
-                "outputs "
-                f"{(n, k)} of {', '.join(batch.outputs)} and targets {tuple(targets.shape)}"
+                f"outputs {(n, k)} of {', '.join(batch.outputs)} and targets {tuple(targets.shape)}"
             )
         student = torch.cat([batch.outputs[modality] for modality in self.modalities])
         bits = sign(targets.to(student)).transpose(0, 1).flatten(0, 1)

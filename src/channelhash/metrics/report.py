@@ -294,8 +294,7 @@ def _pairs(query: CodeSet, database: CodeSet) -> dict[str, Pairs]:
     if query.label_names != database.label_names:
         raise ValueError(
             f"query labels are {_listed(query.label_names)}, database labels "
-            f"{_listed(database.label_names)}; "
-            "both sets must be of one collection"
+            f"{_listed(database.label_names)}; both sets must be of one collection"
         )
     if query.labels is None or database.labels is None:
         raise ValueError(

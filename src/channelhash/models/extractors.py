@@ -292,11 +292,9 @@ class FeatureRows(Prepare):
             if self.extractor is None:
                 raise InputError(
                     f"this model was trained on precomputed {self.modality} features and names no "
-                    "extractor: it cannot "
-                    f"encode a raw {self.modality}; give features of width {self.width}, or name "
-                    "what makes them, "
-                    f"extractors: {{{self.modality}: KIND:WHAT}}, under architecture in its "
-                    "config.json"
+                    f"extractor: it cannot encode a raw {self.modality}; give features of width "
+                    f"{self.width}, or name what makes them, extractors: {{{self.modality}: "
+                    "KIND:WHAT}, under architecture in its config.json"
                 )
             items = self.extractor(items)
         return self.check(items)

@@ -364,9 +364,8 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
                 weights = architecture.get("pretrained", frozen.name)
                 raise InputError(
                     f"{folder / 'config.json'}: trained on {identity['name']} with weights "
-                    f"{identity['weights']}, but "
-                    f"{weights} holds {frozen.weights_hash}; give the same weights, or make it "
-                    "again"
+                    f"{identity['weights']}, but {weights} holds {frozen.weights_hash}; give the "
+                    "same weights, or make it again"
                 )
         return model
 

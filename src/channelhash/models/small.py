@@ -25,8 +25,7 @@ _STEPS = [
     "lower-case the text and split it at white space (Unicode's)",
     (
         "strip the characters of `punctuation` from both ends of every word; leave out words of "
-        "which "
-        "nothing is left"
+        "which nothing is left"
     ),
     "the token of words[i] is i + 1; leave out words that are not there",
     "keep the first max_tokens tokens, fill up with padding",

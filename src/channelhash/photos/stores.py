@@ -82,8 +82,7 @@ class NewCodes:
         if self.encoder is not None and not is_encoder(self.encoder) and chosen:
             raise InputError(
                 f"--encoder {self.encoder}: a run has its own codes; leave out --codes, --bits and "
-                "--seed, or name an "
-                "encoder"
+                "--seed, or name an encoder"
             )
 
 

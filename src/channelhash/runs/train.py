@@ -199,8 +199,7 @@ def extension_config(
     if resolve_loss(extended.loss_name).needs_teacher:
         raise InputError(
             f"{run}: a student, which learned from a teacher and not from labels; extend the "
-            "teacher (named in its "
-            "distillation.json), and distill that extension"
+            "teacher (named in its distillation.json), and distill that extension"
         )
     sections: dict[str, dict[str, Any]] = extended.sections()
     if data.suffix.lower() in (".yaml", ".yml"):
@@ -345,8 +344,7 @@ def _check_extension(
     if loss.channels is None:
         raise InputError(
             f"loss.name: {config.loss_name!r} has no channels (bounds) to place new items in; "
-            "extend with dsch, "
-            "sch, bsch or rsch"
+            "extend with dsch, sch, bsch or rsch"
         )
     if not new.labels.any():
         raise InputError(

@@ -40,11 +40,10 @@ DEPTH = 100
 #: Why what is written cannot be compared with the codes of an encoder without a text side, and what
 #: to do.
 ALONE = (
-    "these codes are of images alone, which a text cannot be compared with; make the store with at "
-    "least 100 captions "
-    "(`channelhash index create STORE PHOTOS --captions FILE`) or with an encoder of texts, too "
-    "(`--encoder "
-    "openclip:NAME/WEIGHTS`), or ask with a picture or an item of the store"
+    "these codes are of images alone, which a text cannot be compared with; make the store with "
+    "at least 100 captions (`channelhash index create STORE PHOTOS --captions FILE`) or with an "
+    "encoder of texts, too (`--encoder openclip:NAME/WEIGHTS`), or ask with a picture or an item "
+    "of the store"
 )
 
 # The second depth holds all that a server answers, at most 1,000 results. From there on each depth

@@ -285,9 +285,8 @@ class PostgresStore(Store):
         )
         indexed = (
             f"SELECT id, distance::integer, beside FROM (SELECT id, {distance} AS distance, "
-            f"{column} AS beside"
-            f" {source.sql} ORDER BY {distance} LIMIT %s) AS nearest ORDER BY distance, "
-            f"{stored.order}"
+            f"{column} AS beside {source.sql} ORDER BY {distance} LIMIT %s) AS nearest ORDER BY "
+            f"distance, {stored.order}"
         )
         ef_search = self._ef_search if radius is None else 0
         matches: list[_Match] = []
@@ -388,12 +387,11 @@ class PostgresStore(Store):
 
     def _read_database(self, cursor: Any, facts: Facts) -> _Stored:
         cursor.execute(
-            "SELECT (SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace AS n ON n.oid "
-            "= extnamespace"
-            " WHERE extname = 'vector'), getdatabaseencoding(), NOT pg_is_in_recovery()"
-            " AND has_table_privilege(items, 'INSERT') AND has_table_privilege(items, 'UPDATE')"
-            " AND has_table_privilege(facts, 'UPDATE')"
-            " FROM (SELECT %s::regclass AS items, %s::regclass AS facts) AS tables",
+            "SELECT (SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace AS n ON "
+            "n.oid = extnamespace WHERE extname = 'vector'), getdatabaseencoding(), NOT "
+            "pg_is_in_recovery() AND has_table_privilege(items, 'INSERT') AND "
+            "has_table_privilege(items, 'UPDATE') AND has_table_privilege(facts, 'UPDATE') FROM "
+            "(SELECT %s::regclass AS items, %s::regclass AS facts) AS tables",
             (self._items, f"{self._schema}.facts"),
         )
         [(vector, encoding, writable)] = cursor.fetchall()
@@ -532,9 +530,8 @@ class PostgresStore(Store):
         ]
         values = ", ".join(merged if name == "metadata" else f"incoming.{name}" for name in columns)
         cursor.execute(
-            f"INSERT INTO {self._items} ({names}) SELECT {values}"
-            f" FROM pg_temp.incoming LEFT JOIN {self._items} ON items.id = incoming.id"
-            " ON CONFLICT (id) DO UPDATE SET "
+            f"INSERT INTO {self._items} ({names}) SELECT {values} FROM pg_temp.incoming LEFT JOIN "
+            f"{self._items} ON items.id = incoming.id ON CONFLICT (id) DO UPDATE SET "
             f"{', '.join(f'{name} = EXCLUDED.{name}' for name in changed)}"
         )
 

@@ -236,9 +236,8 @@ def feature_mode(model: HashModel, settings: TrainSettings) -> _Mode:
     if not fixed:
         raise InputError(
             f"train.features is {settings.features}, but model {model.name!r} has no frozen "
-            "backbone whose features "
-            "stay the same; use online, or freeze it (model.freeze_backbone, "
-            "model.frozen_batchnorm: eval)"
+            "backbone whose features stay the same; use online, or freeze it "
+            "(model.freeze_backbone, model.frozen_batchnorm: eval)"
         )
     if settings.features == "cached" and augmented:
         raise InputError(
@@ -469,8 +468,7 @@ def _encoded(branch: Branch, batches: Iterator[Tensor]) -> Iterator[Rows]:
     device = next(branch.parameters()).device
     advice = (
         f"in the backbone with {_BATCH} items at a time; use a smaller model.backbone, "
-        "train.precision bfloat16, or "
-        "another train.device"
+        "train.precision bfloat16, or another train.device"
     )
     for inputs in batches:
         with memory_advice(advice):

@@ -126,8 +126,7 @@ def validator(
     if not (query.labels.any(0) & database.labels.any(0)).any():
         raise InputError(
             f"none of the {len(query)} validation queries shares a label with the validation "
-            "retrieval set; "
-            "give more labelled rows, or set data.validation_queries to 0"
+            "retrieval set; give more labelled rows, or set data.validation_queries to 0"
         )
     encode_query = encoder_of_rows(model, query, settings, progress)
     encode_database = encoder_of_rows(model, database, settings, progress)

@@ -257,8 +257,7 @@ def resolve(name: str) -> Any:
         ):
             raise InputError(
                 f"the module cannot be imported ({error}); put its file into this folder, install "
-                "it, or put its "
-                "folder on PYTHONPATH"
+                "it, or put its folder on PYTHONPATH"
             ) from error
         frame = traceback.extract_tb(error.__traceback__)[-1]
         file, line = frame.filename, frame.lineno
@@ -415,8 +414,7 @@ trust it, add --trust-code (in Python, trust_code=True)
             printable = "".join(filter(str.isprintable, name))[:200]
             raise InputError(
                 f"{file}: names {printable}, code that would run on this machine; if you trust it, "
-                "add --trust-code "
-                "(in Python, trust_code=True)"
+                "add --trust-code (in Python, trust_code=True)"
             )
 
 

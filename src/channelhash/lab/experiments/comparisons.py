@@ -188,8 +188,7 @@ def _compare(
         if not np.array_equal(np.isnan(run.query_ap[key]), np.isnan(sides[0][0].query_ap[key])):
             raise InputError(
                 f"{run.name} and {sides[0][0].name} were not evaluated on the same queries "
-                f"({task}); "
-                "compare runs with the same data set and partition"
+                f"({task}); compare runs with the same data set and partition"
             )
     means = [np.mean([run.query_ap[key] for run in side], axis=0) for side in sides]
     scores = [[run.score(task) for run in side] for side in sides]
@@ -239,14 +238,11 @@ def _significance_table(comparisons: Sequence[_Comparison]) -> Table:
         ),
         tuple(rows),
         "First method − second, in percentage points, over their common seeds. Over queries: "
-        "sign-flip permutation "
-        "test of each query's AP, averaged over seeds; it speaks of these trained models on other "
-        "queries. Over seeds: "
-        "paired t-test and t interval, corrected where each seed draws a split (Nadeau and Bengio "
-        "2003); it speaks of "
-        "training again. p with Holm's correction over all comparisons made "
-        f"together, bold up to {LEVEL}; intervals are not corrected. A difference holds where "
-        "both p are bold.",
+        "sign-flip permutation test of each query's AP, averaged over seeds; it speaks of these "
+        "trained models on other queries. Over seeds: paired t-test and t interval, corrected "
+        "where each seed draws a split (Nadeau and Bengio 2003); it speaks of training again. p "
+        f"with Holm's correction over all comparisons made together, bold up to {LEVEL}; intervals "
+        "are not corrected. A difference holds where both p are bold.",
     )
 
 

@@ -315,8 +315,7 @@ def _refuse_missing_files(grid: Grid) -> None:
         if isinstance(words, Path) and not words.is_file():
             raise InputError(
                 f"model.word_vectors: {words}: no such file; give the word vectors of Google News, "
-                "or others in "
-                "word2vec's format, with --set model.word_vectors=FILE"
+                "or others in word2vec's format, with --set model.word_vectors=FILE"
             )
         weights_source(getattr(run.config.model, "pretrained", None))
 
@@ -334,8 +333,7 @@ def _refuse_other_runs(grid: Grid, folder: Path) -> None:
         ):
             raise InputError(
                 f"{path}: this run was made with another configuration or version; choose another "
-                "--out, or remove "
-                f"the folder {path.parent}"
+                f"--out, or remove the folder {path.parent}"
             )
 
 

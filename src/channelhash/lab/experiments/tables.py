@@ -269,8 +269,7 @@ def outcome(
         if _compared(result) != _compared(first):
             raise InputError(
                 f"{result.name} and {first.name} stand in one cell but differ in data set, model "
-                "or loss; "
-                "name their methods differently"
+                "or loss; name their methods differently"
             )
         if result.seed in seeds:
             raise InputError(
@@ -498,9 +497,8 @@ def _caption(results: Sequence[Result]) -> str:
     seeds = len({result.seed for result in results})
     parts = [
         f"In percent, mean ± sample standard deviation (ddof 1) over {seeds} "
-        f"{'seed' if seeds == 1 else 'seeds'}; "
-        "no ± where there is a single run. Best mean of each column and block in bold. "
-        "Chance is what codes without information give."
+        f"{'seed' if seeds == 1 else 'seeds'}; no ± where there is a single run. Best mean of each "
+        "column and block in bold. Chance is what codes without information give."
     ]
     parts += [
         f"Failed: {result.name} ({result.error})."

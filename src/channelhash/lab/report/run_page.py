@@ -455,8 +455,7 @@ def _unfinished(
         return [
             (
                 f"The run was not evaluated: `channelhash evaluate {name}` writes its scores, "
-                "plots "
-                "and codes."
+                "plots and codes."
             )
         ]
     if not encoded:
@@ -476,9 +475,8 @@ def _subtitle(settings: _Sections, counts: Mapping[str, int]) -> str:
     rows = f" on {counts['train']:,} rows" if "train" in counts else ""
     return (
         f"{value('loss', 'name')} loss, {value('model', 'n_bits')} bits, model "
-        f"{value('model', 'name')}, "
-        f"data {value('data', 'kind')}, {value('train', 'epochs')} epochs{rows}, seed "
-        f"{value('train', 'seed')}"
+        f"{value('model', 'name')}, data {value('data', 'kind')}, {value('train', 'epochs')} "
+        f"epochs{rows}, seed {value('train', 'seed')}"
     )
 
 
@@ -575,9 +573,8 @@ def _repeat(name: str) -> list[page.Block]:
     quoted = shlex.quote(name)
     again = shlex.quote(f"{name}-again")
     how = (
-        "With the versions above, from the folder that holds this run's (or with the configuration "
-        "above, which is "
-        "complete, saved as a file):"
+        "With the versions above, from the folder that holds this run's (or with the "
+        "configuration above, which is complete, saved as a file):"
     )
     commands = f"channelhash train {quoted}/config.yaml --out {again}\nchannelhash evaluate {again}"
     return [page.Text(how), page.Listing(commands)]

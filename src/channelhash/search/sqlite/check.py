@@ -236,8 +236,7 @@ def _salvage(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
     except sqlite3.DatabaseError as error:
         raise InputError(
             f"{folder.database}: nothing of it can be kept ({error}); restore it from a backup, or "
-            "remove the folder"
-            " and add the items again"
+            "remove the folder and add the items again"
         ) from None
     write_text(folder.description, manifest.to_json())
     for snapshot in folder.path.glob("snapshot-*"):

@@ -272,9 +272,8 @@ class ItemsDatabase:
         # Codes are read in the order of their serials and then sorted: in the order of ids, each
         # would be a seek. The + keeps SQLite from taking the index on modalities instead.
         rows = self._connection.execute(
-            "SELECT id, item, serial, code, projection, codes.checksum FROM codes CROSS JOIN items "
-            "ON number = item"
-            " WHERE serial > ? AND +modality = ? ORDER BY id",
+            "SELECT id, item, serial, code, projection, codes.checksum FROM codes CROSS JOIN "
+            "items ON number = item WHERE serial > ? AND +modality = ? ORDER BY id",
             (after, modality),
         )
         for name, number, serial, code, projection, checksum in rows:

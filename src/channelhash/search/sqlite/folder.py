@@ -135,8 +135,7 @@ def damaged(name: str, reason: str) -> InputError:
     folder = Path(name).parent
     return InputError(
         f"{name}: is damaged ({' '.join(reason.split())}); `channelhash index check {folder}` "
-        "lists the damage,"
-        f" `channelhash index repair {folder}` keeps what is whole"
+        f"lists the damage, `channelhash index repair {folder}` keeps what is whole"
     )
 
 

@@ -327,8 +327,7 @@ def _check_state(connection: sqlite3.Connection) -> Iterator[Finding]:
     last = disk.State.read(connection).last_serial
     sql = (
         "SELECT EXISTS (SELECT 1 FROM codes WHERE serial > ?) OR EXISTS (SELECT 1 FROM removed "
-        "WHERE serial > ?)"
-        " OR EXISTS (SELECT 1 FROM removed JOIN codes USING (serial))"
+        "WHERE serial > ?) OR EXISTS (SELECT 1 FROM removed JOIN codes USING (serial))"
     )
     if connection.execute(sql, (last, last)).fetchone()[0]:
         yield Finding(_DATABASE, "the serials of codes contradict each other")

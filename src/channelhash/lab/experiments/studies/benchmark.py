@@ -324,16 +324,13 @@ def _means_table(results: Sequence[Result]) -> Table:
         ("Loss", *(f"{name}, {form}" for name in _COLUMNS for form in ("as published", "tuned"))),
         tuple(rows),
         f"In percent, mean over all tasks and k = {', '.join(map(str, lengths))}, ± sample "
-        "standard deviation (ddof 1) "
-        f"of that mean over {len({result.seed for result in results})} seeds{_of_splits(results)}; "
-        "tie-aware "
-        "mAP and graded NDCG, last epoch. As published: the authors' settings, a loss of this "
-        "project at its defaults; "
-        "at the best of four learning rates with either kind of initial weights. Tuned: the best "
-        "of these and of nine "
-        "draws from all rates, initial weights and weights. All choices on validation, 32 bits, "
-        "seed 0. Recommended: "
-        "our weights at the configuration's learning rate and initial weights, without trials. "
+        f"standard deviation (ddof 1) of that mean over {len({result.seed for result in results})} "
+        f"seeds{_of_splits(results)}; tie-aware mAP and graded NDCG, last epoch. As published: the "
+        "authors' settings, a loss of this project at its defaults; at the best of four learning "
+        "rates with either kind of initial weights. Tuned: the best of these and of nine draws "
+        "from all rates, initial weights and weights. All choices on validation, 32 bits, seed 0. "
+        "Recommended: our weights at the configuration's learning rate and initial weights, "
+        "without trials. "
         "Best of each "
         "column in bold." + (f" Not finished: {', '.join(unfinished)}." if unfinished else ""),
         labels=1,
@@ -463,14 +460,11 @@ def _differences_table(
         ),
         tuple(rows),
         "A cell is a task at a code length. Differences are paired by seed over "
-        f"{', '.join(map(str, seeds))} "
-        f"seeds{of_splits}; 95 % interval and t-test, corrected for rows that splits share (Nadeau "
-        "and Bengio 2003). p "
-        "by Holm's correction over the rows; clearly: p up to 0.05 by Holm's correction over all "
-        "cells of all rows. "
-        "Other queries: 95 % bootstrap interval of the mean over queries, with the same trained "
-        "models. Bold: p up to "
-        "0.05; an interval that leaves zero out.",
+        f"{', '.join(map(str, seeds))} seeds{of_splits}; 95 % interval and t-test, corrected for "
+        "rows that splits share (Nadeau and Bengio 2003). p by Holm's correction over the rows; "
+        "clearly: p up to 0.05 by Holm's correction over all cells of all rows. Other queries: 95 "
+        "% bootstrap interval of the mean over queries, with the same trained models. Bold: p up "
+        "to 0.05; an interval that leaves zero out.",
         labels=1,
     )
 
@@ -530,10 +524,9 @@ def _learning_rates_table(trials: Sequence[Result]) -> Table:
         ("Method", *(f"{rate:g}" for rate in rates)),
         tuple(rows),
         "Mean mAP of cross-modal tasks, else all, on validation after the last epoch, in percent; "
-        "32 bits, seed 0. "
-        "Bold: the best of the row; the better row of a loss is the one that its published form is "
-        "compared at. A bold "
-        "figure in the first or last column says that its best may lie beyond.",
+        "32 bits, seed 0. Bold: the best of the row; the better row of a loss is the one that its "
+        "published form is compared at. A bold figure in the first or last column says that its "
+        "best may lie beyond.",
         labels=1,
     )
 
@@ -562,9 +555,8 @@ def _chosen_table(trials: Sequence[Result]) -> Table:
         ("Loss", "Learning rate", "Initial weights", "Weights", "Best", "Median", "Worst"),
         tuple(rows),
         "Mean mAP of cross-modal tasks, else all, on validation after the last epoch, in percent, "
-        "of trials of both "
-        "forms; 32 bits, seed 0. AP: the weight of the direct AP term by bit of the code; "
-        "proxies: their rate.",
+        "of trials of both forms; 32 bits, seed 0. AP: the weight of the direct AP term by bit of "
+        "the code; proxies: their rate.",
         labels=1,
     )
 

@@ -128,9 +128,8 @@ def _effects_tables(results: Sequence[Result]) -> list[Table]:
                 "Mean difference over "
                 f"{' to '.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} seeds, paired by "
                 "seed, and Student's 95 % interval; in brackets the difference over its standard "
-                "deviation between "
-                "seeds. Bold: the interval leaves zero out (not corrected for the number of "
-                "effects).",
+                "deviation between seeds. Bold: the interval leaves zero out (not corrected for "
+                "the number of effects).",
                 labels=1,
             )
         )

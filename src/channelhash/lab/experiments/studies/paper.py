@@ -305,12 +305,10 @@ def _caption(
 ) -> str:
     caption = (
         "In percent, mean ± sample standard deviation over runs. Printed: the number under this "
-        "task in the paper. "
-        "Likely label: the number that very probably belongs to it. Difference: ours − the "
-        "paper's, that of the nearer "
-        "reading in bold. Within: the means differ by no more than √(std_printed² + std_ours²), a "
-        "rule of thumb and no "
-        f"test; – where ours is a single run. {_named_differences(runs)}"
+        "task in the paper. Likely label: the number that very probably belongs to it. "
+        "Difference: ours − the paper's, that of the nearer reading in bold. Within: the means "
+        "differ by no more than √(std_printed² + std_ours²), a rule of thumb and no test; – where "
+        f"ours is a single run. {_named_differences(runs)}"
     )
     doubted = [
         (ours, (printed, likely))
@@ -325,8 +323,7 @@ def _caption(
     ]
     return (
         f"{caption} Of {len(doubted)} numbers whose label is in doubt, {within[0]} are within as "
-        "printed, "
-        f"{within[1]} under the likely label; the mean absolute difference is "
+        f"printed, {within[1]} under the likely label; the mean absolute difference is "
         f"{distance[0]:.2f} and {distance[1]:.2f}."
     )
 
@@ -342,10 +339,8 @@ def _named_differences(runs: Sequence[Result]) -> str:
     listed = "; ".join(f"{key}, ours {' and '.join(ours)}" for key, ours in named.items())
     return (
         f"Ours trained {', '.join(map(str, epochs))} epochs, the paper's 200. Other settings than "
-        "the paper's: "
-        f"{listed or 'none'}. The rows of the splits are other draws, and so are augmentations, "
-        "which repeat across "
-        "workers and epochs in theirs."
+        f"the paper's: {listed or 'none'}. The rows of the splits are other draws, and so are "
+        "augmentations, which repeat across workers and epochs in theirs."
     )
 
 

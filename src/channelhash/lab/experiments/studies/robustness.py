@@ -339,10 +339,8 @@ def _table(name: str, title: str, rows: _Rows) -> Table:
         ("Perturbation", "Size", *methods),
         tuple(body),
         "In percent, mean ± sample standard deviation (ddof 1) over seeds, last epoch; the "
-        "retrieval set R is never "
-        "perturbed. Best mean of each row in bold. The attack knows the model, not the labels: ten "
-        "steps of projected "
-        "gradient descent within ε of every pixel.",
+        "retrieval set R is never perturbed. Best mean of each row in bold. The attack knows the "
+        "model, not the labels: ten steps of projected gradient descent within ε of every pixel.",
     )
 
 
