@@ -52,7 +52,7 @@ test: say-test dev style  ## style, types and tests on all cores (no GPU, no bro
 # other stores, of the page in a browser and of the description of the API.
 FOLDER := Fotos Zürich [neu] 照片
 PHOTOS := build/photos
-PHOTO_TESTS := tests/photos tests/search tests/serve tests/cli/test_photos.py tests/cli/test_index.py tests/utils/test_fonts.py \
+PHOTO_TESTS := tests/indexing tests/search tests/serve tests/copies tests/duplicates tests/cli/test_photos.py tests/cli/test_index.py tests/utils/test_fonts.py \
 	tests/utils/test_watch.py $(addprefix --ignore tests/,search/test_milvus.py search/test_postgres.py search/test_transfer.py \
 	search/servers.py serve/test_description.py serve/test_page.py)
 OTHERS := jinja2 matplotlib pyarrow scipy sklearn torch
@@ -109,7 +109,7 @@ test-lowest:  ## tests of the core with the oldest versions that are allowed, wh
 	build/uv/bin/uv pip install --python $(LOWEST) --resolution lowest-direct \
 		--editable '.[clip,exported,heif,mat,milvus,onnx,photos,postgres,serve,test,train]'
 	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest $(PARALLEL) $(FAST) \
-		tests/codes tests/data tests/photos tests/losses tests/metrics tests/models tests/search tests/serve \
+		tests/codes tests/copies tests/data tests/duplicates tests/indexing tests/losses tests/metrics tests/models tests/search tests/serve \
 		--ignore tests/serve/test_description.py \
 		--deselect tests/models/test_backbones.py::test_cliphash_has_the_papers_sizes
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
+from channelhash.indexing.encode import Indexed, index_source
+from channelhash.indexing.source import Source
 from channelhash.models.description import Model
-from channelhash.photos.encode import Indexed, index_source
-from channelhash.photos.source import Source
 from channelhash.search.store import Store
 from channelhash.utils.progress import StageProgress
 from extras import needs

@@ -60,7 +60,7 @@ def test_each_promise_names_tests_that_are_there():
 
 
 def test_inference_needs_no_training():
-    for unit in ("search", "serve", "bulk", "photos", "explanation"):
+    for unit in ("search", "serve", "bulk", "indexing", "duplicates", "explanation"):
         assert not IMPORTS[unit] & {"training", "runs", "lab"}, unit
 
 

@@ -30,7 +30,7 @@ class Blocked:
 blocked = sys.argv[1].split()
 sys.meta_path.insert(0, Blocked())
 import channelhash, channelhash.codes, channelhash.search.query, channelhash.serve.app, channelhash.explanation
-import channelhash.data, channelhash.presets, channelhash.serve.server, channelhash.photos.stores
+import channelhash.data, channelhash.presets, channelhash.serve.server, channelhash.indexing.stores
 from channelhash.cli.main import main
 from fastapi.testclient import TestClient
 

@@ -27,7 +27,8 @@ from typing import Any, NamedTuple
 from make_coco17 import ROWS, Row, caption_digits, label_names, read_rows, write_images, write_items
 
 from channelhash.errors import InputError
-from channelhash.utils.files import reading, write_text
+from channelhash.utils.decode import reading
+from channelhash.utils.files import write_text
 
 SLACK = 2  # pixels
 COLUMNS = ("id", "coco_id", "file_name", "same_labels", "flickr_url", "license")

@@ -30,7 +30,8 @@ from PIL import Image
 from channelhash.data.splits import SplitSettings
 from channelhash.data.table import load_table
 from channelhash.errors import InputError
-from channelhash.utils.files import atomic_path, reading
+from channelhash.utils.decode import reading
+from channelhash.utils.files import atomic_path
 
 ROWS = Path(__file__).parent / "rows.csv.gz"
 #: COCO's categories by their official numbers, without ``person``, which is no label of COCO-17.

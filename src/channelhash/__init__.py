@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     )
     from channelhash.codes import CodeSet as CodeSet
     from channelhash.explanation import explain as explain
+    from channelhash.indexing.stores import index as index
     from channelhash.models import HashModel as HashModel, load_model as load_model
-    from channelhash.photos.stores import index as index
     from channelhash.runs.evaluate import evaluate as evaluate
     from channelhash.runs.train import train as train
     from channelhash.search import Store as Store, open_store as open_store
@@ -36,7 +36,7 @@ _NAMES = {
     "Store": "channelhash.search",
     "evaluate": "channelhash.runs.evaluate",
     "explain": "channelhash.explanation",
-    "index": "channelhash.photos.stores",
+    "index": "channelhash.indexing.stores",
     "load_model": "channelhash.models",
     "open_store": "channelhash.search",
     "train": "channelhash.runs.train",

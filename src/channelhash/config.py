@@ -17,7 +17,7 @@ from channelhash.errors import InputError, naming
 from channelhash.losses import Terms, expand_settings, loss_settings, resolve_loss
 from channelhash.models import resolve_model
 from channelhash.utils import typed_settings
-from channelhash.utils.files import read_yaml_sections
+from channelhash.utils.decode import read_yaml_sections
 from channelhash.utils.typed_settings import Settings, absolute, read_settings, settings_of
 
 _SECTIONS = ("data", "model", "loss", "train", "evaluate", "extend")

@@ -23,7 +23,7 @@ from channelhash.bulk import _open_job, _shard_files, _shard_path, _ShardEncoder
 from channelhash.data.table import load_table
 from channelhash.errors import JobError
 from channelhash.models.hash_model import encode_records
-from channelhash.utils.files import locked
+from channelhash.utils.locks import locked
 from cli.test_evaluate_files import by_label, code_set, evaluated
 from picture_runs import write_pictures
 from refusals import check_refusal

@@ -21,17 +21,17 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 from PIL import Image
 
 import channelhash as ch
+from channelhash.indexing import encode
 from channelhash.models.fitted import MIN_PAIRS
-from channelhash.photos import encode
 from channelhash.search import find_store
-from channelhash.search.items import date_of
+from channelhash.search.browsing import date_of
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.serve.app import Limits, open_app
 from channelhash.utils import image_files
 from channelhash.utils.optional_imports import _EXTRAS
 from channelhash.utils.progress import no_stage_progress
 from extras import needs
-from photos.test_metadata import LIGHTROOM
+from indexing.test_metadata import LIGHTROOM
 from serve.test_server import ask, started
 from small_runs import assert_refused, run_command, run_json, run_text
 from small_stores import EXTRACTORS

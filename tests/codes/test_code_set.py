@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 import channelhash as ch
 from channelhash.errors import InputError
-from channelhash.utils.files import dump_checked
+from channelhash.utils.hashes import dump_checked
 from refusals import check_refusal
 
 

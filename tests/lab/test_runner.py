@@ -20,7 +20,7 @@ from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.runner import Execution, Grid, run_grid
 from channelhash.lab.experiments.studies import EXPERIMENTS
 from channelhash.runs.evaluate import evaluate_run
-from channelhash.utils.files import locked
+from channelhash.utils.locks import locked
 from lab.grids import assert_made_again, named_grid
 from refusals import check_refusal
 from small_runs import assert_refused, grid_base, run_command, run_json

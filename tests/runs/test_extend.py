@@ -16,7 +16,8 @@ from channelhash.data.collection import Collection
 from channelhash.data.features import load_features
 from channelhash.lab.distill import student_config
 from channelhash.runs.evaluate import run_codes
-from channelhash.runs.train import _STORED, extension_config, start_run
+from channelhash.runs.extend import _STORED, extension_config
+from channelhash.runs.train import start_run
 from channelhash.search.query import load_encoder
 from channelhash.utils.progress import no_progress
 from picture_runs import clip_model, picture_config, resnet_model, write_pictures

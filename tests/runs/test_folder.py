@@ -19,8 +19,10 @@ from channelhash.data.splits import Splits
 from channelhash.errors import InputError
 from channelhash.lab.experiments.runner import Grid, GridRun, run_grid
 from channelhash.runs.evaluate import evaluate, run_codes
+from channelhash.runs.extend import extension_config
 from channelhash.runs.folder import check_contents, keep_contents
-from channelhash.runs.train import extension_config, plan_run, start_run
+from channelhash.runs.plan import plan_run
+from channelhash.runs.train import start_run
 from picture_runs import picture_config, resnet_model, write_pictures
 from small_runs import feature_config, interrupt_at, write_features
 

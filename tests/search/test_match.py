@@ -11,7 +11,7 @@ from safetensors.numpy import save
 import channelhash as ch
 from channelhash.models.description import write_model
 from channelhash.models.fitted import _cca_itq
-from channelhash.search.duplicates import fold
+from channelhash.search.fold import fold
 from channelhash.search.hits import Query, SearchOptions, answer, search_hits
 from channelhash.search.match import _FEWEST, NEAREST, Judge, find_reference
 from channelhash.search.query import query_like

@@ -15,9 +15,10 @@ from tests.search.contract import TREES, items_of, truth, written
 from tests.search.servers import postgres_address
 
 import channelhash as ch
-from channelhash.search import choose_place, find_or_keep, find_store, items, kind_of
+from channelhash.search import checks, choose_place, find_or_keep, find_store, kind_of
+from channelhash.search.browsing import DATES, Catalogue, date_filter, date_of, file_date
 from channelhash.search.filters import parse_filter, passes
-from channelhash.search.items import DATES, Catalogue, date_filter, date_of, file_date
+from channelhash.search.items import Facts
 from channelhash.search.query import narrow
 from channelhash.search.store import Store
 from refusals import check_refusal
@@ -283,22 +284,22 @@ CODES = np.array([[7]], np.uint8)
 
 
 def by_modality(codes, modality=None, n_bits=None):
-    return items.codes_by_modality(codes, modality, n=1, n_bits=n_bits)
+    return checks.codes_by_modality(codes, modality, n=1, n_bits=n_bits)
 
 
 @pytest.mark.parametrize(
     ("check", "arguments", "message"),
     [
-        (items.check_ids, ("a",), "not one string 'a'"),
-        (items.check_ids, (["a", 3],), r"3 \(row 1\) is no string"),
-        (items.check_ids, (["\ud800"],), r"\(row 0\) holds half a surrogate pair"),
-        (items.check_ids, (["a", "b", "a"],), r"'a' \(row 2\) occurs twice"),
+        (checks.check_ids, ("a",), "not one string 'a'"),
+        (checks.check_ids, (["a", 3],), r"3 \(row 1\) is no string"),
+        (checks.check_ids, (["\ud800"],), r"\(row 0\) holds half a surrogate pair"),
+        (checks.check_ids, (["a", "b", "a"],), r"'a' \(row 2\) occurs twice"),
         (
-            items.check_ids,
+            checks.check_ids,
             ([*map(str, range(300_000)), "7"],),
             r"'7' \(row 300000\)",
         ),  # in one pass
-        (items.check_codes, (CODES, 9, "queries"), "queries: codes of 9 bits are"),
+        (checks.check_codes, (CODES, 9, "queries"), "queries: codes of 9 bits are"),
         (by_modality, ({"image": CODES}, "image"), "the codes name their modalities; leave it out"),
         (by_modality, ({},), "give the codes of at least one modality"),
         (by_modality, (CODES, "../image"), "modality '../image': a plain name is expected"),
@@ -307,51 +308,59 @@ def by_modality(codes, modality=None, n_bits=None):
         (by_modality, (CODES[:, :0],), r"\(n, bytes\) uint8 are expected, not \(1, 0\)"),
         (by_modality, ({"image": CODES, "text": CODES[:0]},), "0 text codes for 1 ids"),
         (by_modality, (CODES, None, 7), "image codes: bits past the 7th are set"),
-        (items.check_metadata, ([{}], ["a", "b"]), "1 mappings of metadata for 2 ids"),
-        (items.check_metadata, ([None], ["a"]), "metadata of 'a': a mapping is expected, not None"),
-        (items.check_metadata, ([{"image": 3}], ["a"]), "image is a string, not 3"),
+        (checks.check_metadata, ([{}], ["a", "b"]), "1 mappings of metadata for 2 ids"),
         (
-            items.check_metadata,
+            checks.check_metadata,
+            ([None], ["a"]),
+            "metadata of 'a': a mapping is expected, not None",
+        ),
+        (checks.check_metadata, ([{"image": 3}], ["a"]), "image is a string, not 3"),
+        (
+            checks.check_metadata,
             ([{"labels": "dog"}], ["a"]),
             "labels are a list of strings, not 'dog'",
         ),
-        (items.check_metadata, ([{"": 1}], ["a"]), "'' is no key"),
-        (items.check_metadata, ([{1: 1}], ["a"]), "1 is no key"),
-        (items.check_metadata, ([{"id": "b"}], ["a"]), "'id' means something else in filters"),
-        (items.check_metadata, ([{"tags": ["x", 3]}], ["a"]), "tags: a list holds strings, not 3"),
-        (items.check_metadata, ([{"year": float("inf")}], ["a"]), "year is inf; leave it out"),
-        (items.check_metadata, ([{"year": -(2**63) - 1}], ["a"]), "has more than 64 bits"),
-        (items.check_metadata, ([{"size": (1, 2)}], ["a"]), "list of strings, not tuple"),
+        (checks.check_metadata, ([{"": 1}], ["a"]), "'' is no key"),
+        (checks.check_metadata, ([{1: 1}], ["a"]), "1 is no key"),
+        (checks.check_metadata, ([{"id": "b"}], ["a"]), "'id' means something else in filters"),
+        (checks.check_metadata, ([{"tags": ["x", 3]}], ["a"]), "tags: a list holds strings, not 3"),
+        (checks.check_metadata, ([{"year": float("inf")}], ["a"]), "year is inf; leave it out"),
+        (checks.check_metadata, ([{"year": -(2**63) - 1}], ["a"]), "has more than 64 bits"),
+        (checks.check_metadata, ([{"size": (1, 2)}], ["a"]), "list of strings, not tuple"),
         (
-            items.check_metadata,
+            checks.check_metadata,
             ([{"title": "\udc00"}], ["a"]),
             "title: holds half a surrogate pair",
         ),
-        (items.check_metadata, ([{"tags": ["a\0"]}], ["a"]), "tags: holds a NUL"),
-        (items.check_count, (0, "k", 1), "k is 0; a whole number of at least 1 is expected"),
-        (items.check_count, (True, "k", 1), "k is True"),
-        (items.check_count, (2.0, "k", 1), "k is 2.0"),
+        (checks.check_metadata, ([{"tags": ["a\0"]}], ["a"]), "tags: holds a NUL"),
+        (checks.check_count, (0, "k", 1), "k is 0; a whole number of at least 1 is expected"),
+        (checks.check_count, (True, "k", 1), "k is True"),
+        (checks.check_count, (2.0, "k", 1), "k is 2.0"),
         (
-            items.Facts.check,
-            (items.Facts(64, "m"), "x.store", items.Facts(32, "")),
+            Facts.check,
+            (Facts(64, "m"), "x.store", Facts(32, "")),
             "holds codes of 64 bits, not 32",
         ),
         (
-            items.Facts.check,
-            (items.Facts(64, "m"), "x.store", items.Facts(0, "n")),
+            Facts.check,
+            (Facts(64, "m"), "x.store", Facts(0, "n")),
             "codes of another model",
         ),
         (
-            items.Facts.check,
-            (items.Facts(64, ""), "x.store", items.Facts(0, "n")),
+            Facts.check,
+            (Facts(64, ""), "x.store", Facts(0, "n")),
             "codes of an unknown model",
         ),
         (
-            items.choose_modality,
+            checks.choose_modality,
             (None, ["sound", "text"], "x.store"),
             "say which modality is searched: sound or text",
         ),
-        (items.choose_modality, ("text", ["image"], "x.store"), "holds image codes, no text codes"),
+        (
+            checks.choose_modality,
+            ("text", ["image"], "x.store"),
+            "holds image codes, no text codes",
+        ),
     ],
 )
 def test_arguments_that_no_store_takes_are_refused(check, arguments, message):

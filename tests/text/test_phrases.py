@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
+from channelhash.search.browsing import date_filter
 from channelhash.search.filters import parse_filter, passes
-from channelhash.search.items import date_filter
 from channelhash.text import places as places_module
 from channelhash.text.constructions import LANGUAGES, TABLES
 from channelhash.text.phrases import find_phrases

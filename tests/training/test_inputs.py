@@ -18,7 +18,7 @@ from channelhash.data.table import load_table
 from channelhash.errors import JobError
 from channelhash.models import MODELS
 from channelhash.models.hash_model import encode_items
-from channelhash.runs.train import create_model
+from channelhash.runs.create import create_model
 from channelhash.training import inputs as training_inputs
 from channelhash.training.inputs import (
     _augmented_features,

@@ -27,7 +27,7 @@ from channelhash.errors import JobError
 from channelhash.losses import LOSSES, DSCHLoss, HyP2Loss, make_loss
 from channelhash.models import MODELS, Branch, HashModel
 from channelhash.models.hash_model import feature_rows
-from channelhash.runs.train import plan_run
+from channelhash.runs.plan import plan_run
 from channelhash.training import inputs
 from channelhash.training.inputs import TrainingSet, epoch_steps, memory_batches, prepare_inputs
 from channelhash.training.schedule import learning_rate

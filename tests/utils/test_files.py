@@ -25,7 +25,8 @@ from safetensors.torch import save_file
 
 from channelhash.errors import NoSpaceError
 from channelhash.utils import files
-from channelhash.utils.files import atomic_path, decode_text, space_for, split_lines, sweep
+from channelhash.utils.decode import decode_text, split_lines
+from channelhash.utils.files import atomic_path, space_for, sweep
 from small_runs import assert_refused, feature_config, run_command, write_features
 
 

@@ -13,7 +13,7 @@ from PIL import ExifTags, Image, ImageCms, ImageOps, ImageSequence
 
 from channelhash.data.images import Resize, image_problem, square
 from channelhash.explanation.occlusion import reduce_image
-from channelhash.photos.metadata import read_header
+from channelhash.indexing.metadata import read_header
 from channelhash.utils import image_files
 from channelhash.utils.image_files import (
     Cell,

@@ -5,7 +5,7 @@ import yaml
 
 from channelhash.config import make_config, read_config
 from channelhash.losses import LOSSES
-from channelhash.runs.train import create_loss
+from channelhash.runs.create import create_loss
 from pages import ROOT
 from refusals import refusal
 

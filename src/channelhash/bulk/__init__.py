@@ -35,8 +35,10 @@ from channelhash.utils.addresses import (
     whole_file,
     without_signature,
 )
-from channelhash.utils.files import locked_folder, reading, sweep
+from channelhash.utils.decode import reading
+from channelhash.utils.files import sweep
 from channelhash.utils.image_files import ImageError, open_image
+from channelhash.utils.locks import locked_folder
 from channelhash.utils.machine import pick_device
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.typed_settings import python_names, settings_of, trusting

@@ -13,7 +13,7 @@ from channelhash.models.description import extra_of, fit_facts, read_words
 from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
-    from channelhash.photos.encode import Indexed
+    from channelhash.indexing.encode import Indexed
 
 app = shared.command_group(
     "Create stores of codes, add items and delete them; check, repair and back up."
@@ -72,7 +72,7 @@ def _create(
         return
     read = read_words(encoder) if encoder else None
     with naming_extra("train" if model else extra_of(read)):
-        from channelhash.photos.stores import NewCodes, create_store, default_address, read_again
+        from channelhash.indexing.stores import NewCodes, create_store, default_address, read_again
 
     # pictures, then, whose store lies with them
     if source is None and ch.search.holds_files(store):
@@ -130,7 +130,7 @@ def _add(
     if _put_codes(store, source, False, how, as_json):
         return
     with naming_extra("train" if model else "photos"):
-        from channelhash.photos.stores import add_to_store, read_again
+        from channelhash.indexing.stores import add_to_store, read_again
 
     with shared.progress_bars(f"{store} keeps the items written so far") as progress:
         items = read_again(store, source, root, exclude, captions, ocr)
@@ -300,7 +300,7 @@ def _put_codes(store: str, file: Path | None, is_new: bool, how: object, as_json
         raise InputError(
             f"{file}: holds codes; leave out options that say how pictures and texts are encoded"
         )
-    from channelhash.photos.stores import put_codes
+    from channelhash.indexing.stores import put_codes
 
     with shared.progress_bars() as progress:
         done = put_codes(store, file, is_new, progress("write"))

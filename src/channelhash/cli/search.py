@@ -22,11 +22,11 @@ from channelhash.models.description import extra_of, read_words
 from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
+    from channelhash.duplicates.decisions import Moved
+    from channelhash.duplicates.groups import DuplicateGroup, Photo
     from channelhash.explanation.api import Explanation
-    from channelhash.photos.stores import Index
-    from channelhash.search.duplicates import DuplicateGroup, Photo
+    from channelhash.indexing.stores import Index
     from channelhash.search.hits import Hits, SearchOptions
-    from channelhash.search.sqlite.decisions import Moved
 
 _By = Literal["all", "image", "text", "words"]
 _Modality = Literal["image", "text"]
@@ -369,7 +369,7 @@ def bring_up_to_date(store: str, making: Making) -> "Index | None":
         return None
     word = read_words(list(making.encoder)) if making.encoder else None
     with naming_extra("train" if making.model else extra_of(word)):
-        from channelhash.photos.stores import index
+        from channelhash.indexing.stores import index
 
     with shared.progress_bars(f"{store} keeps the items indexed so far") as progress:
         photos = index(store, **making._asdict() | {"encoder": word}, prune=True, progress=progress)
@@ -419,8 +419,8 @@ def duplicates(
 
     The largest group comes first. Example: channelhash duplicates photos.store --move ~/copies
     """
-    from channelhash.search.duplicates import draw_groups, find_duplicates
-    from channelhash.search.sqlite import decisions
+    from channelhash.duplicates import decisions
+    from channelhash.duplicates.groups import draw_groups, find_duplicates
 
     if sum(map(bool, (rest, move, different, keep, undo))) > 1:
         raise InputError(

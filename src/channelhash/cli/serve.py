@@ -138,7 +138,7 @@ def _watched(store: str) -> tuple[Path, Path] | None:
     """Return the folder of the photographs that a store was made of, and the store's own; None
     where there is none that can be watched, or the store can only be read.
     """
-    from channelhash.photos.source import PhotoSource
+    from channelhash.indexing.source import PhotoSource
     from channelhash.search.sqlite.folder import StoreFolder
 
     place = ch.search.find_or_keep(Path(store))
@@ -153,7 +153,7 @@ def _index_again(
     what has changed.
     """
     with trusting(trust_code), naming_extra("photos"):
-        from channelhash.photos.stores import add_to_store, read_again
+        from channelhash.indexing.stores import add_to_store, read_again
 
         # never makes a new one
         done = add_to_store(store, read_again(store, None), None, progress, prune=True)
@@ -184,7 +184,7 @@ def mcp(
     """
     from mcp.server.mcpserver import Image, MCPServer
 
-    from channelhash.search.duplicates import find_duplicates
+    from channelhash.duplicates.groups import find_duplicates
     from channelhash.search.hits import SearchOptions
     from channelhash.search.query import load_query_encoder, search_store
 

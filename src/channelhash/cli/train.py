@@ -135,7 +135,8 @@ def train(
     """
     from channelhash.config import read_config, read_sections
     from channelhash.presets import configuration_path, preset_path, short_overrides
-    from channelhash.runs.train import plan_run, start_run
+    from channelhash.runs.plan import plan_run
+    from channelhash.runs.train import start_run
 
     config = configuration_path(config, preset) or preset_path("recommended")
     # --set comes after them and prevails
@@ -199,7 +200,8 @@ def extend(
 
     Example: channelhash extend runs/table --data new.csv --out runs/extended
     """
-    from channelhash.runs.train import DESCRIPTION, extension_config, start_run
+    from channelhash.runs.extend import DESCRIPTION, extension_config
+    from channelhash.runs.train import start_run
 
     config = extension_config(run, data, root, _read_overrides(settings, skip_bad))
     folder = out or run.with_name(f"{run.name}-extended")

@@ -15,7 +15,8 @@ from channelhash.codes import CodeSet, PackedCodes
 from channelhash.errors import InputError
 from channelhash.utils.addresses import Place, open_address, place, whole_file
 from channelhash.utils.array_files import ENDINGS
-from channelhash.utils.files import dump_checked, load_checked, reading
+from channelhash.utils.decode import reading
+from channelhash.utils.hashes import dump_checked, load_checked
 from channelhash.utils.plain_values import is_binary, is_list, plain_values
 
 _FORMAT = "channelhash codes 2"

@@ -41,7 +41,7 @@ from channelhash.utils.addresses import (
     whole_file,
     without_signature,
 )
-from channelhash.utils.files import decode_text, one_line, reading
+from channelhash.utils.decode import decode_text, one_line, reading
 from channelhash.utils.plain_values import is_binary, is_list, is_text, plain_values
 
 #: Images and texts read at once: as many as a model encodes at once.

@@ -8,7 +8,7 @@ from channelhash.data.images import image_problem, locate_image
 from channelhash.data.records import Problems, Records, records_from_rows
 from channelhash.data.table import captions_of
 from channelhash.errors import InputError
-from channelhash.utils.files import read_json
+from channelhash.utils.decode import read_json
 
 _Entries = list[dict[str, Any]]
 

@@ -23,7 +23,7 @@ from channelhash.data.images import image_problem
 from channelhash.data.records import UNSEEN, Features, Items, Records, are_files, label_name
 from channelhash.data.splits import Rows, Splits
 from channelhash.errors import InputError
-from channelhash.utils.files import file_hash
+from channelhash.utils.hashes import file_hash
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.typed_settings import check_kind
 

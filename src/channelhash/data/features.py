@@ -15,7 +15,7 @@ from channelhash.data.parts import by_rows, join_parts
 from channelhash.data.records import Problems, Records, label_name
 from channelhash.errors import InputError
 from channelhash.utils.array_files import Arrays, SparseRows, read_arrays
-from channelhash.utils.files import read_text, reading, split_lines
+from channelhash.utils.decode import read_text, reading, split_lines
 from channelhash.utils.seeds import generator
 
 _MODALITIES = ("image", "text")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from channelhash.data.images import locate_image
 from channelhash.data.records import Problems, Records, records_from_rows
 from channelhash.errors import InputError
-from channelhash.utils.files import decode_text, split_lines
+from channelhash.utils.decode import decode_text, split_lines
 from channelhash.utils.typed_settings import unknown
 
 _IMAGE = re.compile(r"im(\d+)\.jpe?g", re.IGNORECASE)

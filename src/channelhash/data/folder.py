@@ -20,7 +20,7 @@ from channelhash.data.records import Problems, Records, records_from_rows
 from channelhash.data.table import captions_of, csv_rows, load_table, read_rows, text_of
 from channelhash.errors import InputError
 from channelhash.utils.array_files import ENDINGS
-from channelhash.utils.files import read_text, reading, split_lines
+from channelhash.utils.decode import read_text, reading, split_lines
 from channelhash.utils.image_files import RAW_ENDINGS, heif_problem, raw_problem
 
 #: The store that belongs to a folder of photographs.
@@ -374,7 +374,7 @@ def _no_image(entry: os.DirEntry[str], is_folder: bool) -> str | None:
         return problem
     if is_folder or ending in _READ:
         return None
-    if ending == ".xmp":  # describes an image, see `channelhash.photos.metadata`
+    if ending == ".xmp":  # describes an image, see `channelhash.indexing.metadata`
         return ""
     return f"{ending}: {_PROBLEMS[ending]}" if ending in _PROBLEMS else _NOT_A_PICTURE
 

@@ -16,7 +16,8 @@ from pydantic import Field
 
 from channelhash.errors import InputError
 from channelhash.utils.array_files import SparseRows
-from channelhash.utils.files import cache_folder, content_hash, file_hash, write_text
+from channelhash.utils.files import cache_folder, write_text
+from channelhash.utils.hashes import content_hash, file_hash
 
 #: Rows of precomputed features ``(n, d)``.
 Features = np.ndarray | SparseRows

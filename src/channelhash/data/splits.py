@@ -15,7 +15,9 @@ from pydantic import Field
 
 from channelhash.data.records import Names, Records
 from channelhash.errors import InputError
-from channelhash.utils.files import content_hash, reading, write_text
+from channelhash.utils.decode import reading
+from channelhash.utils.files import write_text
+from channelhash.utils.hashes import content_hash
 from channelhash.utils.seeds import generator
 from channelhash.utils.typed_settings import Settings
 

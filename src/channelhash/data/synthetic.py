@@ -15,7 +15,8 @@ from PIL import Image, ImageColor, ImageDraw
 from channelhash.data.flickr import load_mirflickr
 from channelhash.data.records import Records
 from channelhash.errors import InputError
-from channelhash.utils.files import locked, space_for, write_text
+from channelhash.utils.files import space_for, write_text
+from channelhash.utils.locks import locked
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.seeds import generator
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from channelhash.data.images import image_problem, locate_image
 from channelhash.data.records import Names, Problems, Records, label_name, records_from_rows
 from channelhash.errors import InputError
-from channelhash.utils.files import one_line, read_text, reading
+from channelhash.utils.decode import one_line, read_text, reading
 from channelhash.utils.optional_imports import naming_extra
 
 _ESCAPE = r"\\(?:[\\'\"abfnrtv]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})"

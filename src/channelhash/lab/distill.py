@@ -20,6 +20,7 @@ from channelhash.losses import TEACHER_LOSSES, resolve_loss
 from channelhash.metrics.report import count_tasks
 from channelhash.models import MODELS
 from channelhash.presets import data_kind
+from channelhash.runs.create import create_model
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import (
     OpenedRun,
@@ -33,7 +34,6 @@ from channelhash.runs.folder import (
     read_run,
     save_model,
 )
-from channelhash.runs.train import create_model
 from channelhash.training.distributed import launched_rank, rank
 from channelhash.training.inputs import feature_records
 from channelhash.training.trainer import Trainee

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from channelhash.errors import JobError
-from channelhash.utils.files import reading, space_for, temporary_folder
+from channelhash.utils.decode import reading
+from channelhash.utils.files import space_for, temporary_folder
 from channelhash.utils.progress import Progress, StageProgress, no_stage_progress
 from channelhash.utils.typed_settings import pick
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from channelhash.channels import unit_rows
 from channelhash.losses.base import random_signs
 from channelhash.losses.multimodal import ItemLoss, Items
-from channelhash.utils.files import content_hash
+from channelhash.utils.hashes import content_hash
 
 
 class DNPHLoss(ItemLoss):

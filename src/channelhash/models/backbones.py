@@ -23,7 +23,8 @@ from channelhash.data.images import Prepare, Resize
 from channelhash.errors import InputError, JobError, naming
 from channelhash.models import photo
 from channelhash.models.description import reading_weights, split_source
-from channelhash.utils.files import content_hash, one_line, read_json
+from channelhash.utils.decode import one_line, read_json
+from channelhash.utils.hashes import content_hash
 from channelhash.utils.optional_imports import package_file
 from channelhash.utils.seeds import derive_seed
 from channelhash.utils.typed_settings import pick, unknown

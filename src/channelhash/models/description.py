@@ -14,14 +14,9 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError, JobError
-from channelhash.utils.files import (
-    atomic_path,
-    check_exhausted,
-    content_hash,
-    read_json,
-    reading,
-    write_text,
-)
+from channelhash.utils.decode import check_exhausted, read_json, reading
+from channelhash.utils.files import atomic_path, write_text
+from channelhash.utils.hashes import content_hash
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.typed_settings import check_trusted, naming_own_code, trusting
 

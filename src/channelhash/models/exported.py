@@ -22,7 +22,9 @@ from channelhash.data.images import resize_of
 from channelhash.errors import InputError, JobError
 from channelhash.models.description import QueryEncoder
 from channelhash.text.words import Vocabulary
-from channelhash.utils.files import file_hash, one_line, read_json, reading, sync, temporary_folder
+from channelhash.utils.decode import one_line, read_json, reading
+from channelhash.utils.files import sync, temporary_folder
+from channelhash.utils.hashes import file_hash
 from channelhash.utils.optional_imports import library, naming_extra, onnx_runtime
 from channelhash.utils.seeds import generator
 

@@ -20,7 +20,7 @@ from channelhash.data.images import Prepare, Resize
 from channelhash.data.records import Features
 from channelhash.errors import InputError, naming
 from channelhash.models.description import split_source
-from channelhash.utils.files import one_line
+from channelhash.utils.decode import one_line
 from channelhash.utils.machine import pick_device
 from channelhash.utils.optional_imports import library
 from channelhash.utils.typed_settings import pick, resolve, split_python_name, unknown

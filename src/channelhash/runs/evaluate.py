@@ -23,8 +23,8 @@ from channelhash.metrics.report import evaluate_sets
 from channelhash.models import load_model
 from channelhash.models.hash_model import HashModel, encode_records
 from channelhash.models.photo import WEIGHTS
+from channelhash.runs.extend import database_codes, stored_codes
 from channelhash.runs.folder import OpenedRun, open_run
-from channelhash.runs.train import database_codes, stored_codes
 from channelhash.search import open_store
 from channelhash.search.rank import FIRST
 from channelhash.training.inputs import collection_features, feature_records

@@ -30,14 +30,9 @@ from channelhash.models import HashModel, load_hash_model
 from channelhash.models.backbones import weights_source
 from channelhash.training import distributed
 from channelhash.training.validation import measure_of, read_log, selection_score
-from channelhash.utils.files import (
-    locked_folder,
-    read_json,
-    reading,
-    split_lines,
-    sweep,
-    write_text,
-)
+from channelhash.utils.decode import read_json, reading, split_lines
+from channelhash.utils.files import sweep, write_text
+from channelhash.utils.locks import locked_folder
 from channelhash.utils.typed_settings import python_names, trusting
 
 _log = logging.getLogger("channelhash.train")

@@ -10,8 +10,9 @@ from pathlib import Path
 from channelhash.codes import CodeSet
 from channelhash.data.folder import STORE_FOLDER, no_such
 from channelhash.errors import InputError, check_address
+from channelhash.search.checks import check_count
 from channelhash.search.index import CodeIndex
-from channelhash.search.items import Facts, NoStoreError, check_count
+from channelhash.search.items import Facts, NoStoreError
 from channelhash.search.milvus import MilvusStore
 from channelhash.search.postgres import PostgresStore
 from channelhash.search.store import Answers, Item, Store

@@ -28,7 +28,7 @@ import numpy as np
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, argument
-from channelhash.search.duplicates import default_radius, fold
+from channelhash.search.fold import default_radius, fold
 from channelhash.search.items import Item
 from channelhash.search.match import FITS, Judge
 from channelhash.search.question import WORDS, Query, SearchOptions
@@ -336,7 +336,7 @@ class AnswerOrder:
         may have been read, without a word.
 
         Of answers by codes of images, pictures are compared, too, as
-        `channelhash.search.duplicates.find_duplicates` does.
+        `channelhash.duplicates.groups.find_duplicates` does.
         """
         present = {item.id for item in self.read([answer.id for answer in answers])}
         answers = [*self._kept, *(answer for answer in answers if answer.id in present)]

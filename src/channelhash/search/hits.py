@@ -11,7 +11,8 @@ import numpy as np
 from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.errors import InputError, argument
 from channelhash.search.answer import ALONE, AnswerOrder, Ranked, choose_rankings, code_of
-from channelhash.search.items import DEFAULT_MODALITY, Value, date_of
+from channelhash.search.browsing import date_of
+from channelhash.search.items import DEFAULT_MODALITY, Value
 from channelhash.search.match import FITS
 from channelhash.search.question import WORDS, Query, SearchOptions
 from channelhash.search.sqlite.words import quote

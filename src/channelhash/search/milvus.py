@@ -20,8 +20,9 @@ import numpy as np
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError
+from channelhash.search.checks import check_format, check_process
 from channelhash.search.filters import Condition, Filter, Literal, passes
-from channelhash.search.items import Facts, NewItems, Value, check_format, check_process
+from channelhash.search.items import Facts, NewItems, Value
 from channelhash.search.store import Answers, Item, Scope, Store
 from channelhash.utils.optional_imports import library
 

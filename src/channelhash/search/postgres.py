@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
+from channelhash.search.checks import check_format
 from channelhash.search.filters import Filter, SqlCondition, to_sql
-from channelhash.search.items import Facts, NewItems, check_format
+from channelhash.search.items import Facts, NewItems
 from channelhash.search.postgres_connections import (
     MOST_EF,
     Bits,

@@ -21,8 +21,9 @@ from pydantic import Field
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError
 from channelhash.search import filters
-from channelhash.search.items import Metadata, Value, check_process
-from channelhash.utils.files import one_line
+from channelhash.search.checks import check_process
+from channelhash.search.items import Metadata, Value
+from channelhash.utils.decode import one_line
 from channelhash.utils.optional_imports import library
 from channelhash.utils.typed_settings import Settings, read_settings
 

@@ -32,8 +32,8 @@ from channelhash.errors import InputError, argument
 from channelhash.models.description import Model, QueryEncoder
 from channelhash.models.exported import DESCRIPTION, FOLDER, ExportedModel
 from channelhash.models.photo import LANGUAGES, is_unread, spelling
+from channelhash.search.browsing import Catalogue
 from channelhash.search.hits import Hits, answer, list_hits
-from channelhash.search.items import Catalogue
 from channelhash.search.question import Query, SearchOptions
 from channelhash.search.store import Item, Store
 from channelhash.text.phrases import Phrase, find_phrases, says_nothing

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, check_packed, pack
 from channelhash.errors import InputError
-from channelhash.search.items import check_outputs
+from channelhash.search.checks import check_outputs
 
 #: Of a large store, so many of the nearest codes are scored; see `Store.search_projections`.
 FIRST = 500

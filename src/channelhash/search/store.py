@@ -11,9 +11,18 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError, argument
-from channelhash.search import items as checks
+from channelhash.search import browsing, checks
+from channelhash.search.checks import is_text
 from channelhash.search.filters import Filter, parse_filter
-from channelhash.search.items import Answers, Facts, Item, Listed, Metadata, NewItems, is_text
+from channelhash.search.items import (
+    DEFAULT_MODALITY,
+    Answers,
+    Facts,
+    Item,
+    Listed,
+    Metadata,
+    NewItems,
+)
 from channelhash.search.rank import KeyedAnswers, Ranking, check_projections
 
 __all__ = ["Answers", "Facts", "Item", "Listed", "NewItems", "Scope", "Store"]
@@ -358,9 +367,9 @@ class Store(ABC):
 
     def date_filter(self, test: str) -> str:
         """Return the filter of items whose date passes a test, empty if none has a date; see
-        `items.date_filter`.
+        `browsing.date_filter`.
         """
-        return checks.date_filter([key for key in checks.DATES if key in self._keys()], test)
+        return browsing.date_filter([key for key in browsing.DATES if key in self._keys()], test)
 
     def check_filter(self, where: str | None) -> Filter | None:
         """Return the tree of a filter; raise `InputError` if it is wrong."""
@@ -439,7 +448,7 @@ class Store(ABC):
         """Return the modalities, asked anew only where the one to be searched was not there: it
         takes a request.
         """
-        if (modality or checks.DEFAULT_MODALITY) not in self._seen_modalities:
+        if (modality or DEFAULT_MODALITY) not in self._seen_modalities:
             self._seen_modalities = self.modalities
         return self._seen_modalities
 

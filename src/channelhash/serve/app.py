@@ -23,7 +23,7 @@ from channelhash.search.store import Store
 from channelhash.serve import items, middleware, schemas, search
 from channelhash.serve.routing import PROBLEMS, TOKEN_PROBLEM, Route, content_tag
 from channelhash.serve.service import CurrentService, Limits, Service
-from channelhash.utils.files import decode_text
+from channelhash.utils.decode import decode_text
 from channelhash.utils.watch import Report
 
 _TOKEN = re.compile(r"[!-~]{16,}")

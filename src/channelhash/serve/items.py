@@ -23,10 +23,10 @@ from PIL import Image
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from channelhash.codes import binarize, pack
+from channelhash.duplicates import decisions
+from channelhash.duplicates.groups import find_duplicates
 from channelhash.errors import InputError
-from channelhash.search.duplicates import find_duplicates
 from channelhash.search.hits import Hit
-from channelhash.search.sqlite import decisions
 from channelhash.serve import schemas
 from channelhash.serve.images import FileParts
 from channelhash.serve.routing import PROBLEMS, WRITE_PROBLEMS, Route, WriteRoute, content_tag

@@ -22,9 +22,11 @@ from pydantic import (
 from pydantic.json_schema import WithJsonSchema
 
 from channelhash.errors import InputError
+from channelhash.search.browsing import date_of
+from channelhash.search.checks import check_metadata
 from channelhash.search.filters import quoted
 from channelhash.search.hits import Hit
-from channelhash.search.items import Order, check_metadata, date_of
+from channelhash.search.items import Order
 from channelhash.search.store import Store
 from channelhash.utils.image_files import open_image, upright_size
 

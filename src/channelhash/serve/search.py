@@ -17,8 +17,8 @@ from channelhash.explanation.api import Side, explain_pair
 from channelhash.explanation.occlusion import Encode, MapSettings, Outputs
 from channelhash.search import query as queries
 from channelhash.search.answer import DEPTH
+from channelhash.search.checks import choose_modality
 from channelhash.search.hits import Hits, answer, list_hits, sort_by_date
-from channelhash.search.items import choose_modality
 from channelhash.search.query import Narrowed, leave_plain, narrow
 from channelhash.search.question import Query, SearchOptions
 from channelhash.search.store import Item

@@ -28,8 +28,9 @@ from channelhash.explanation.occlusion import Outputs
 from channelhash.models.description import QueryEncoder
 from channelhash.models.fitted import FittedModel
 from channelhash.search.answer import ALONE
+from channelhash.search.browsing import Catalogue
 from channelhash.search.index import compile_loops
-from channelhash.search.items import Catalogue, Order
+from channelhash.search.items import Order
 from channelhash.search.match import find_reference
 from channelhash.search.query import check_model, encode_items, has_unknown_words
 from channelhash.search.store import Item, Store

@@ -21,7 +21,8 @@ from symspellpy import SymSpell
 
 from channelhash.errors import InputError
 from channelhash.text.words import pad_tokens, split_words
-from channelhash.utils.files import content_hash, sync, temporary_folder
+from channelhash.utils.files import sync, temporary_folder
+from channelhash.utils.hashes import content_hash
 from channelhash.utils.progress import Progress
 from channelhash.utils.row_file import row_file
 

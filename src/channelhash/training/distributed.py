@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from channelhash.errors import InputError, JobError
-from channelhash.utils.files import one_line
+from channelhash.utils.decode import one_line
 from channelhash.utils.machine import pick_device
 
 #: How long a process waits for the others in one exchange, while the first one validates, say.

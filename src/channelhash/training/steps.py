@@ -19,7 +19,8 @@ from channelhash.models.backbones import Precision, autocast, load_weights
 from channelhash.training import distributed, inputs
 from channelhash.training.averages import Average
 from channelhash.training.schedule import learning_rate
-from channelhash.utils.files import atomic_path, one_line
+from channelhash.utils.decode import one_line
+from channelhash.utils.files import atomic_path
 
 
 class _TrainingBatch(NamedTuple):

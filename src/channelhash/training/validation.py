@@ -18,7 +18,8 @@ from channelhash.metrics import hamming_histogram
 from channelhash.metrics.recall import instance_recall
 from channelhash.models import HashModel
 from channelhash.training.inputs import encoder_of_rows
-from channelhash.utils.files import reading, space_for, write_text
+from channelhash.utils.decode import reading
+from channelhash.utils.files import space_for, write_text
 from channelhash.utils.progress import StageProgress
 
 #: A line of ``log.jsonl``: one epoch.

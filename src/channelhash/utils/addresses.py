@@ -19,7 +19,8 @@ from channelhash.errors import (
     hide_secrets,
     naming,
 )
-from channelhash.utils.files import atomic_path, one_line
+from channelhash.utils.decode import one_line
+from channelhash.utils.files import atomic_path
 from channelhash.utils.optional_imports import library
 
 if TYPE_CHECKING:

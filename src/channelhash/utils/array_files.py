@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError
-from channelhash.utils.files import reading
+from channelhash.utils.decode import reading
 from channelhash.utils.optional_imports import library
 
 # which has no such limits: a reader that crashes is still a process of its own

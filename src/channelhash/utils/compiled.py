@@ -18,7 +18,8 @@ from llvmlite import ir
 from numba.extending import intrinsic
 
 from channelhash.errors import InputError
-from channelhash.utils.files import cache_folder, content_hash
+from channelhash.utils.files import cache_folder
+from channelhash.utils.hashes import content_hash
 
 _numba_njit: Any = numba.njit
 _config: Any = numba.config

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from channelhash.errors import InputError
-from channelhash.utils.files import file_hash
+from channelhash.utils.hashes import file_hash
 
 #: Extra -> import names of what it installs and the core does without.
 _EXTRAS = {

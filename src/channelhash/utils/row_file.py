@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError
-from channelhash.utils.files import content_hash, locked, space_for, write_text
+from channelhash.utils.files import space_for, write_text
+from channelhash.utils.hashes import content_hash
+from channelhash.utils.locks import locked
 from channelhash.utils.progress import Progress
 
 _DType = Literal["float16", "float32", "int32"]

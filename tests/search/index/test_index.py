@@ -10,11 +10,11 @@ from hypothesis import given, settings, strategies as st
 from tests.search.contract import random_codes
 
 import channelhash as ch
+from channelhash.duplicates.groups import _group_codes as group_codes
 from channelhash.lab import brute_force as exact
 from channelhash.search import index as code_index
-from channelhash.search.duplicates import _group_codes as group_codes
+from channelhash.search.checks import MOST_BITS
 from channelhash.search.index import CodeIndex, Matches, clusters as clustering, scans
-from channelhash.search.items import MOST_BITS
 from refusals import check_refusal
 
 

@@ -21,7 +21,7 @@ from channelhash.search.sqlite import guard
 from channelhash.search.sqlite.check import check_store, repair_store
 from channelhash.search.sqlite.database import ItemsDatabase
 from channelhash.search.sqlite.folder import StoreFolder
-from channelhash.utils.files import dump_checked
+from channelhash.utils.hashes import dump_checked
 from refusals import check_refusal, refusal
 
 N = 120

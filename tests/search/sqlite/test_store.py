@@ -29,7 +29,7 @@ from tests.search.sqlite.damaging import change
 import channelhash as ch
 from channelhash.errors import JobError
 from channelhash.models import load_model
-from channelhash.search import index as code_index, items as checks
+from channelhash.search import checks, index as code_index
 from channelhash.search.index import CodeIndex
 from channelhash.search.rank import _quantize, cosines
 from channelhash.search.sqlite import (

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError
-from channelhash.utils.files import read_yaml_sections, reading, write_text
+from channelhash.utils.decode import read_yaml_sections, reading
+from channelhash.utils.files import write_text
 
 _Status = Literal["finished", "failed", "missing"]
 

@@ -25,9 +25,11 @@ from channelhash.metrics.report import evaluate_sets
 from channelhash.models.backbones import weights_source
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import check_contents
-from channelhash.runs.train import plan_run, start_run
+from channelhash.runs.plan import plan_run
+from channelhash.runs.train import start_run
 from channelhash.utils.compiled import limit_threads
-from channelhash.utils.files import atomic_path, locked_folder, sweep, write_text
+from channelhash.utils.files import atomic_path, sweep, write_text
+from channelhash.utils.locks import locked_folder
 from channelhash.utils.machine import hold_interrupts, process_pool, usable_cores
 from channelhash.utils.progress import StageProgress, no_stage_progress, note
 from channelhash.utils.typed_settings import (

@@ -24,7 +24,8 @@ from channelhash.lab.report.run_page import (
 )
 from channelhash.metrics.plots import arrow
 from channelhash.runs.folder import read_environments
-from channelhash.utils.files import split_lines, write_text
+from channelhash.utils.decode import split_lines
+from channelhash.utils.files import write_text
 
 
 def write_report(folder: Path) -> Path:

@@ -19,10 +19,10 @@ from channelhash.lab.report import page
 from channelhash.lab.report.code_health import Bounds, bit_health, channel_health
 from channelhash.losses import ChannelLoss, resolve_loss
 from channelhash.metrics.plots import arrow
+from channelhash.runs.create import create_loss
 from channelhash.runs.folder import read_environments
-from channelhash.runs.train import create_loss
 from channelhash.training.validation import MEASURES, measure_of, read_log, selection_score
-from channelhash.utils.files import read_json, read_yaml_sections, reading, split_lines
+from channelhash.utils.decode import read_json, read_yaml_sections, reading, split_lines
 from channelhash.utils.image_files import bits, decode, jpeg, open_image
 
 # Kind of pair, as `code_health` names it -> in words.

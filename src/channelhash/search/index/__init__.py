@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed, words
-from channelhash.search.items import MOST_BITS
+from channelhash.search.checks import MOST_BITS
 from channelhash.utils.seeds import generator
 
 #: Codes as words of 32 bits where one is enough, else of 64.
@@ -154,16 +154,6 @@ def _code_words(packed: PackedCodes, n_bits: int) -> Words:
         if n_bits <= 32
         else big_endian.astype(np.uint64)
     )
-
-
-def rows_by_number(numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return the rows of each number, in ascending order.
-
-    >>> [rows.tolist() for rows in rows_by_number(np.array([4, 2, 4]))]
-    [[1], [0, 2]]
-    """
-    order = np.argsort(numbers, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
 
 
 class Search(NamedTuple):

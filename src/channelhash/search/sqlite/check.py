@@ -34,7 +34,8 @@ from channelhash.search.sqlite.guard import (
 )
 from channelhash.search.sqlite.snapshots import check_snapshot
 from channelhash.search.sqlite.store import open_folder
-from channelhash.utils.files import atomic_path, locked, sync, temporary_folder, write_text
+from channelhash.utils.files import atomic_path, sync, temporary_folder, write_text
+from channelhash.utils.locks import locked
 
 _BATCH = 10_000
 # Reads of a damaged table that may fail before the rest of it is given up.

@@ -15,9 +15,13 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from channelhash.errors import InputError, JobError, NoSpaceError
-from channelhash.search.items import Facts, check_format
+from channelhash.search.checks import check_format
+from channelhash.search.items import Facts
 from channelhash.search.sqlite.words import WordIndex
-from channelhash.utils.files import check_exhausted, dump_checked, load_checked, locked, write_text
+from channelhash.utils.decode import check_exhausted
+from channelhash.utils.files import write_text
+from channelhash.utils.hashes import dump_checked, load_checked
+from channelhash.utils.locks import locked
 from channelhash.utils.progress import StageProgress
 
 #: How long a call waits for another writer before it gives up.

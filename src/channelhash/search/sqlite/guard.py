@@ -18,7 +18,9 @@ from channelhash.errors import InputError, JobError
 from channelhash.search.items import Facts
 from channelhash.search.sqlite import folder as disk
 from channelhash.search.sqlite.words import WordIndex
-from channelhash.utils.files import check_exhausted, locked, write_text
+from channelhash.utils.decode import check_exhausted
+from channelhash.utils.files import write_text
+from channelhash.utils.locks import locked
 
 _DATABASE = "items.sqlite"
 

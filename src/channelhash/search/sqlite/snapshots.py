@@ -37,7 +37,9 @@ from channelhash.search.index import CodeIndex, Matches, check_array
 from channelhash.search.sqlite.database import ItemsDatabase
 from channelhash.search.sqlite.folder import State, StoreFolder, connect
 from channelhash.search.sqlite.guard import Finding
-from channelhash.utils.files import file_hash, locked, sync
+from channelhash.utils.files import sync
+from channelhash.utils.hashes import file_hash
+from channelhash.utils.locks import locked
 
 _ARRAYS = ("items", "serials", "names", "ends", "projections")
 _INDEX = "index/"

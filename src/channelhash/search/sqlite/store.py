@@ -17,16 +17,19 @@ from numpy.typing import NDArray
 
 from channelhash.codes import CodeSet, PackedCodes, binarize, pack
 from channelhash.errors import InputError, JobError
+from channelhash.search.checks import check_ids, check_process
 from channelhash.search.filters import Filter
 from channelhash.search.index import Matches
-from channelhash.search.items import Facts, NewItems, check_ids, check_process
+from channelhash.search.items import Facts, NewItems
 from channelhash.search.rank import ALL, FIRST, KeyedAnswers, Ranking, cosines, sure_distances
 from channelhash.search.sqlite.database import ItemsDatabase, metadata_of
 from channelhash.search.sqlite.folder import Manifest, StoreFolder
 from channelhash.search.sqlite.guard import Guard
 from channelhash.search.sqlite.snapshots import CodeLayers, Part, SortedCodes
 from channelhash.search.store import Answers, Item, Listed, Scope, Store
-from channelhash.utils.files import check_exhausted, locked, write_text
+from channelhash.utils.decode import check_exhausted
+from channelhash.utils.files import write_text
+from channelhash.utils.locks import locked
 from channelhash.utils.seeds import generator
 
 # Rows that are searched first where the ``k`` nearest and those as near are asked for: so many, or

@@ -2,7 +2,7 @@
 look to the move: what is read once, asked once, moved and moved back. Last, the table of the page
 on search.
 
-``PHOTOS=folder pytest -m slow -s tests/search/test_copies.py`` measures that of the first 250 JPEG
+``PHOTOS=folder pytest -m slow -s tests/copies/test_small_copies.py`` measures that of the first 250 JPEG
 files of a folder.
 """
 
@@ -17,10 +17,10 @@ from PIL import ExifTags, Image, ImageDraw, ImageEnhance, ImageFilter, ImageFont
 from tests.search import contract
 
 import channelhash as ch
-from channelhash.search import copies as small, detail, duplicates as module
-from channelhash.search.duplicates import Photo, _propose_keeper
+from channelhash.copies import detail, small_copies as small
+from channelhash.duplicates import decisions, groups as module
+from channelhash.duplicates.groups import Photo, _propose_keeper
 from channelhash.search.hits import Query, SearchOptions, search_hits
-from channelhash.search.sqlite import decisions
 from channelhash.utils.seeds import generator
 from refusals import check_refusal
 from small_runs import interrupt_at

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageFile, IptcImagePlugin
 
-from channelhash.photos.name_dates import FIRST_YEAR, date_of_name
-from channelhash.search.items import Metadata, Value, file_date
+from channelhash.indexing.name_dates import FIRST_YEAR, date_of_name
+from channelhash.search.browsing import file_date
+from channelhash.search.items import Metadata, Value
 from channelhash.utils.image_files import open_image, upright_size
 
 # What a source says, not yet checked, by the keys of tags: dates and labels as lists, a camera as

@@ -10,11 +10,10 @@ import pytest
 from PIL import Image, ImageOps
 
 import channelhash as ch
-from channelhash.search import duplicates as module
-from channelhash.search.copies import SmallCopy
-from channelhash.search.duplicates import Photo, _propose_keeper
+from channelhash.copies.small_copies import SmallCopy
+from channelhash.duplicates import decisions, groups as module
+from channelhash.duplicates.groups import Photo, _propose_keeper
 from channelhash.search.items import Item
-from channelhash.search.sqlite import decisions
 from channelhash.utils.seeds import generator
 
 

@@ -20,19 +20,20 @@ from channelhash.codes import binarize, pack, unit_rows
 from channelhash.data.folder import Exclusions
 from channelhash.data.images import image_problem
 from channelhash.errors import InputError, JobError
-from channelhash.models.description import Model
-from channelhash.photos.metadata import (
+from channelhash.indexing.metadata import (
     are_tags_current,
     former_tags,
     is_of_version,
     read_header,
 )
-from channelhash.photos.ocr import is_long, open_reader, read_text
-from channelhash.photos.source import Source, Unread
-from channelhash.search.items import DATES, Metadata, Value
+from channelhash.indexing.ocr import is_long, open_reader, read_text
+from channelhash.indexing.source import Source, Unread
+from channelhash.models.description import Model
+from channelhash.search.browsing import DATES
+from channelhash.search.items import Metadata, Value
 from channelhash.search.store import Listed, Store
 from channelhash.search.transfer import upsert_items
-from channelhash.utils.files import content_hash, file_hash
+from channelhash.utils.hashes import content_hash, file_hash
 from channelhash.utils.machine import usable_cores
 from channelhash.utils.progress import Progress, StageProgress, no_stage_progress
 

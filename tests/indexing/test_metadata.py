@@ -18,17 +18,17 @@ from PIL.PngImagePlugin import PngInfo
 from PIL.TiffImagePlugin import IFDRational
 
 import channelhash as ch
-from channelhash.photos.metadata import (
+from channelhash.indexing.metadata import (
     _check,
     _load_cities,
     _nearest_city,
     _parse_date,
     read_header,
 )
-from channelhash.photos.ocr import open_reader
-from channelhash.photos.source import Source
-from channelhash.photos.stores import NewCodes, add_to_store, create_store, read_again
-from channelhash.search.items import check_metadata
+from channelhash.indexing.ocr import open_reader
+from channelhash.indexing.source import Source
+from channelhash.indexing.stores import NewCodes, add_to_store, create_store, read_again
+from channelhash.search.checks import check_metadata
 from channelhash.serve.app import create_app
 from channelhash.serve.service import Service
 from channelhash.utils.image_files import decode, open_image, raw_problem

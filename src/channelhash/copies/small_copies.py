@@ -19,7 +19,7 @@ other's: by the ratio of their standard deviations, 0 for a grey copy. They are 
 of the stronger colour more, outside of the colours of the other's 3 × 3 cells around.
 
 *Detail.* Pages, receipts and screenshots of one layout have one shape. Where at least 0.4 of a
-picture has one level of grey, give or take 8, `channelhash.search.detail` compares more.
+picture has one level of grey, give or take 8, `channelhash.copies.detail` compares more.
 
 In a group, each picture is alike to another, and all correlate by 0.75 at least, so that no chain
 joins different ones. Size, compression, brightness and contrast change little, a border of 5 % that
@@ -39,8 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
-from channelhash.errors import InputError
-from channelhash.search.detail import (
+from channelhash.copies.detail import (
     FINE_SIDE,
     Floats,
     Pairs,
@@ -51,7 +50,7 @@ from channelhash.search.detail import (
     turn_by,
     unit,
 )
-from channelhash.search.index import rows_by_number
+from channelhash.errors import InputError
 from channelhash.utils.image_files import decode, open_image
 from channelhash.utils.machine import one_blas_thread, usable_cores
 from channelhash.utils.progress import Progress, no_progress
@@ -563,6 +562,16 @@ def _cliques(copies: Sequence[SmallCopy], apart: Sequence[Collection[int]]) -> l
 
 def _tiles(n: int) -> list[slice]:
     return [slice(start, start + _TILE) for start in range(0, n, _TILE)]
+
+
+def rows_by_number(numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the rows of each number, in ascending order.
+
+    >>> [rows.tolist() for rows in rows_by_number(np.array([4, 2, 4]))]
+    [[1], [0, 2]]
+    """
+    order = np.argsort(numbers, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
 
 
 def join_groups(numbers: _Places, rows: _Places, columns: _Places) -> _Places:

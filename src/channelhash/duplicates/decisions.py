@@ -1,6 +1,6 @@
 """What people decide of near-duplicates, and moves that can be taken back.
 
-It lies in ``duplicates.sqlite`` in the store's folder, beside what `channelhash.search.copies`
+It lies in ``duplicates.sqlite`` in the store's folder, beside what `channelhash.copies.small_copies`
 keeps there. Without the file, pictures are read and asked about again.
 """
 
@@ -18,9 +18,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from channelhash.copies.small_copies import SmallCopy, alike, read_copies
 from channelhash.errors import InputError
 from channelhash.search import find_or_keep
-from channelhash.search.copies import SmallCopy, alike, read_copies
 from channelhash.search.sqlite.folder import StoreFolder, connect
 from channelhash.search.store import Item, Store
 from channelhash.search.transfer import upsert_items

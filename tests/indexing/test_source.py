@@ -18,10 +18,10 @@ import channelhash as ch
 from channelhash.cli.serve import _index_again
 from channelhash.data.folder import _OF_OTHERS, Exclusions
 from channelhash.data.images import image_problem
-from channelhash.photos import encode
-from channelhash.photos.source import PhotoSource, Source
-from channelhash.photos.stores import read_again
-from channelhash.search.items import date_of
+from channelhash.indexing import encode
+from channelhash.indexing.source import PhotoSource, Source
+from channelhash.indexing.stores import read_again
+from channelhash.search.browsing import date_of
 from channelhash.search.query import query_like
 from extras import needs
 from picture_runs import as_written, write_pictures

@@ -13,11 +13,11 @@ import pytest
 from PIL import ExifTags, Image
 
 import channelhash as ch
+from channelhash.indexing import encode, stores
+from channelhash.indexing.source import Source
+from channelhash.indexing.stores import NewCodes, add_to_store, create_store, put_codes
 from channelhash.models.description import fit_facts
 from channelhash.models.fitted import MIN_PAIRS
-from channelhash.photos import encode, stores
-from channelhash.photos.source import Source
-from channelhash.photos.stores import NewCodes, add_to_store, create_store, put_codes
 from channelhash.search.match import described_fit
 from extras import needs
 from picture_runs import tiny_clip, write_pictures

@@ -4,10 +4,10 @@ written over, and a killed move loses none.
 
 import numpy as np
 import pytest
-from tests.search.test_duplicates import photograph
+from tests.duplicates.test_groups import photograph
 
 import channelhash as ch
-from channelhash.search.sqlite import decisions
+from channelhash.duplicates import decisions
 from channelhash.utils.seeds import generator
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from operator import itemgetter
 from pathlib import Path
 
-from channelhash.search.items import file_date
+from channelhash.search.browsing import file_date
 
 #: The year of the first photograph.
 FIRST_YEAR = 1826

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from channelhash.photos.name_dates import date_of_name
+from channelhash.indexing.name_dates import date_of_name
 
 NAMES = [
     "IMG_{0:%Y%m%d_%H%M%S}.jpg", "PXL_{0:%Y%m%d_%H%M%S}123.jpg", "{0:%Y%m%d_%H%M%S}(0).jpg",

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from PIL import Image, ImageDraw, ImageFont
 
-from channelhash.photos import ocr
-from channelhash.photos.source import Source
+from channelhash.indexing import ocr
+from channelhash.indexing.source import Source
 from small_stores import encode_into
 
 pytest.importorskip("rapidocr")

@@ -16,34 +16,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
-from channelhash.search.copies import (
+from channelhash.copies.small_copies import (
     SmallCopy,
-    alike,
     group_copies,
     join_groups,
     read_copies,
+    rows_by_number,
     turns_of,
 )
-from channelhash.search.index import rows_by_number
-from channelhash.search.items import check_count, date_of
-from channelhash.search.sqlite.decisions import (
+from channelhash.duplicates.decisions import (
     decisions,
     identity_of,
     is_raw,
     links_in,
     open_decisions,
 )
+from channelhash.search.browsing import date_of
+from channelhash.search.checks import check_count
+from channelhash.search.fold import default_radius
 from channelhash.search.store import Item, Store
 from channelhash.utils.image_files import Cell, bits, open_image, upright_size, write_contact_sheet
 from channelhash.utils.progress import StageProgress, no_stage_progress
 
-# Bits of a code for one of the radius of codes alone, the least, and how much wider it is where
-# pictures decide.
-_BITS = 16
-_LEAST = 3
-_WIDE = 3
-# Items that are read at a time, and distinct codes that are compared with as many.
+#: Items that are read at a time.
 _ITEMS = 1000
+#: Distinct codes that are compared at a time with `_ITEMS` others.
 _CODES = 250
 _COPY_NAME = re.compile(
     r"(\(\d+\)|~\d*|(^|[-_ .])(copy|kopie|copie|copia|edited|bearbeitet"
@@ -63,7 +60,7 @@ class Photo(NamedTuple):
         size: of the file in bytes.
         date: when it was taken, or its file was changed.
         taken: whether the date is the camera's.
-        sharpness: see `channelhash.search.copies`.
+        sharpness: see `channelhash.copies.small_copies`.
         turned: whether it is mirrored or turned, and more of its copies are not, or those that have
             the camera's date.
         described: what people said of it: the number of rating, title and keywords.
@@ -151,16 +148,6 @@ class DuplicateGroup:
     reason: str = field(default="", compare=False)
 
 
-def default_radius(n_bits: int, pictures: bool = False) -> int:
-    """Return the bits within which codes alone make near-duplicates, or, with pictures, these are
-    worth a look.
-
-    >>> default_radius(256), default_radius(32), default_radius(256, pictures=True)
-    (16, 3, 48)
-    """
-    return max(_LEAST, n_bits * (_WIDE if pictures else 1) // _BITS)
-
-
 def find_duplicates(
     store: Store,
     radius: int | None = None,
@@ -175,7 +162,7 @@ def find_duplicates(
     Codes of a small copy are often far from the original's, so by default pictures alone decide.
     Groups by codes alone are connected by steps of at most ``radius`` bits: the ends of a chain may
     be farther apart, as `DuplicateGroup.distances` show. What people decided is left out, see
-    `channelhash.search.sqlite.decisions`.
+    `channelhash.duplicates.decisions`.
 
     All but the keeper of a group can go: a file counts once whatever its names, links are left out,
     and files that they lead to unless they are kept. Raw originals are copies of each other only,
@@ -387,49 +374,6 @@ def _by_pictures(
         groups += [pictured[places] for places in members]
         groups += [others[places] for places in _group_codes(codes[others], n_bits, radius)]
     return groups, {row: copy for row, copy in copies.items() if copy is not None}
-
-
-def fold(
-    codes: PackedCodes, radius: int, most: int | None = None, images: Sequence[str] = ()
-) -> dict[int, list[int]]:
-    """Fold each code into the first earlier one within ``radius`` bits that is not folded itself.
-
-    With ``images``, pictures decide, too; of those that cannot be read, codes within
-    `default_radius` do.
-
-    >>> fold(np.array([[0], [255], [1], [3], [254]], np.uint8), radius=1)
-    {0: [2], 1: [4], 3: []}
-    """
-    copies = _read_near(codes, radius, images) if images else {}
-    narrow = min(radius, default_radius(8 * codes.shape[1])) if images else radius
-    folded: dict[int, list[int]] = {}
-    for place in range(len(codes)):
-        stay = list(folded)
-        copy = copies.get(place)
-        bits_apart = hamming_distances(codes[place : place + 1], codes[stay])[0]
-        near = np.flatnonzero(bits_apart <= (narrow if copy is None else radius)).tolist()
-        fitting = [stay[n] for n in near if (copies.get(stay[n]) is None) == (copy is None)]
-        if copy is not None and fitting:
-            is_alike = alike([copy], [other for n in fitting if (other := copies[n])])[0]
-            fitting = [n for n, same in zip(fitting, is_alike.tolist(), strict=True) if same]
-        if fitting:
-            folded[fitting[0]].append(place)
-        elif most is None or len(folded) < most:
-            folded[place] = []
-    return folded
-
-
-def _read_near(
-    codes: PackedCodes, radius: int, images: Sequence[str]
-) -> dict[int, SmallCopy | None]:
-    """Return place -> small copy of the pictures whose codes are near another's."""
-    starts = range(0, len(codes), _ITEMS)
-    near = [
-        (hamming_distances(codes[start : start + _ITEMS], codes) <= radius).sum(axis=1)
-        for start in starts
-    ]
-    places = np.flatnonzero(np.concatenate(near) > 1).tolist()
-    return dict(zip(places, read_copies(None, [images[place] for place in places]), strict=True))
 
 
 def draw_groups(store: Store, groups: Sequence[DuplicateGroup], path: Path, most: int = 8) -> None:

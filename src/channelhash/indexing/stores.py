@@ -18,19 +18,20 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.codes import CodeSet
+from channelhash.duplicates.groups import DuplicateGroup, find_duplicates
 from channelhash.errors import InputError
-from channelhash.models import fitted, load_model
-from channelhash.models.description import FEATURES, Model, Word, fit_facts, in_one_word
-from channelhash.models.encoders import Encoder, absolute_word, is_encoder, open_encoder
-from channelhash.photos.encode import (
+from channelhash.indexing.encode import (
     Batch,
     Indexed,
     encode_batches,
     index_source,
     state_of_reading,
 )
-from channelhash.photos.ocr import open_reader
-from channelhash.photos.source import PhotoSource, Source
+from channelhash.indexing.ocr import open_reader
+from channelhash.indexing.source import PhotoSource, Source
+from channelhash.models import fitted, load_model
+from channelhash.models.description import FEATURES, Model, Word, fit_facts, in_one_word
+from channelhash.models.encoders import Encoder, absolute_word, is_encoder, open_encoder
 from channelhash.search import (
     STORES,
     Item,
@@ -41,9 +42,9 @@ from channelhash.search import (
     kind_of,
     open_store,
 )
-from channelhash.search.duplicates import DuplicateGroup, find_duplicates
+from channelhash.search.checks import check_ids
 from channelhash.search.hits import Hit, SearchOptions
-from channelhash.search.items import Facts, NoStoreError, check_ids
+from channelhash.search.items import Facts, NoStoreError
 from channelhash.search.match import described_fit
 from channelhash.search.query import load_encoder, search_store
 from channelhash.search.sqlite.database import metadata_of

@@ -21,9 +21,11 @@ from channelhash.data.records import Features, Records
 from channelhash.data.table import TABLE_ENDINGS, Row, read_rows, text_of
 from channelhash.errors import InputError
 from channelhash.models.description import Model
-from channelhash.search.items import Value, key_problem
+from channelhash.search.checks import key_problem
+from channelhash.search.items import Value
 from channelhash.search.sqlite.folder import StoreFolder
-from channelhash.utils.files import dump_checked, load_checked, write_text
+from channelhash.utils.files import write_text
+from channelhash.utils.hashes import dump_checked, load_checked
 
 #: What makes one path of those that lead to a file: by their names, and by the links in them.
 _NORMAL_FORMS: tuple[Callable[[str], str], ...] = (os.path.abspath, os.path.realpath)

@@ -6,7 +6,7 @@ import io
 
 import pytest
 from PIL import Image
-from tests.photos.test_metadata import dng, photograph
+from tests.indexing.test_metadata import dng, photograph
 
 import channelhash as ch
 from channelhash.data.folder import _raw_twins

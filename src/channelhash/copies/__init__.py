@@ -1,0 +1,1 @@
+"""Compare pictures: whether one is a copy of another, whatever their codes are."""

@@ -1,0 +1,92 @@
+"""Create the model and the loss that a configuration names."""
+
+import inspect
+import json
+
+import torch
+
+from channelhash.config import (
+    RunConfig,
+)
+from channelhash.data.records import Records
+from channelhash.errors import InputError, naming
+from channelhash.losses import HashLoss, make_loss, resolve_loss
+from channelhash.models import HashModel, resolve_model
+from channelhash.utils.seeds import derive_seed
+from channelhash.utils.typed_settings import check_kind
+
+
+def create_model(config: RunConfig, train_records: Records) -> HashModel:
+    """Return the untrained model of a configuration; its weights are drawn from ``train.seed``.
+
+    >>> import numpy as np
+    >>> from pathlib import Path
+    >>> from channelhash.lab.demo import demo_config
+    >>> records = Records(("a", "b"), {"text": ("a dog", "a dog")}, np.ones((2, 1), dtype=bool), ("dog",))
+    >>> create_model(demo_config(Path("demo"), "dsch", quick=True), records).modalities
+    ('text',)
+    """
+    torch.manual_seed(derive_seed(config.train.seed, "weights"))
+    kind = resolve_model(config.model_name)
+    name = f"model.name {config.model_name}"
+    model = check_kind(
+        kind.create(train_records, config.n_bits, **vars(config.model)),
+        HashModel,
+        f"{name}: create",
+    )
+    with naming(f"{name}: architecture has to be JSON, and the arguments of build", TypeError):
+        inspect.signature(kind.build).bind(**json.loads(json.dumps(model.architecture)))
+    model.name = config.model_name  # under which a saved model is built again, also one's own
+    model.set_precision(config.train.precision)
+    return model
+
+
+def create_loss(config: RunConfig, n_labels: int) -> HashLoss:
+    """Return the loss of a configuration for ``n_labels`` labels; its parameters are drawn from
+    ``train.seed``.
+
+    >>> from pathlib import Path
+    >>> from channelhash.lab.demo import demo_config
+    >>> type(create_loss(demo_config(Path("demo"), "tdsrdh", quick=True), n_labels=3)).__name__
+    'TDSRDHLoss'
+    """
+    if resolve_loss(config.loss_name).needs_teacher:
+        raise InputError(
+            f"loss.name: {config.loss_name!r} takes a teacher, not labels; use `channelhash "
+            "distill`"
+        )
+    torch.manual_seed(derive_seed(config.train.seed, "loss"))
+    return make_loss(
+        config.loss_name, config.n_bits, n_labels, **vars(config.loss) | vars(config.terms)
+    )
+
+
+def check_pairs(config: RunConfig, records: Records) -> None:
+    """Check that records in one modality are not to be learned from pairs.
+
+    >>> import numpy as np
+    >>> from pathlib import Path
+    >>> from channelhash.lab.demo import demo_config
+    >>> records = Records(("a", "b"), {"text": ("a dog", "a dog")}, np.ones((2, 1), dtype=bool), ("dog",))
+    >>> check_pairs(demo_config(Path("demo"), "dsch", quick=True), records)
+    """
+    if len(records.items) > 1:
+        return
+    only = next(iter(records.items))
+    terms = config.terms.model_dump()
+    if config.loss_name == "contrastive" or terms["contrastive"] or terms["pairs"]:
+        key = (
+            "name: contrastive"
+            if config.loss_name == "contrastive"
+            else "pairs"
+            if terms["pairs"]
+            else "contrastive"
+        )
+        raise InputError(
+            f"loss.{key}: learns from pairs of an image and a text, and there are only {only}s"
+        )
+    if not records.label_names:
+        raise InputError(
+            f"the data has only {only}s and no labels: nothing says which are alike; add labels or "
+            "pairs"
+        )

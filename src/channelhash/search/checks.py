@@ -1,0 +1,258 @@
+"""Checks of what goes into a store: ids, codes, metadata, counts."""
+
+import math
+import os
+import re
+import reprlib
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codes import PackedCodes, check_packed
+from channelhash.errors import InputError, JobError, naming
+from channelhash.search.items import DEFAULT_MODALITY, Metadata
+
+#: Distances are counted with 16 bits, the highest number of which means that there is none.
+MOST_BITS = 2**16 - 2
+_NO_TEXT = "holds half a surrogate pair, which is no character"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+# Bits of a whole number that an error shows.
+_SHOWN_BITS = 128
+
+
+def check_ids(ids: Sequence[str], what: str = "ids") -> list[str]:
+    """Check ids, and return them as a list of different strings that have a UTF-8 form; errors name
+    ``what``.
+
+    >>> check_ids(("a", "b"))
+    ['a', 'b']
+    """
+    if isinstance(ids, str):
+        raise InputError(f"{what}: expected a sequence of strings, not one string {ids!r}")
+    names = list(ids)
+    first: dict[str, int] = {}
+    for row, name in enumerate(names):
+        if not isinstance(name, str):
+            raise InputError(f"{what}: {name!r} (row {row}) is no string")
+        if not is_text(name):
+            raise InputError(f"{what}: {name!r} (row {row}) {_NO_TEXT}")
+        if first.setdefault(name, row) < row:
+            raise InputError(f"{what}: {name!r} (row {row}) occurs twice; an item is given once")
+    return names
+
+
+def is_text(value: object) -> bool:
+    """Return whether a value is a string that has a UTF-8 form: without half a surrogate pair.
+
+    >>> is_text("a"), is_text(3)
+    (True, False)
+    """
+    return isinstance(value, str) and not _SURROGATE.search(value)
+
+
+def check_codes(codes: Any, n_bits: int, what: str) -> PackedCodes:
+    """Check packed codes: ``(n, ceil(n_bits / 8))`` uint8 with zero padding.
+
+    >>> check_codes(np.array([[7]], np.uint8), 8, "queries").shape
+    (1, 1)
+    """
+    packed = np.asarray(codes)
+    if n_bits > MOST_BITS:
+        raise InputError(
+            f"{what}: codes of {n_bits} bits cannot be searched, only those of up to {MOST_BITS}"
+        )
+    with naming(what, ValueError):
+        check_packed(packed, n_bits)
+    return packed
+
+
+def check_outputs(outputs: Any, n_bits: int, what: str) -> NDArray[Any]:
+    """Return outputs as an array ``(n, n_bits)`` of finite numbers.
+
+    >>> check_outputs([[0.5, -0.25]], 2, "queries").shape
+    (1, 2)
+    """
+    rows = np.asarray(outputs)
+    if rows.ndim != 2 or rows.shape[1] != n_bits or rows.dtype.kind not in "fiu":
+        raise InputError(
+            f"{what}: (n, {n_bits}) numbers are expected, not {rows.shape} {rows.dtype}"
+        )
+    if not np.isfinite(rows).all():
+        raise InputError(
+            f"{what}: row {int(np.argmin(np.isfinite(rows).all(axis=1)))} is not finite"
+        )
+    return rows
+
+
+def codes_by_modality(
+    codes: PackedCodes | Mapping[str, PackedCodes], modality: str | None, n: int, n_bits: int | None
+) -> tuple[dict[str, PackedCodes], int]:
+    """Return modality -> codes ``(n, b)``, and their length; eight bits a byte where ``n_bits`` is
+    not known.
+
+    >>> codes_by_modality(np.array([[7]], np.uint8), None, n=1, n_bits=None)
+    ({'image': array([[7]], dtype=uint8)}, 8)
+    """
+    if isinstance(codes, Mapping) and modality is not None:
+        raise InputError(f"modality {modality!r}: the codes name their modalities; leave it out")
+    only = DEFAULT_MODALITY if modality is None else modality
+    codes_of = dict(codes) if isinstance(codes, Mapping) else {only: codes}
+    if not codes_of:
+        raise InputError("codes: give the codes of at least one modality")
+    for name in codes_of:
+        if not isinstance(name, str) or not name.isidentifier() or len(name) > 50:
+            raise InputError(f"modality {name!r}: a plain name is expected, such as image or text")
+    if n_bits is None:
+        first = np.asarray(next(iter(codes_of.values())))
+        if first.ndim != 2 or not first.shape[1]:
+            raise InputError(f"codes: (n, bytes) uint8 are expected, not {first.shape}")
+        n_bits = 8 * first.shape[1]
+    checked = {
+        name: check_codes(packed, n_bits, f"{name} codes") for name, packed in codes_of.items()
+    }
+    for name, packed in checked.items():
+        if len(packed) != n:
+            raise InputError(f"{len(packed)} {name} codes for {n} ids")
+    return checked, n_bits
+
+
+def check_metadata(
+    metadata: Sequence[Metadata] | None, ids: Sequence[str]
+) -> list[Metadata] | None:
+    """Check that metadata are one mapping an item, of values that a store can keep; return them
+    with composed labels.
+
+    A letter and its accent are one character (NFC) in labels, so that filters find them however
+    they are written.
+
+    >>> check_metadata([{"year": 2020}], ["a"])
+    [{'year': 2020}]
+    """
+    if metadata is None:
+        return None
+    if len(metadata) != len(ids):
+        raise InputError(f"{len(metadata)} mappings of metadata for {len(ids)} ids")
+    keys, composed = set[Any](), list[Metadata]()
+    for name, values in zip(ids, metadata, strict=True):
+        if not isinstance(values, Mapping):
+            raise InputError(f"metadata of {name!r}: a mapping is expected, not {values!r}")
+        for key, value in values.items():
+            if key not in keys and (problem := key_problem(key)):
+                raise InputError(f"metadata of {name!r}: {problem}")
+            keys.add(key)
+            if problem := _value_problem(key, value):
+                raise InputError(f"metadata of {name!r}: {key}{problem}")
+        composed.append(values)
+        if isinstance(labels := values.get("labels"), list):
+            composed[-1] = {
+                **values,
+                "labels": [unicodedata.normalize("NFC", label) for label in labels],
+            }
+    return composed
+
+
+def key_problem(key: Any) -> str | None:
+    """Return why a name cannot be a key of metadata, or None.
+
+    >>> key_problem("label")
+    "'label' means something else in filters; choose another key"
+    """
+    if not isinstance(key, str) or not key or not key.isprintable() or '"' in key or "\\" in key:
+        return f'{key!r} is no key: a name without ", \\ and control characters'
+    return (
+        f"{key!r} means something else in filters; choose another key"
+        if key in ("id", "label")
+        else None
+    )
+
+
+def check_count(value: int, what: str, least: int) -> int:
+    """Check that a value is a whole number of at least ``least``.
+
+    >>> check_count(3, "k", 1)
+    3
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{what} is {value!r}; a whole number of at least {least} is expected")
+    return int(value)
+
+
+def check_process(address: str, process: int) -> None:
+    """Raise `JobError` unless a store was opened by this process: in a forked one neither
+    connections nor locks work.
+
+    >>> check_process("photos.store", os.getpid())
+    """
+    if os.getpid() != process:
+        raise JobError(
+            f"{address}: was opened before this process was forked; open it in each process"
+        )
+
+
+def check_format(place: object, written_as: object, expected: str, remedy: str) -> None:
+    """Raise `InputError` unless a store or file is written as this version reads it.
+
+    >>> check_format("photos.store", "channelhash store 8", "channelhash store 8", "push it again")
+    """
+    if written_as != expected:
+        raise InputError(
+            f"{place}: written as {written_as!r}, this version reads {expected!r}; {remedy}"
+        )
+
+
+def choose_modality(modality: str | None, available: Sequence[str], address: str) -> str:
+    """Return the modality to search: images if there are any, else the only one.
+
+    >>> choose_modality(None, ["image", "text"], "photos.store")
+    'image'
+    """
+    if modality is None:
+        if DEFAULT_MODALITY not in available and len(available) > 1:
+            raise InputError(f"{address}: say which modality is searched: {' or '.join(available)}")
+        return DEFAULT_MODALITY if DEFAULT_MODALITY in available else available[0]
+    if modality not in available:
+        raise InputError(f"{address}: holds {' and '.join(available)} codes, no {modality} codes")
+    return modality
+
+
+def _value_problem(key: str, value: Any) -> str:
+    """Return why a value cannot be kept, as the end of a line that begins with its key; empty if it
+    can.
+    """
+    if key in ("text", "image") and not isinstance(value, str | None):
+        return f" is a string, not {_shown(value)}"
+    if key == "labels" and not isinstance(value, list | None):
+        return f" are a list of strings, not {_shown(value)}"
+    for entry in value if isinstance(value, list) else [value]:
+        if isinstance(entry, str):
+            if not is_text(entry):
+                return f": {_NO_TEXT}"
+            if "\0" in entry:
+                return ": holds a NUL, at which filters would end; take it out"
+        elif isinstance(value, list):
+            return f": a list holds strings, not {_shown(entry)}"
+        elif isinstance(entry, int):
+            if not -(2**63) <= entry < 2**63:
+                return f": {_shown(entry)} has more than 64 bits"
+        elif isinstance(entry, float):
+            if not math.isfinite(entry):
+                return f" is {entry}; leave it out where it is not known"
+        elif entry is not None:
+            return (
+                ": expected a string, number, Boolean or list of strings, not "
+                f"{type(entry).__name__}"
+            )
+    return ""
+
+
+def _shown(value: Any) -> str:
+    """Return a value as an error shows it: not all of one that is long or deep."""
+    if isinstance(value, int) and value.bit_length() > _SHOWN_BITS:
+        return "a whole number"  # Python writes no more than 4,300 digits
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # such a number within
+        return f"a {type(value).__name__}"
