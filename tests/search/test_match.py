@@ -2,6 +2,7 @@
 others.
 """
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -133,6 +134,73 @@ def test_a_fused_answer_is_close_by_the_searched_codes_or_by_all_of_its_words(tm
         is None
     )
     store.close()
+
+
+def drawn_codes(random: np.random.Generator, n: int) -> np.ndarray:
+    """Return packed codes of 16 bits in four bunches: many distances are equal."""
+    centres = random.integers(0, 2, (4, 16))
+    flips = random.random((n, 16)) < 0.15
+    return ch.codes.pack(centres[random.integers(0, 4, n)] ^ flips)
+
+
+def limits_of(codes: np.ndarray) -> list[float]:
+    """Return the mean distance of the first 1 to 10 other items that 3 % of the items exceed."""
+    n = len(codes)
+    means = []
+    for row in range(n):
+        others = np.delete(codes, row, axis=0)
+        nearest = sorted(ch.codes.hamming_distances(codes[row][None], others)[0].tolist())
+        means.append([sum(nearest[:count]) / count for count in range(1, NEAREST + 1)])
+    place = math.ceil(0.97 * (n - 1))
+    return [sorted(mean[count] for mean in means)[place] for count in range(NEAREST)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_answer_is_close_if_it_is_as_near_as_the_stores_own_answers(seed):
+    random = np.random.default_rng([62, seed])
+    n = int(random.integers(_FEWEST + 2, 180))
+    codes = drawn_codes(random, n)
+    limits = limits_of(codes)
+    store = open_codes(ch.CodeSet([f"{row:03}" for row in range(n)], {"image": codes}, None, 16))
+    seen = set()
+    for row in range(n):
+        flips = np.zeros(16, int)
+        flips[random.permutation(16)[: row % 8]] = 1
+        query = Query(codes[row] ^ ch.codes.pack(flips[None])[0], modality="image")
+        distances = sorted(ch.codes.hamming_distances(query.code[None], codes)[0].tolist())
+        for radius in (None, int(random.integers(0, 4))):
+            found = [bits for bits in distances if radius is None or bits <= radius][:NEAREST]
+            mean = np.mean(found) if found else None
+            expected = None if mean is None else bool(mean <= limits[len(found) - 1])
+            assert search_hits(store, query, SearchOptions(radius=radius)).close is expected
+            seen.add((expected, mean == limits[len(found) - 1]))
+    assert {(True, True), (True, False), (False, False), (None, False)} <= seen
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_far_answer_is_close_if_it_has_all_words_of_the_question(seed):
+    random = np.random.default_rng([63, seed])
+    n = int(random.integers(_FEWEST + 2, 140))
+    codes = drawn_codes(random, n)
+    texts = [f"thing{row % 30} rover{row}" for row in range(n)]
+    store = open_codes(
+        ch.CodeSet([f"{row:03}" for row in range(n)], {"image": codes}, None, 16, texts=texts)
+    )
+    seen = set()
+    for _ in range(60):
+        far = Query(random.integers(0, 256, 2, dtype=np.uint8), modality="image")
+        is_near = answer(store, far).close
+        row = int(random.integers(n))
+        other = row if random.random() < 0.5 else int(random.integers(n))
+        words = [f"rover{row}", f"thing{other % 30}", *["unheard"] * int(random.random() < 0.2)]
+        has_all = any(set(words) <= set(text.split()) for text in texts)
+        fused = answer(store, replace(far, words=" ".join(words)))
+        assert fused.close is (is_near or has_all)
+        seen.add((is_near, has_all))
+    assert len(seen) == 4
+    for words, expected in (("rover3", None), ("unheard", False)):
+        alone = Query(np.zeros(0, np.uint8), words=words)
+        assert answer(store, alone, SearchOptions(by="words")).close is expected
 
 
 def test_cosines_of_projections_tell_nonsense_better(tmp_path, outputs):
