@@ -7,16 +7,16 @@ What a block is, its fence and the line before it say:
   the comment below;
 * with ``title="FILE"``: written to FILE; below ``src/channelhash/`` it is a module of the package
   while the page runs;
-* ``diff``: begins with ``--- src/channelhash/…/FILE.py``; every added line goes below the context
-  line above it, which has to be there once, and new entries of the registries count while the page
-  runs;
+* ``diff``: begins with ``--- src/channelhash/…/FILE.py``; every added line goes below the line above
+  it, and the lines that are not added have to be there once; new entries of the registries count
+  while the page runs;
 * ``text`` after a block that ran: lines of its output, in order; ``…`` stands for any, and a number
   for any number.
 
 ``<!-- not run: reason -->`` before a block: its commands are parsed against the command line, its
-Python is compiled. ``<!-- page not run: reason -->`` below the title: the same for all blocks of
-the page. ``<!-- background -->``: a server is started as a process, which ends with the page; port
-8080 becomes a free one.
+Python is compiled, its lines of a file have to be there. ``<!-- page not run: reason -->`` below
+the title: the same for all blocks of the page. ``<!-- background -->``: a server is started as a
+process, which ends with the page; port 8080 becomes a free one.
 """
 
 import contextlib
@@ -225,27 +225,43 @@ def _apply(block: Block, state: _State) -> None:
     """
     head, *lines = block.code.splitlines()
     name = head.removeprefix("--- ")
-    source = (ROOT / name).read_text(encoding="utf-8").splitlines()
-    place: int | None = None  # the line of the file that the last line of the block is
-    for line in filter(str.strip, lines):
-        if line.startswith("+"):
-            assert place is not None, f"{name}: nothing says where the added lines go"
-            place += 1
-            source.insert(place, line[1:])
-        else:
-            assert source.count(line[1:]) == 1, f"{name}: {line[1:]!r} is not there once"
-            place = source.index(line[1:])
-    package = import_module(".".join(Path(name).parent.parts[1:]))
-    edited: dict[str, Any] = {"__name__": package.__name__, "__path__": package.__path__}
+    source = _insert(name, [line for line in lines if line.strip()])
+    if not block.runs:
+        return
+    parts = Path(name).with_suffix("").parts[1:]
+    module = import_module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    edited: dict[str, Any] = {"__name__": module.__name__}
+    if hasattr(module, "__path__"):
+        edited["__path__"] = module.__path__
     exec(compile("\n".join(source), name, "exec"), edited)
     gained = 0
     for registry, entries in edited.items():
         if registry.isupper() and isinstance(entries, dict):
-            there = getattr(package, registry)
+            there = getattr(module, registry)
             for key in entries.keys() - there.keys():
                 state.patch.setitem(there, key, entries[key])
                 gained += 1
     assert gained, f"{name}: no registry has gained an entry"
+
+
+def _insert(name: str, lines: list[str]) -> list[str]:
+    """Return the lines of a file of the package with those that a block adds and without those that
+    it takes away; its other lines say where.
+    """
+    source = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    place: int | None = None  # the line of the file that the last line of the block is
+    for line in lines:
+        if line.startswith("+"):
+            assert place is not None, f"{name}: nothing says where the added lines go"
+            place += 1
+            source.insert(place, line[1:])
+            continue
+        assert source.count(line[1:]) == 1, f"{name}: {line[1:]!r} is not there once"
+        place = source.index(line[1:])
+        if line.startswith("-"):
+            del source[place]
+            place -= 1
+    return source
 
 
 def _compare(shown: str, printed: str) -> None:

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -658,3 +659,31 @@ def test_what_cannot_be_meant_is_one_line(picture_run, tmp_path, capsys):
         assert_refused(capsys, "export", picture_run, "--onnx", "--out", used, says=says)
     assert (tmp_path / "used" / "notes.txt").read_text() == "mine"
     assert [path.name for path in tmp_path.iterdir()] == ["used"]
+
+
+def options_of(command, path=()):
+    """Yield the command and the spellings of each of its options."""
+    for name, other in getattr(command, "commands", {}).items():
+        yield from options_of(other, (*path, name))
+    for option in command.params:
+        if path and option.param_type_name == "option" and "--help" not in option.opts:
+            yield " ".join(path), (*option.opts, *option.secondary_opts)
+
+
+WRITTEN = [
+    page.read_text(encoding="utf-8") for page in (*DOCS.rglob("*.md"), DOCS.parent / "README.md")
+]
+OPTIONS = list(options_of(get_command(app)))
+#: Options of several commands mean the same everywhere: one page is enough.
+SHARED = {spelled for spelled, n in Counter(spelled for _, spelled in OPTIONS).items() if n > 2}
+
+
+def names(page, words):
+    """Whether a page has a command or an option as a word of its own."""
+    return re.search(rf"(?<![\w-]){re.escape(words)}(?![\w-])", page) is not None
+
+
+@pytest.mark.parametrize(("command", "spelled"), OPTIONS, ids=lambda value: str(value))
+def test_every_option_stands_on_a_page_of_its_command(command, spelled):
+    pages = WRITTEN if spelled in SHARED else [page for page in WRITTEN if names(page, command)]
+    assert any(names(page, option) for page in pages for option in spelled)

@@ -26,6 +26,11 @@ from channelhash.serve.service import CurrentService, Limits, Service
 from channelhash.utils.decode import decode_text
 from channelhash.utils.watch import Report
 
+#: Module -> its routes that only read; each module of routes is an entry.
+READERS: dict[str, APIRouter] = {
+    "search": search.router,
+    "items": items.readers,
+}
 _TOKEN = re.compile(r"[!-~]{16,}")
 # The description of a token, for the API's description; `Service.check_access` checks it.
 _BEARER = HTTPBearer(
@@ -44,7 +49,7 @@ def create_app(service: Service) -> FastAPI:
 
     needs_token: dict[str, Any] = {"dependencies": [Depends(_BEARER)], "responses": TOKEN_PROBLEM}
     of_readers = needs_token if service.read_token else {}
-    readers = (search.router, items.readers, _router, _metrics_router)
+    readers = (*READERS.values(), _router, _metrics_router)
     routers = [*((router, of_readers) for router in readers), (items.writers, needs_token)]
     routers += [(router, {}) for router in (_health_router, _make_page_router())]
     app = FastAPI(
