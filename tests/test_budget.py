@@ -32,7 +32,7 @@ COUNTS = {
     "tuple assignments of three and more": 1,
     "walrus": 172,
     "Python files in src": 200,
-    "words of docs": 45_044,
+    "words of docs": 46_150,
     "words of README": 698,
 }
 #: How far a count may be above that, until a release is made.
