@@ -1,8 +1,5 @@
-"""``channelhash encode``, ``evaluate``, ``recall``, ``experiment``, ``report``, ``landscape``:
-codes and scores.
-"""
+"""``channelhash encode``, ``evaluate``, ``recall``: codes and scores."""
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from importlib.util import find_spec
@@ -11,10 +8,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from channelhash.cli import same_command, shared, when_stopped
+from channelhash.cli import shared, when_stopped
 from channelhash.cli.shared import percent
-from channelhash.errors import InputError, JobError, hide_secrets
-from channelhash.lab.experiments.studies import EXPERIMENTS
+from channelhash.errors import InputError, hide_secrets
 from channelhash.utils.addresses import Place, place
 
 _Split = Literal["test", "validation"]
@@ -34,13 +30,13 @@ _Workers = Annotated[
 def encode(
     run: shared.SavedModel,
     data: str = typer.Option(
-        ..., help="A table, a file of features or a folder of pictures; for shards any address."
+        ..., help="A table, a file of features or a folder of images; for shards any address."
     ),
     out: str = typer.Option(
         ..., help="Parquet file to write, or a folder of shards (a name without ending)."
     ),
     root: str | None = typer.Option(
-        None, help="Folder that the table's picture paths are relative to."
+        None, help="Folder that the table's image paths are relative to."
     ),
     skip_bad: shared.SkipBad = False,
     engine: _EngineName = None,
@@ -51,7 +47,7 @@ def encode(
     trust_code: shared.TrustCode = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Write the hash codes of a table, of features, or of pictures, as one file or as shards.
+    """Write the hash codes of a table, of features, or of images, as one file or as shards.
 
     Shards are for collections of any size: memory stays small, bad items are listed in a file, and
     the same command continues an interrupted job.
@@ -62,17 +58,15 @@ def encode(
     """
     target = place(out)
     if target.suffix == ".parquet":
-        for option, value in {
-            "--engine": engine,
-            "--workers": workers,
-            "--shard-items": shard_items,
-        }.items():
+        of_shards = {"--engine": engine, "--workers": workers, "--shard-items": shard_items}
+        for option, value in of_shards.items():
             if value:
                 raise InputError(
                     f"{option}: is for shards; name a folder instead of the file {out}, or leave "
                     "it out"
                 )
         result = _encode_one(run, Path(data), target, Path(root) if root else None, skip_bad)
+        where = out
     else:
         from channelhash import bulk
 
@@ -84,8 +78,8 @@ def encode(
         with shared.progress_bars(f"finished shards are kept in {out}") as progress:
             items = shard_items or bulk.SHARD_ITEMS
             result = bulk.encode_bulk(run, data, target, on, root, items, progress("encode"))
+        where = f"{result['shards']} shards in {out}"
     codes = " and ".join(result["modalities"])
-    where = f"{result['shards']} shards in {out}" if "shards" in result else out
     lines = [f"{result['items']} items, {result['n_bits']} bits, {codes} codes in {where}"]
     if result.get("bad"):
         lines.append(f"{result['bad']} items could not be encoded: {target / 'bad.jsonl'}")
@@ -174,48 +168,65 @@ def evaluate(
         "--codes": (codes, {"--array": array, "--task": task}),
     }
     _check_sources(sources)
-    if out and out.exists() and not out.is_dir():
-        raise InputError(f"--out {out}: is a file; name a folder")
-    if run and out:
-        raise InputError("--out: a run's scores and plots go into its own folder; leave it out")
-    if out and find_spec("matplotlib") is None:  # said before the work and not behind it
-        raise InputError(
-            "--out: leave it out, or install what draws plots: pip install 'channelhash[report]'"
-        )
-    files_line = f"Scores in {out / 'metrics.json'}, plots in {out / 'plots'}" if out else ""
+    if out:
+        _check_out(out, run)
     when_stopped("scores are written at the end, none are lost")
+    files_line = f"Scores in {out / 'metrics.json'}, plots in {out / 'plots'}" if out else ""
     if run:
         from channelhash.runs.evaluate import evaluate_run, plots_folder
 
-        split, checkpoint = split or "test", checkpoint or "last"
+        split = split or "test"
+        checkpoint = checkpoint or "last"
         with shared.progress_bars() as progress:
             result = evaluate_run(run, split, checkpoint, leak_free, progress, convention)
-        title = (
-            f"{run}, {split} split, {'training rows left out of' if leak_free else 'all of'} the "
-            "retrieval set"
-        )
+        searched = "training rows left out of" if leak_free else "all of"
+        title = f"{run}, {split} split, {searched} the retrieval set"
         files_line = f"Plots in {plots_folder(run, split, checkpoint, leak_free)}"
     elif codes:
         from channelhash.metrics.report import evaluate_export
 
         result = evaluate_export(codes, _pairs(array), task, out, convention)
         title = str(codes)
-    elif query and database:
-        files = place(query), place(database)
-        title = hide_secrets(f"{query} searches {database}")
-        if engine or workers or files[1].is_dir() or "*" in files[1].name:  # part by part
-            from channelhash import bulk
-
-            on = bulk.workers.Workers(engine or "local", workers)
-            with shared.progress_bars() as progress:
-                result = bulk.evaluate_shards(*files, on, out, progress("evaluate"), convention)
-        else:
-            from channelhash.metrics.report import evaluate_code_files
-
-            result = evaluate_code_files(*files, out, convention)
     else:
-        raise InputError("--query and --database go together; one of them is missing")
+        result = _evaluate_files(query, database, engine, workers, out, convention)
+        title = hide_secrets(f"{query} searches {database}")
     shared.print_either(result, as_json, _print_result, result, title, files_line)
+
+
+def _check_out(out: Path, run: Path | None) -> None:
+    """Check before the work that scores and plots can be written into a folder."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out}: is a file; name a folder")
+    if run:
+        raise InputError("--out: a run's scores and plots go into its own folder; leave it out")
+    if find_spec("matplotlib") is None:
+        raise InputError(
+            "--out: leave it out, or install what draws plots: pip install 'channelhash[report]'"
+        )
+
+
+def _evaluate_files(
+    query: str | None,
+    database: str | None,
+    engine: _Engine | None,
+    workers: int | None,
+    out: Path | None,
+    conventions: Sequence[str],
+) -> dict[str, Any]:
+    """Score files of codes: a database in shards part by part, any other at once."""
+    if not (query and database):
+        raise InputError("--query and --database go together; one of them is missing")
+    queries = place(query)
+    items = place(database)
+    if not (engine or workers or items.is_dir() or "*" in items.name):
+        from channelhash.metrics.report import evaluate_code_files
+
+        return evaluate_code_files(queries, items, out, conventions)
+    from channelhash import bulk
+
+    on = bulk.workers.Workers(engine or "local", workers)
+    with shared.progress_bars() as progress:
+        return bulk.evaluate_shards(queries, items, on, out, progress("evaluate"), conventions)
 
 
 def _print_result(result: dict[str, Any], title: str, files_line: str) -> None:
@@ -225,39 +236,51 @@ def _print_result(result: dict[str, Any], title: str, files_line: str) -> None:
     Without labels no plots were drawn.
     """
     tasks = result["tasks"]
-    shown = _SCORES
     reports = list(tasks.values())
-    if "map_tie_aware" not in reports[0]:
+    has_labels = "map_tie_aware" in reports[0]
+    if not has_labels:
         typer.echo(
             "No labels: each query's own counterpart is searched (Recall@K, median rank); mAP "
             "needs labels"
         )
         files_line = files_line.split(", plots")[0] if files_line.startswith("Scores") else ""
-        shown = {label: _SCORES[label] for label in ("queries counted", "queries skipped")}
-    rows = [[label, *map(format_score, reports)] for label, format_score in shown.items()]
-    for key, metric in {"map_at": "mAP", "precision_at": "P", "recall_at": "Recall"}.items():
-        for z in reports[0].get(key, ()):
-            rows.append(
-                [f"{metric}@{z}", *(percent(report.get(key, {}).get(z)) for report in reports)]
-            )
-    rows += _convention_rows(reports)
+    rows = [
+        [label, *map(format_score, reports)]
+        for label, format_score in _SCORES.items()
+        if has_labels or label in _COUNTS
+    ]
+    rows += _cutoff_rows(reports) + _convention_rows(reports)
     if "recall_at" in reports[0]:
-        for label, key in {
-            "median rank": "median_rank",
-            "items of Recall@": "recall_items",
-        }.items():
-            rows.append(
-                [label, *(f"{report[key]:,.10g}" if key in report else "–" for report in reports)]
-            )
+        rows += _rank_rows(reports)
     title = f"{title}, {result['n_bits']} bits, in %"
     shared.print_table(title, ["score", *map(_arrow, tasks)], rows, numeric=True)
-    if left_out := max(report.get("own_left_out", 0) for report in reports):
+    left_out = max(report.get("own_left_out", 0) for report in reports)
+    if left_out:
         typer.echo(
             f"{left_out:,} times a query was in the database itself (same id): left out, as no "
             "answer to itself"
         )
     if files_line:
         typer.echo(files_line)
+
+
+def _cutoff_rows(reports: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return a row for each score of the first K answers."""
+    rows = []
+    for key, metric in {"map_at": "mAP", "precision_at": "P", "recall_at": "Recall"}.items():
+        for cutoff in reports[0].get(key, ()):
+            cells = [percent(report.get(key, {}).get(cutoff)) for report in reports]
+            rows.append([f"{metric}@{cutoff}", *cells])
+    return rows
+
+
+def _rank_rows(reports: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return the rows of the median rank, and of how many items were searched for it."""
+    rows = []
+    for label, key in {"median rank": "median_rank", "items of Recall@": "recall_items"}.items():
+        cells = [f"{report[key]:,.10g}" if key in report else "–" for report in reports]
+        rows.append([label, *cells])
+    return rows
 
 
 def _check_sources(sources: Mapping[str, tuple[object, Mapping[str, object]]]) -> None:
@@ -311,47 +334,49 @@ def recall(
 
 
 def _convention_rows(reports: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Return two rows a figure: what a stable sort gives, and the range of any sort; digits as
-    papers print them.
+    """Return two rows a figure, what a stable sort gives and the range of any sort, with the
+    digits that papers print.
     """
     rows = []
     for name, figures in reports[0].get("conventions", {}).items():
         for figure in figures:
             cells = [report["conventions"][name][figure] for report in reports]
             label = f"{name}: {figure.replace('map', 'mAP')}"
-            rows.append(
-                [f"{label}, stable sort", *(percent(cell["in_order"], 2) for cell in cells)]
-            )
-            ends = ([percent(cell[end], 2) for end in ("lower", "upper")] for cell in cells)
-            rows.append([f"{label}, any sort", *map(" – ".join, ends)])
+            in_order = [percent(cell["in_order"], 2) for cell in cells]
+            ranges = [
+                f"{percent(cell['lower'], 2)} – {percent(cell['upper'], 2)}" for cell in cells
+            ]
+            rows.append([f"{label}, stable sort", *in_order])
+            rows.append([f"{label}, any sort", *ranges])
     return rows
 
 
 def _print_recall(result: Mapping[str, Any]) -> None:
     """Print what `evaluate_pairs` returns, a table for each task."""
     tests = f", mean of {result['tests']} tests" if result["tests"] > 1 else ""
-    for task in next(iter(result["rankings"].values())):
+    rankings = result["rankings"]
+    for task, first in next(iter(rankings.values())).items():
         rows = []
-        for ranking, scores in result["rankings"].items():
-            recall, rank = scores[task]["recall_at"], scores[task]["median_rank"]
-            rows.append([ranking, *map(percent, recall.values()), f"{rank:.1f}"])
+        for ranking, scores in rankings.items():
+            shares = map(percent, scores[task]["recall_at"].values())
+            rows.append([ranking, *shares, f"{scores[task]['median_rank']:.1f}"])
+        header = ["ranking", *(f"R@{k}" for k in first["recall_at"]), "median rank"]
         title = f"{_arrow(task)}, recall in %, {result['images']:,} images{tests}"
-        shared.print_table(
-            title, ["ranking", *(f"R@{k}" for k in recall), "median rank"], rows, numeric=True
-        )
+        shared.print_table(title, header, rows, numeric=True)
 
 
 def _arrow(task: str) -> str:
     return task.replace("->", " → ")
 
 
+#: Label of a row -> its cell from the report of a task.
 _SCORES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "mAP tie-aware": lambda r: percent(r["map_tie_aware"]),
     "mAP, ties worst": lambda r: percent(r["map_lower"]),
     "mAP, ties best": lambda r: percent(r["map_upper"]),
     "mAP, ties in database order": lambda r: percent(r["map_in_order"]),
-    "mAP tie-aware, 95 % interval": lambda r: " – ".join(
-        percent(r["map_interval"][end]) for end in ("lower", "upper")
+    "mAP tie-aware, 95 % interval": lambda r: (
+        f"{percent(r['map_interval']['lower'])} – {percent(r['map_interval']['upper'])}"
     ),
     "chance level": lambda r: percent(r["chance"]),
     "NDCG": lambda r: percent(r["ndcg"]),
@@ -363,169 +388,5 @@ _SCORES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "queries counted": lambda r: str(r["queries"]),
     "queries skipped": lambda r: str(r["skipped"]),
 }
-
-
-def experiment(
-    name: str = typer.Argument(
-        ..., help=f"Which grid: {', '.join(EXPERIMENTS)}; or python:module:NAME."
-    ),
-    dataset: str | None = typer.Option(
-        None, help="Base configuration: synthetic, mirflickr25k or nuswide."
-    ),
-    config: Path | None = typer.Option(
-        None, help="Base configuration as a YAML file, instead of --dataset."
-    ),
-    preset: str | None = typer.Option(
-        None, help="Base configuration by its name (config list), instead of --dataset."
-    ),
-    data: list[str] = typer.Option(
-        [], help="Folder or file of the data; for benchmark also several NAME=PLACE."
-    ),
-    settings: shared.Overrides = [],
-    bits: str | None = typer.Option(None, help="Code lengths, e.g. 16,32; the paper's by default."),
-    seeds: int = typer.Option(3, min=1, help="Runs per cell of the grid, with the seeds 0, 1, ..."),
-    quick: shared.Quick = False,
-    out: Path | None = typer.Option(
-        None, help="The grid's folder; experiments/<name>-<data> by default."
-    ),
-    jobs: int = typer.Option(1, min=1, help="Number of runs at a time."),
-    devices: str | None = typer.Option(
-        None, help="Devices that the jobs use in turn, e.g. cuda:0,cuda:1."
-    ),
-    losses: str | None = typer.Option(
-        None, help="Losses instead of the experiment's: dsch,python:mymodule:MyLoss."
-    ),
-    dry_run: bool = typer.Option(
-        False, "--dry-run", help="Check all, count runs and trials, time a few steps."
-    ),
-    as_json: shared.AsJson = False,
-) -> None:
-    """Train and evaluate a grid of runs, and write its tables and plots. Finished runs are never
-    repeated.
-
-    Example: channelhash experiment losses --dataset synthetic --quick
-
-    Example: channelhash experiment benchmark --data features.npz --dry-run
-    """
-    from channelhash.lab.experiments import experiment as lab
-    from channelhash.lab.experiments.runner import Execution
-    from channelhash.presets import configuration_path
-    from channelhash.utils.typed_settings import trusting
-
-    study = lab.load_experiment(name)
-    if not (config or preset or dataset or quick):
-        preset = study.preset or None
-    config = configuration_path(config, preset)
-    dataset = dataset or "synthetic"
-    grid_name = f"{study.name}-{config.stem if config else dataset}{'-quick' if quick else ''}"
-    folder = out or Path("experiments") / grid_name
-    several = len(data) > 1 or any("=" in place and not Path(place).exists() for place in data)
-    place = Path(data[0]) if data and not several else None
-    base = lab.base_configuration(config or dataset, folder, place, settings, quick)
-    bases = lab.collection_bases(study, base, data, settings) if several else {"": base}
-    command = shlex.join(same_command())
-    names = losses.split(",") if losses is not None else ()
-    try:
-        lengths = [int(part) for part in bits.split(",")] if bits else None
-    except ValueError:
-        raise InputError(f"--bits {bits}: write code lengths as 16,32,64") from None
-    grids = {
-        name: lab.make_grid(study, each, lengths, seeds, names, command, name)
-        for name, each in bases.items()
-    }
-    if dry_run:
-        trials = {name: study.all_trials(grid) for name, grid in grids.items()}
-        plans = [plan for name, grid in grids.items() for plan in grid.plan(trials[name])]
-        # The features of frozen encoders are kept for all runs.
-        seconds = sum(
-            plan["seconds"]["features"] + plan["runs"] * plan["seconds"]["training"]
-            for plan in plans
-        )
-        runs = [run.name for grid in grids.values() for run in grid.runs]
-        total = {
-            "runs": len(runs),
-            "trials": sum(map(len, trials.values())),
-            "seconds": round(seconds, 1),
-        }
-        outline = {"runs": runs, "plans": plans, "total": total}
-        shared.print_either(outline, as_json, _print_plans, plans, total, seconds)
-        return
-    places = devices.split(",") if devices else ()
-    message = f"finished runs and the last checkpoints of the others are kept in {folder}"
-    code = [name for grid in grids.values() for name in grid.python_names]
-    with trusting(code), shared.progress_bars(message) as progress:
-        results, tables = lab.run_grids(
-            study, grids, folder, Execution(jobs, places, shared.say, progress)
-        )
-    summary = {
-        "runs": [result.summary() for result in results],
-        "tables": [str(path) for path in tables],
-    }
-    table = next(path for path in tables if path.suffix == ".md").read_text(encoding="utf-8")
-    files_line = (
-        f"All tables, plots and scores are in {folder}. Next: channelhash report "
-        f"{folder / next(iter(grids))}"
-    )
-    shared.show(summary, as_json, table, files_line)
-    if failed := [result for result in results if result.status != "finished"]:
-        raise JobError(
-            f"{len(failed)} of {len(results)} runs failed, the first: {failed[0].name}: "
-            f"{failed[0].error}"
-        )
-
-
-def _print_plans(
-    plans: Sequence[Mapping[str, Any]], total: Mapping[str, Any], seconds: float
-) -> None:
-    """Print what grids would train, and for how long."""
-    for plan in plans:
-        each = {key: value for key, value in plan.items() if key not in ("title", "runs", "model")}
-        shared.print_plan(
-            f"{plan['title']}: {plan['runs']} trainings of {plan['model']}, each", each
-        )
-    time = shared.clock(seconds)
-    typer.echo(
-        f"{total['runs']} runs and {total['trials']} trials: about {time} of training; scores come "
-        "on top"
-    )
-
-
-def report(
-    folder: Path = typer.Argument(..., metavar="DIR", help="Folder of a run or of an experiment."),
-    trust_code: shared.TrustCode = False,
-    as_json: shared.AsJson = False,
-) -> None:
-    """Write one HTML page about a run or an experiment, DIR/report.html, that needs no other file.
-
-    How good it is beside chance, retrieval examples, training curve, plots, scores, data, health of
-    the codes, configuration, environment, and the command to repeat it. The page loads nothing and
-    can be passed on as it is.
-
-    Example: channelhash report runs/table
-    """
-    from channelhash.lab.report.grid_page import write_report
-
-    when_stopped("the page is written at the end")
-    path = write_report(folder)
-    shared.show({"report": path}, as_json, f"Report in {path}")
-
-
-def landscape(
-    out: Path = typer.Option(Path("landscape.html"), help="Page to write."),
-    as_json: shared.AsJson = False,
-) -> None:
-    """Draw what a pair costs under SCH and DSCH, over similarity and distance, on a page with
-    sliders.
-
-    The page is one file and needs no network: open it in a browser.
-
-    Example: channelhash landscape --out landscape.html
-    """
-    from channelhash.lab.experiments.landscape import write_page
-
-    if out.is_dir():
-        raise InputError(
-            f"--out {out}: is a folder; name the page, such as {out / 'landscape.html'}"
-        )
-    write_page(out)
-    shared.show({"page": str(out)}, as_json, f"Page in {out}; open it in a browser")
+#: The scores that need no labels.
+_COUNTS = ("queries counted", "queries skipped")

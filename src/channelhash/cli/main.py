@@ -11,6 +11,7 @@ import typer
 from channelhash.cli import (
     data,
     evaluate,
+    experiment,
     index,
     next_command,
     obey_signals,
@@ -42,9 +43,9 @@ _COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "list": train.names,
     "evaluate": evaluate.evaluate,
     "recall": evaluate.recall,
-    "report": evaluate.report,
-    "experiment": evaluate.experiment,
-    "landscape": evaluate.landscape,
+    "report": experiment.report,
+    "experiment": experiment.experiment,
+    "landscape": experiment.landscape,
 }
 
 app = shared.command_group(
