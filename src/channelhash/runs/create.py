@@ -5,9 +5,7 @@ import json
 
 import torch
 
-from channelhash.config import (
-    RunConfig,
-)
+from channelhash.config import RunConfig
 from channelhash.data.records import Records
 from channelhash.errors import InputError, naming
 from channelhash.losses import HashLoss, make_loss, resolve_loss
@@ -22,7 +20,8 @@ def create_model(config: RunConfig, train_records: Records) -> HashModel:
     >>> import numpy as np
     >>> from pathlib import Path
     >>> from channelhash.lab.demo import demo_config
-    >>> records = Records(("a", "b"), {"text": ("a dog", "a dog")}, np.ones((2, 1), dtype=bool), ("dog",))
+    >>> texts = {"text": ("a dog", "a dog")}
+    >>> records = Records(("a", "b"), texts, np.ones((2, 1), dtype=bool), ("dog",))
     >>> create_model(demo_config(Path("demo"), "dsch", quick=True), records).modalities
     ('text',)
     """
@@ -36,7 +35,8 @@ def create_model(config: RunConfig, train_records: Records) -> HashModel:
     )
     with naming(f"{name}: architecture has to be JSON, and the arguments of build", TypeError):
         inspect.signature(kind.build).bind(**json.loads(json.dumps(model.architecture)))
-    model.name = config.model_name  # under which a saved model is built again, also one's own
+    # A saved model is built again under this name, a person's own too.
+    model.name = config.model_name
     model.set_precision(config.train.precision)
     return model
 
@@ -62,29 +62,29 @@ def create_loss(config: RunConfig, n_labels: int) -> HashLoss:
 
 
 def check_pairs(config: RunConfig, records: Records) -> None:
-    """Check that records in one modality are not to be learned from pairs.
+    """Check that a loss can learn from these records: pairs need two modalities, all else labels.
 
     >>> import numpy as np
     >>> from pathlib import Path
     >>> from channelhash.lab.demo import demo_config
-    >>> records = Records(("a", "b"), {"text": ("a dog", "a dog")}, np.ones((2, 1), dtype=bool), ("dog",))
+    >>> texts = {"text": ("a dog", "a dog")}
+    >>> records = Records(("a", "b"), texts, np.ones((2, 1), dtype=bool), ("dog",))
     >>> check_pairs(demo_config(Path("demo"), "dsch", quick=True), records)
     """
     if len(records.items) > 1:
         return
     only = next(iter(records.items))
     terms = config.terms.model_dump()
-    if config.loss_name == "contrastive" or terms["contrastive"] or terms["pairs"]:
-        key = (
-            "name: contrastive"
-            if config.loss_name == "contrastive"
-            else "pairs"
-            if terms["pairs"]
-            else "contrastive"
-        )
-        raise InputError(
-            f"loss.{key}: learns from pairs of an image and a text, and there are only {only}s"
-        )
+    from_pairs = {
+        "name: contrastive": config.loss_name == "contrastive",
+        "pairs": terms["pairs"],
+        "contrastive": terms["contrastive"],
+    }
+    for key, is_used in from_pairs.items():
+        if is_used:
+            raise InputError(
+                f"loss.{key}: learns from pairs of an image and a text, and there are only {only}s"
+            )
     if not records.label_names:
         raise InputError(
             f"the data has only {only}s and no labels: nothing says which are alike; add labels or "

@@ -21,6 +21,7 @@ from channelhash.errors import InputError
 from channelhash.metrics.recall import FirstGroup, counterparts
 from channelhash.metrics.report import evaluate_sets
 from channelhash.models import load_model
+from channelhash.models.description import Model
 from channelhash.models.hash_model import HashModel, encode_records
 from channelhash.models.photo import WEIGHTS
 from channelhash.runs.extend import database_codes, stored_codes
@@ -35,11 +36,12 @@ from channelhash.utils.typed_settings import pick, trusting
 #: Ranking -> task -> ``recall_at`` and ``median_rank``.
 _Scores = dict[str, dict[str, dict[str, Any]]]
 
+#: The two modalities of a pair.
 _SIDES = ("text", "image")
 
 
 def evaluate_pairs(
-    model: str | Path,
+    model_path: str | Path,
     data: Path,
     images: int | None = None,
     checkpoint: str = "last",
@@ -48,19 +50,14 @@ def evaluate_pairs(
     """Compute Recall@1, 5 and 10 and the median rank of counterparts by real values, by bits, and
     by bits and int8.
 
-    The rows of ``data`` search each other. Rows that a run has in its own collection do so only as
-    its test queries: the others may have been learned from.
+    The rows of ``data`` search each other. Rows that are also in the collection of a run may have
+    been learned from: of these, only its test queries search.
     """
-    run = open_run(Path(model), checkpoint) if (Path(model) / "config.yaml").exists() else None
-    opened = run.model if run else load_model(WEIGHTS if str(model) == "photo" else model)
-    settings = run.config.train if run else TrainSettings()
+    model, run = _open_model(model_path, checkpoint)
     records = load_any(data)
-    if missing := [
-        side for side in _SIDES if not (side in records.items and side in opened.modalities)
-    ]:
-        raise InputError(
-            f"{data}: images are to find texts, but data or model have no {missing[0]}s"
-        )
+    for side in _SIDES:
+        if not (side in records.items and side in model.modalities):
+            raise InputError(f"{data}: images are to find texts, but data or model have no {side}s")
     asking = np.flatnonzero(~_known_rows(records, run))
     names = np.array(records.pair_ids)
     ids = list(dict.fromkeys(names[asking]))
@@ -70,28 +67,37 @@ def evaluate_pairs(
             f"{data}: {len(ids)} images to ask for, of {len(set(names))}; name a table that has "
             "more"
         )
-    if isinstance(opened, HashModel):
-        # off the disk
-        features = feature_records(opened, records, settings, progress).take(
-            np.arange(len(records))
-        )
-        outputs = {
-            side: opened.on_features().outputs(side, features.items[side]).numpy()
-            for side in _SIDES
-        }
-    else:
-        outputs = {
-            side: opened.outputs(side, records.items[side], progress(f"encode {side}s"))
-            for side in _SIDES
-        }
-    lengths = sorted({opened.n_bits, *opened.architecture.get("nested", ())}, reverse=True)
+    outputs = _outputs(model, records, run.config.train if run else TrainSettings(), progress)
+    lengths = sorted({model.n_bits, *model.architecture.get("nested", ())}, reverse=True)
     tests: list[_Scores] = []
     for start in range(0, len(ids) - size + 1, size):
         rows = asking[np.isin(names[asking], ids[start : start + size])]
-        tests.append(
-            _rankings({side: outputs[side][rows] for side in _SIDES}, names[rows], lengths)
-        )
-    return {"n_bits": opened.n_bits, "images": size, "tests": len(tests), "rankings": _mean(tests)}
+        values = {side: outputs[side][rows] for side in _SIDES}
+        tests.append(_rankings(values, names[rows], lengths))
+    return {"n_bits": model.n_bits, "images": size, "tests": len(tests), "rankings": _mean(tests)}
+
+
+def _open_model(path: str | Path, checkpoint: str) -> tuple[Model, OpenedRun | None]:
+    """Return a model, and its run if ``path`` is the folder of one."""
+    if (Path(path) / "config.yaml").exists():
+        run = open_run(Path(path), checkpoint)
+        return run.model, run
+    return load_model(WEIGHTS if str(path) == "photo" else path), None
+
+
+def _outputs(
+    model: Model, records: Records, settings: TrainSettings, progress: StageProgress
+) -> dict[str, NDArray[Any]]:
+    """Return the model's real values of images and texts, a row a record."""
+    if not isinstance(model, HashModel):
+        return {
+            side: model.outputs(side, records.items[side], progress(f"encode {side}s"))
+            for side in _SIDES
+        }
+    on_disk = feature_records(model, records, settings, progress)
+    features = on_disk.take(np.arange(len(records)))
+    feature_model = model.on_features()
+    return {side: feature_model.outputs(side, features.items[side]).numpy() for side in _SIDES}
 
 
 def _rankings(
@@ -100,14 +106,16 @@ def _rankings(
     """Score texts that search images, and images that search texts; row i of all ``values`` is
     sample i.
 
-    >>> values = {"text": np.array([[3.0, 1.0], [-1.0, 2.0]]), "image": np.array([[2.0, 1.0], [-1.0, 2.0]])}
+    >>> images = np.array([[2.0, 1.0], [-1.0, 2.0]])
+    >>> values = {"text": np.array([[3.0, 1.0], [-1.0, 2.0]]), "image": images}
     >>> list(_rankings(values, np.array(["a", "b"]), [2, 1]))
     ['real values', '2 bits, then int8 values of the first 500', '2 bits', '1 bits']
     """
     rows = {"text": np.arange(len(names)), "image": np.unique(names, return_index=True)[1]}
     scores: _Scores = {}
     for a, b in (_SIDES, _SIDES[::-1]):
-        query, items = values[a][rows[a]], values[b][rows[b]]
+        query = values[a][rows[a]]
+        items = values[b][rows[b]]
         pairs = counterparts(names[rows[a]].tolist(), names[rows[b]].tolist())
         groups = {
             "real values": FirstGroup.of_vectors(query, items, pairs),
@@ -115,21 +123,21 @@ def _rankings(
                 query, items, pairs
             ),
         }
-        for k in lengths:
-            groups[f"{k} bits"] = FirstGroup.of_codes(_bits(query, k), _bits(items, k), pairs, k)
+        for n_bits in lengths:
+            codes = _bits(query, n_bits), _bits(items, n_bits)
+            groups[f"{n_bits} bits"] = FirstGroup.of_codes(*codes, pairs, n_bits)
         for name, group in groups.items():
             report = group.report()
-            scores.setdefault(name, {})[f"{a}->{b}"] = {
-                key: report[key] for key in ("recall_at", "median_rank")
-            }
+            kept = {key: report[key] for key in ("recall_at", "median_rank")}
+            scores.setdefault(name, {})[f"{a}->{b}"] = kept
     return scores
 
 
 def _second_stage(
     query: NDArray[Any], items: NDArray[Any], pairs: NDArray[np.int64], first: int = FIRST
 ) -> FirstGroup:
-    """Find each query's first counterpart by a store that keeps projections; anywhere behind them
-    if not scored.
+    """Find each query's first counterpart by a store that keeps projections; one that the second
+    stage does not reach is anywhere behind.
     """
     n_bits = query.shape[1]
     with tempfile.TemporaryDirectory() as folder:
@@ -146,16 +154,17 @@ def _second_stage(
     groups = []
     for answer, pair in zip(answers, pairs, strict=True):
         own_ids = {str(item) for item in pair if item >= 0}
-        places = [place for place, item in enumerate(answer) if item in own_ids]
-        groups.append(
-            (places[0], 1, 1) if places else (len(answer), len(items) - len(answer), len(own_ids))
-        )
+        place = next((place for place, item in enumerate(answer) if item in own_ids), None)
+        if place is None:
+            groups.append((len(answer), len(items) - len(answer), len(own_ids)))
+        else:
+            groups.append((place, 1, 1))
     return FirstGroup(*np.array(groups).T)
 
 
 def _known_rows(records: Records, run: OpenedRun | None) -> NDArray[np.bool_]:
-    """Return ``(n,)`` whether a row is in the collection of a run and no test query; rows are known
-    by id and text.
+    """Return ``(n,)`` which rows are in the collection of a run and are no test queries, by id and
+    text.
     """
     if run is None:
         return np.zeros(len(records), dtype=bool)
@@ -171,9 +180,12 @@ def _bits(values: NDArray[np.floating[Any]], n_bits: int) -> PackedCodes:
 
 def _mean(tests: Sequence[Any]) -> Any:
     """Return the means of numbers in nested dictionaries of the same keys."""
-    if isinstance(tests[0], dict):
-        return {key: _mean([test[key] for test in tests]) for key in tests[0]}
-    return float(np.mean(tests))
+    if not isinstance(tests[0], dict):
+        return float(np.mean(tests))
+    means = {}
+    for key in tests[0]:
+        means[key] = _mean([test[key] for test in tests])
+    return means
 
 
 def evaluate(
@@ -283,7 +295,7 @@ def run_codes(
     In a run that extends another, old items of the retrieval set have their stored codes (see
     `stored_codes`).
     """
-    # of the names in `Splits`
+    # The names of fields of `Splits` begin so.
     prefix = pick({"test": "", "validation": "validation_"}, split, "split")
     run = open_run(folder, checkpoint)
     splits = run.splits
@@ -294,7 +306,8 @@ def run_codes(
             "data.train rows"
         )
     features = collection_features(run.model, run.collection, run.config.train, progress)
-    feature_model, fingerprint = run.model.on_features(), run.model.fingerprint()
+    feature_model = run.model.on_features()
+    fingerprint = run.model.fingerprint()
 
     def encode(role: str, part: Rows) -> CodeSet:
         return encode_records(
@@ -305,11 +318,8 @@ def run_codes(
     codes = {}
     for role, part in rows.items():
         path = folder / "codes" / f"{name}-{role}.parquet"
-        if (
-            path.exists()
-            and (saved := CodeSet.load(path)).model == fingerprint
-            and len(saved.ids) == len(part)
-        ):
+        saved = CodeSet.load(path) if path.exists() else None
+        if saved and saved.model == fingerprint and len(saved) == len(part):
             codes[role] = saved
             continue
         stored = stored_codes(folder) if role == "retrieval" else None

@@ -1,4 +1,8 @@
-"""Extend a run: learn new labels while the codes of its database stay."""
+"""Extend a run: train it further on new items, and keep the codes of its old items valid.
+
+In the collection of such a run the rows of the extended run come first, then the new ones
+(`data.collection`).
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -26,6 +30,7 @@ from channelhash.losses.incremental import ExtensionLoss
 from channelhash.models import HashModel, load_hash_model
 from channelhash.models.hash_model import encode_records
 from channelhash.presets import data_kind
+from channelhash.runs.folder import check_contents
 from channelhash.training.distributed import rank, wait_for_all
 from channelhash.training.trainer import Trainee
 from channelhash.utils.files import write_text
@@ -37,9 +42,7 @@ from channelhash.utils.typed_settings import apply_overrides
 def extension_config(
     run: Path, data: Path, root: Path | None = None, overrides: Sequence[str] = ()
 ) -> RunConfig:
-    """Return the configuration that extends ``run`` by the items of ``data``, all else being as in
-    ``run``.
-    """
+    """Return the configuration that extends ``run`` by the items of ``data``. All else stays."""
     extended = read_run_config(run)
     if resolve_loss(extended.loss_name).needs_teacher:
         raise InputError(
@@ -58,14 +61,24 @@ def extension_config(
     return make_config(sections)
 
 
+def check_old_items(run: Path, collection: Collection) -> None:
+    """Check that the old items of a collection are still those that ``run`` was trained on."""
+    check_contents(run, read_run_config(run), Collection(collection.parts[:-1]))
+
+
+def extend_splits(run: Path, collection: Collection, new: Splits) -> Splits:
+    """Return the splits of a collection: the old items keep those of ``run``."""
+    old = Collection(collection.parts[:-1]).records
+    return Splits.load(run / "splits.json", old).join(new, len(old))
+
+
 #: In a run's folder: the codes of the old items, as the extended run made them, in the order of
 #: their rows in R.
 _STORED = Path("codes") / "stored.parquet"
 
 
 def stored_codes(folder: Path) -> CodeSet | None:
-    """Return the codes of old items that stay as they are in a run, or None in one that extends no
-    other.
+    """Return the codes that old items keep in a run; None if it extends no other.
 
     >>> stored_codes(Path("no run")) is None
     True
@@ -76,11 +89,11 @@ def stored_codes(folder: Path) -> CodeSet | None:
 def database_codes(
     stored: CodeSet | None, retrieval: Rows, rows: Rows, encode: Callable[[Rows], CodeSet]
 ) -> CodeSet:
-    """Return codes of some rows of R: the stored ones of old items, and newly encoded ones of the
-    others.
+    """Return codes of some rows of R: old items have their stored ones, others are encoded now.
 
-    >>> codes = CodeSet(["old", "new"], {"text": np.array([[1], [2]], np.uint8)}, np.ones((2, 1), bool), 8, ("a",))
-    >>> stored = CodeSet(["old"], {"text": np.array([[7]], np.uint8)}, np.ones((1, 1), bool), 8, ("a",))
+    >>> labels = np.ones((2, 1), bool)
+    >>> codes = CodeSet(["old", "new"], {"text": np.array([[1], [2]], np.uint8)}, labels, 8, ("a",))
+    >>> stored = CodeSet(["old"], {"text": np.array([[7]], np.uint8)}, labels[:1], 8, ("a",))
     >>> database_codes(stored, np.arange(2), np.arange(2), codes.take).codes["text"].tolist()
     [[7], [2]]
     """
@@ -100,12 +113,13 @@ def database_codes(
 def _store_codes(trainee: Trainee, rows: Rows, run: Path, folder: Path, progress: Progress) -> None:
     """Write the codes of the old items into a new run's folder, unless they are there.
 
-    Codes that the extended run has written for its retrieval set are taken over; else its model
-    computes them now.
+    Codes that the extended run has written for its retrieval set are taken over. Otherwise its
+    model computes them now.
     """
     model = trainee.feature_model
     made_by = model.extends[-1]
-    if (stored := stored_codes(folder)) is not None:
+    stored = stored_codes(folder)
+    if stored is not None:
         if stored.model != made_by:
             raise InputError(
                 f"{folder / _STORED}: {run} has been trained anew since; extend it into another "
@@ -118,12 +132,13 @@ def _store_codes(trainee: Trainee, rows: Rows, run: Path, folder: Path, progress
 
     old = trainee.features.take(rows)
     file = run / "codes" / "test-retrieval.parquet"
-    if file.exists() and (saved := CodeSet.load(file)).model == made_by and saved.ids == old.ids:
+    saved = CodeSet.load(file) if file.exists() else None
+    if saved is not None and saved.model == made_by and saved.ids == old.ids:
         codes = saved.codes
     else:
         codes = database_codes(stored_codes(run), rows, rows, encode).codes
-    texts, images = old.display_values("text"), old.display_values("image")
-    CodeSet(old.ids, codes, old.labels, model.n_bits, old.label_names, texts, images, made_by).save(
+    display = old.display_values("text"), old.display_values("image")
+    CodeSet(old.ids, codes, old.labels, model.n_bits, old.label_names, *display, made_by).save(
         folder / _STORED
     )
 
@@ -208,10 +223,9 @@ def _training_rows(splits: Splits, n_old: int, settings: ExtendSettings, seed: i
     new = splits.train[splits.train >= n_old]
     if not len(new):
         raise InputError("data.train is 0 for the new items; an extension trains on some of them")
-    count = min(len(old), len(new) if settings.replay is None else settings.replay)
-    return np.concatenate(
-        [np.sort(generator(seed, "replay").choice(old, count, replace=False)), new]
-    )
+    replayed = len(new) if settings.replay is None else settings.replay
+    drawn = generator(seed, "replay").choice(old, min(len(old), replayed), replace=False)
+    return np.concatenate([np.sort(drawn), new])
 
 
 def _description(
@@ -225,10 +239,11 @@ def _description(
     """Return what ``extension.json`` holds: what was extended, what was fixed, and how far the old
     items have moved.
     """
-    n_old, new = collection.n_old, collection.new
-    old_names = list(
-        dict.fromkeys(name for part in collection.parts[:-1] for name in part.label_names)
-    )
+    n_old = collection.n_old
+    new = collection.new
+    old_names: list[str] = []
+    for part in collection.parts[:-1]:
+        old_names += [name for name in part.label_names if name not in old_names]
     return {
         "run": str(settings.run),
         "run_model": trainee.feature_model.extends[-1],
@@ -248,7 +263,7 @@ def _description(
 def _bits_moved(trainee: Trainee, stored: CodeSet, splits: Splits) -> dict[str, float]:
     """Return modality -> mean number of bits in which the model now encodes old items differently.
 
-    Counted are up to 2000 old items that were not trained on; the result is empty if all were.
+    Up to 2000 old items that were not trained on are counted; the result is empty if all were.
     """
     untrained = np.setdiff1d(splits.retrieval[: len(stored)], splits.train)[:2000]
     if not len(untrained):
@@ -257,7 +272,7 @@ def _bits_moved(trainee: Trainee, stored: CodeSet, splits: Splits) -> dict[str, 
         trainee.feature_model, trainee.features.take(untrained), fingerprint=""
     ).codes
     before = stored.take(np.searchsorted(splits.retrieval, untrained)).codes
-    moved = {
-        name: np.bitwise_count(codes ^ before[name]).sum(axis=1) for name, codes in current.items()
+    return {
+        modality: round(float(np.bitwise_count(codes ^ before[modality]).sum(axis=1).mean()), 3)
+        for modality, codes in current.items()
     }
-    return {modality: round(float(bits.mean()), 3) for modality, bits in moved.items()}

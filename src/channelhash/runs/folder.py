@@ -1,6 +1,6 @@
-"""A run's folder: held while a job works in it, claimed by one configuration, and described.
+"""A run's folder: claimed by one configuration, locked while a job works in it, and described.
 
-The record of where it was trained has versions, device and commit; it names no machine, person or
+The record of where it was trained has versions, device and commit. It names no machine, person or
 folder.
 """
 
@@ -40,20 +40,20 @@ _log = logging.getLogger("channelhash.train")
 
 @dataclass(frozen=True)
 class Run:
-    """A finished training; its folder wherever a path is taken.
+    """A finished training. It stands for its folder wherever a path is taken.
 
     Attributes:
         folder: everything that it has written.
         epochs: number of epochs.
         loss: mean loss of the last epoch.
-        validation: task -> score of the last validation, with ``train.keep: best`` of the best;
+        validation: task -> score of the last validation, or of the best with ``train.keep: best``;
             empty without any.
         problems: a line for each row that was left out or repaired, and for each doubt about the
             collection.
-        measure: what validation measures, ``map_tie_aware`` or without labels ``recall_at_10``.
+        measure: what validation measures: ``map_tie_aware``, or ``recall_at_10`` without labels.
 
-    >>> Run(Path("runs/a"), epochs=3, loss=0.5, validation={}, problems=()).as_dict()
-    {'run': 'runs/a', 'epochs': 3, 'loss': 0.5, 'validation': {}, 'problems': [], 'measure': 'map_tie_aware'}
+    >>> list(Run(Path("runs/a"), epochs=3, loss=0.5, validation={}, problems=()).as_dict())
+    ['run', 'epochs', 'loss', 'validation', 'problems', 'measure']
     """
 
     folder: Path
@@ -67,9 +67,7 @@ class Run:
         return str(self.folder)
 
     def load_model(self) -> HashModel:
-        """Return the model as it was after the last epoch; code that the run was trained with is
-        trusted.
-        """
+        """Return the model after the last epoch. Code that the run was trained with is trusted."""
         with trusting(python_names(read_sections(self.folder / "config.yaml"))):
             return load_hash_model(self.folder)
 
@@ -80,9 +78,7 @@ class Run:
 
 
 class OpenedRun(NamedTuple):
-    """A finished run with what it was made with: the model is on its device, the splits are of the
-    collection.
-    """
+    """A finished run with its model, on the device that it was trained on, and its data."""
 
     folder: Path
     config: RunConfig
@@ -96,7 +92,7 @@ def open_run(folder: Path, checkpoint: str = "last") -> OpenedRun:
     validation.
 
     Raises:
-        InputError: it was trained on other data than is now there, see `check_contents`.
+        InputError: its data has changed since, see `check_contents`.
     """
     config = read_run_config(folder)
     collection = Collection.load(config.sources)
@@ -110,8 +106,8 @@ def open_run(folder: Path, checkpoint: str = "last") -> OpenedRun:
 
 @contextmanager
 def claim_folder(config: RunConfig, folder: Path, resume: bool) -> Iterator[bool]:
-    """Hold a run's folder for a configuration, together with the other processes of a distributed
-    training.
+    """Lock a run's folder for a configuration, together with the other processes of a distributed
+    training. Yield whether the run is still to be trained.
     """
     with (
         distributed.joined(distributed.local_device(config.train.device)),
@@ -121,14 +117,15 @@ def claim_folder(config: RunConfig, folder: Path, resume: bool) -> Iterator[bool
     ):
         if distributed.rank() == 0:
             _claim(folder, config, resume)
-        # which the others wait for
+        # The other processes wait here for the first.
         yield not distributed.from_first((folder / "model" / "config.json").exists())
 
 
 def save_model(model: HashModel, config: RunConfig, folder: Path) -> None:
-    """Save the trained model of a run, after which the run is finished.
+    """Save the trained model of a run, which finishes the run.
 
-    Its card says what it was trained with; of the data only the kind, as paths are private.
+    The model card says what it was trained with. Of the data it names the kind alone, because paths
+    are private.
     """
     if distributed.rank() == 0:
         sections = config.sections()
@@ -162,8 +159,8 @@ def read_run(folder: Path) -> Run:
 
 
 def _kept_validation(log: Sequence[Mapping[str, Any]], keep: str) -> dict[str, float]:
-    """Return the validation of the model that a training kept, the ``last`` or the ``best``; empty
-    without one.
+    """Return the validation of the model that a training kept, ``last`` or ``best``; empty if there
+    is none.
 
     >>> log = [{"validation": {"text->image": score}} for score in (0.25, 0.5, 0.375)]
     >>> _kept_validation(log, "last"), _kept_validation(log, "best")
@@ -180,8 +177,8 @@ def _kept_validation(log: Sequence[Mapping[str, Any]], keep: str) -> dict[str, f
 def keep_splits(
     folder: Path, records: Records, draw: Callable[[], Splits], settings: dict[str, Any]
 ) -> Splits:
-    """Return the splits in a run's ``splits.json``, which the first process draws if they are not
-    there yet.
+    """Return the splits in a run's ``splits.json``. The first process draws them if they are
+    missing.
     """
     path = folder / "splits.json"
     if distributed.rank() == 0 and not path.exists():
@@ -195,7 +192,7 @@ _CONTENTS = "data.json"
 
 
 def keep_contents(folder: Path, config: RunConfig, collection: Collection) -> None:
-    """Write what a new run is made from into its folder; check it in one that goes on."""
+    """Write what a new run is made from into its folder; check it in a resumed one."""
     is_new = not (folder / _CONTENTS).exists() and not _has_work(folder)
     if distributed.rank() == 0 and is_new:
         contents = {origin.name: origin.hashes for origin in _origins(config, collection)}
@@ -205,8 +202,8 @@ def keep_contents(folder: Path, config: RunConfig, collection: Collection) -> No
 
 
 def check_contents(folder: Path, config: RunConfig, collection: Collection | None = None) -> None:
-    """Check that a run's data and files are those that it was made from, as its ``data.json`` says;
-    nothing is known of a run of a version that wrote none.
+    """Check that a run's data and files are still those that its ``data.json`` lists. A run of an
+    older version has no such file, and passes.
 
     Args:
         folder: the run's folder.
@@ -236,8 +233,8 @@ def check_contents(folder: Path, config: RunConfig, collection: Collection | Non
 
 
 class _Origin(NamedTuple):
-    """A source or a file that a run is made from: its name in ``data.json``, its place, and hashes
-    of what is in it.
+    """A source or a file that a run is made from: its name in ``data.json``, its place, and the
+    hashes of its content.
     """
 
     name: str
@@ -246,7 +243,9 @@ class _Origin(NamedTuple):
 
 
 def _origins(config: RunConfig, collection: Collection) -> list[_Origin]:
-    """Return everything that a run is made from; those who read a file say that it is missing."""
+    """Return everything that a run is made from, except missing files: their readers report
+    them.
+    """
     origins = []
     for number, source in enumerate(config.sources):
         place = source.arguments.get("path") or source.arguments.get("root") or source.kind
@@ -262,8 +261,8 @@ def _origins(config: RunConfig, collection: Collection) -> list[_Origin]:
 
 
 def check_evaluable(records: Records, splits: Splits) -> None:
-    """Check before a training what its evaluation needs: queries, something to search, and with
-    labels a query that has one in common with it.
+    """Check before a training that it can be evaluated: there are queries and items to search, and
+    if there are labels, some query shares one with some item.
 
     Raises:
         InputError: one of them is missing.
@@ -279,8 +278,9 @@ def check_evaluable(records: Records, splits: Splits) -> None:
                 f"data: the {name} partition is empty, so that nothing could be evaluated; set "
                 "data.queries to 1 or more, and to fewer than there are rows"
             )
-    queries, items = records.labels[splits.query], records.labels[splits.retrieval]
-    if records.label_names and not (queries.any(axis=0) & items.any(axis=0)).any():
+    in_queries = records.labels[splits.query].any(axis=0)
+    in_items = records.labels[splits.retrieval].any(axis=0)
+    if records.label_names and not (in_queries & in_items).any():
         raise InputError(
             "data: no query shares a label with an item of the retrieval set, so that nothing "
             "could be evaluated; give more labelled rows, or other data.queries"
@@ -288,13 +288,13 @@ def check_evaluable(records: Records, splits: Splits) -> None:
 
 
 def describe_run(config: RunConfig, folder: Path, problems: Sequence[str]) -> None:
-    """Write ``problems.txt`` and ``environment.json``, and say before the training that there are
-    problems.
+    """Write ``problems.txt`` and ``environment.json``, and warn of problems before the
+    training.
     """
     if distributed.rank() == 0:
         file = folder / "problems.txt"
         write_text(file, "".join(f"{line}\n" for line in problems))
-        if problems:  # the last ones are about the collection, not about a row
+        if problems:  # the last ones are about the whole collection
             _log.warning(
                 "problems of the data: %d, listed in %s; the last is: %s",
                 len(problems),
@@ -305,16 +305,15 @@ def describe_run(config: RunConfig, folder: Path, problems: Sequence[str]) -> No
         _record_environment(folder / "environment.json", device, distributed.world_size())
 
 
-#: What is in a run's folder as soon as something was trained or encoded there.
+#: What a run's folder holds as soon as something was trained or encoded there.
 _WORK = ("log.jsonl", "checkpoints", "codes", "model")
 
 
 def _claim(folder: Path, config: RunConfig, resume: bool) -> None:
-    """Claim a folder for a configuration.
+    """Claim a folder for a configuration: write ``config.yaml`` into it.
 
-    ``config.yaml`` is written into a new folder, or into one that a run left before any work was
-    done there (its data could not be read, say), whose splits and hashes are dropped. A run to
-    resume must have the same configuration.
+    A run that failed before any work was done, because its data could not be read, say, is begun
+    anew: its splits and hashes are dropped. A resumed run must have the same configuration.
     """
     path = folder / "config.yaml"
     sweep(folder)
@@ -330,21 +329,22 @@ def _claim(folder: Path, config: RunConfig, resume: bool) -> None:
         raise InputError(
             f"{folder}: already holds a run; add --resume to go on with it, or choose another --out"
         )
-    elif (before := read_run_config(folder).to_yaml()) != config.to_yaml():
-        raise InputError(
-            f"{path}: has another configuration ({_difference(before, config)}); choose another "
-            "--out"
-        )
+    else:
+        _check_same(path, read_run_config(folder), config)
+
+
+def _check_same(path: Path, before: RunConfig, config: RunConfig) -> None:
+    """Check that a resumed run has the configuration that it was begun with."""
+    old = before.to_yaml().splitlines()
+    new = config.to_yaml().splitlines()
+    if old != new:
+        changed = [line.strip() for line in new if line not in old]
+        difference = "; ".join(changed[:3]) or "keys were left out"
+        raise InputError(f"{path}: has another configuration ({difference}); choose another --out")
 
 
 def _has_work(folder: Path) -> bool:
     return any((folder / name).exists() for name in _WORK)
-
-
-def _difference(before: str, config: RunConfig) -> str:
-    old = before.splitlines()
-    new = config.to_yaml().splitlines()
-    return "; ".join([line.strip() for line in new if line not in old][:3]) or "keys were left out"
 
 
 #: Packages whose versions can change codes or scores.
@@ -379,7 +379,7 @@ def _environment(device: torch.device, processes: int) -> dict[str, Any]:
     }
 
 
-@cache  # of what this process has imported, whatever becomes of the files
+@cache  # what this process has imported does not change with the files
 def _versions() -> dict[str, Any]:
     packages = {}
     for name in _PACKAGES:

@@ -1,9 +1,4 @@
-"""Train a model from a configuration into a run's folder, anew or further on new items; or estimate
-what that takes.
-
-A run that extends another keeps the codes of its old items valid. In its collection the rows of the
-extended run come first, then the new ones (`data.collection`).
-"""
+"""Train a model from a configuration into a run's folder."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,18 +8,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from channelhash.config import (
-    RunConfig,
-    make_config,
-    read_config,
-    read_run_config,
-)
+from channelhash.config import RunConfig, make_config, read_config
 from channelhash.data.collection import Collection
 from channelhash.data.splits import Splits
 from channelhash.errors import InputError
 from channelhash.models import HashModel
 from channelhash.runs.create import check_pairs, create_loss, create_model
-from channelhash.runs.extend import extend_run
+from channelhash.runs.extend import check_old_items, extend_run, extend_splits
 from channelhash.runs.folder import (
     Run,
     check_contents,
@@ -58,15 +48,15 @@ def train(
             mapping.
         overrides: each ``"section.key=value"``, like the option ``--set``.
         out: the run's folder; ``runs/<name of the file>`` by default.
-        resume: go on with a run that was interrupted. A finished run is left as it is.
-        trust_code: consent to code of this machine (``python:module:NAME``) that only the folder of
-            a run that is extended names. Code that ``config`` names is your own word.
+        resume: go on with an interrupted run. A finished run is left as it is.
+        trust_code: consent to code of this machine (``python:module:NAME``) that the folder of an
+            extended run names. Code that ``config`` names needs no consent.
         progress: stage -> its callback.
 
     Raises:
-        InputError: the configuration, the overrides or the data cannot be used, the folder is in
-            use or holds another run, ``out`` is missing where ``config`` is a mapping, or an
-            extended run names code that is not trusted.
+        InputError: the configuration, the overrides or the data cannot be used; the folder is in
+            use or holds another run; ``config`` is a mapping and ``out`` is missing; or an extended
+            run names code that is not trusted.
         JobError: the loss became NaN, or memory ran out.
 
     Example::
@@ -117,9 +107,7 @@ def _train(config: RunConfig, folder: Path, progress: StageProgress) -> HashMode
     collection = Collection.load(config.sources)
     keep_contents(folder, config, collection)
     if config.extend is not None:
-        extended = config.extend.run
-        old = Collection(collection.parts[:-1])
-        check_contents(extended, read_run_config(extended), old)
+        check_old_items(config.extend.run, collection)
     records = collection.records
     settings = config.split.model_dump(mode="json")
     splits = keep_splits(folder, records, lambda: _draw_splits(config, collection), settings)
@@ -141,16 +129,13 @@ def _train(config: RunConfig, folder: Path, progress: StageProgress) -> HashMode
 def _draw_splits(config: RunConfig, collection: Collection) -> Splits:
     """Return the splits of a run; in an extension the old items keep theirs."""
     new = config.split.draw(collection.new)
-    if config.extend is None:
-        return new
-    old = Collection(collection.parts[:-1]).records
-    return Splits.load(config.extend.run / "splits.json", old).join(new, len(old))
+    return new if config.extend is None else extend_splits(config.extend.run, collection, new)
 
 
 def _noisy_labels(labels: NDArray[np.bool_], share: float, seed: int) -> NDArray[np.bool_]:
     """Give a share of the rows, drawn by ``seed``, the labels of another row each.
 
-    How frequent labels are, and which occur together, stays the same up to chance. Some rows get
+    Up to chance, labels stay as frequent as they were, and occur together as often. Some rows get
     labels equal to their own.
 
     >>> labels = np.eye(4, dtype=bool)
