@@ -3,9 +3,9 @@ their tables.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -54,34 +54,37 @@ class SeedTest(NamedTuple):
         freedom = len(values) - 1
         error = values.std(ddof=1) * np.sqrt(1 / len(values) + ratio)
         reach = stats.t.ppf(0.975, freedom) * error
-        # Equal differences leave no doubt, whichever way.
-        p_value = 2 * stats.t.sf(abs(mean) / error, freedom) if error else 0.0 if mean else 1.0
+        if error:
+            p_value = 2 * stats.t.sf(abs(mean) / error, freedom)
+        else:  # equal differences leave no doubt, whichever way
+            p_value = 0.0 if mean else 1.0
         return cls(
             float(mean), float(mean - reach), float(mean + reach), float(p_value), len(values)
         )
 
 
 def split_ratio(results: Sequence[Result]) -> float:
-    """Return n_test / n_train of runs whose seeds draw a split each; 0 where they share one.
+    """Return n_test / n_train of runs whose seeds draw a split each; 0 if they share one.
 
     Splits of one collection have rows in common, so their scores vary together and s²/n is less
-    than the variance of the mean; it becomes s² · (1/n + n_test / n_train) (Nadeau and Bengio
+    than the variance of the mean. It becomes s² · (1/n + n_test / n_train) (Nadeau and Bengio
     2003). n_test is the number of test queries, which scores are means over. n_train is that of T,
     not of R or of all other rows: nothing else is learned from, and the larger ratio is the more
     careful one.
     """
-    data = [run.settings["data"] for run in results]
-    if (
-        len({each.get("seed") for each in data}) < 2
-        or data[0].get("splits")
-        or data[0].get("split_method") == "given"
-    ):
+    seeds = {run.settings["data"].get("seed") for run in results}
+    if len(seeds) < 2:
+        return 0.0
+    data = results[0].settings["data"]
+    if data.get("splits") or data.get("split_method") == "given":
         return 0.0
     return float(np.mean([_test_share(run) for run in results]))
 
 
 def _test_share(run: Result) -> float:
-    """Return n_test / n_train of a run's split: settings may be numbers a label, or a default."""
+    """Return n_test / n_train of the rows that a run's split drew: settings may be numbers a label,
+    or a default.
+    """
     file = run.folder / "splits.json"
     if file.exists() or "split_counts" in run.measured:
         counts = run.measure(
@@ -122,7 +125,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     the level.
 
     The i-th smallest of m p-values (i from 0) becomes max over the smaller ones of min(1, (m − i) ·
-    p). SciPy corrects the rate of false discoveries (`false_discovery_control`), which is another
+    p). SciPy's `false_discovery_control` corrects the rate of false discoveries, which is another
     promise.
 
     >>> holm([0.04, 0.01])
@@ -130,7 +133,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """
     corrected = [0.0] * len(p_values)
     highest = 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
+    for rank, place in enumerate(np.argsort(p_values, kind="stable")):
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
         corrected[place] = highest
     return corrected
@@ -145,29 +148,34 @@ def _compare_methods(results: Sequence[Result], resamples: int = 10_000) -> list
 
     Costs O(queries · resamples) time for each pair, task and code length.
     """
-    runs: dict[tuple[str, int, str], dict[int, Result]] = {}
+    # (task, code length) -> method -> seed -> run
+    cells: dict[tuple[str, int], dict[str, dict[int, Result]]] = {}
+    tasks: dict[str, None] = {}
     for result in results:
         for task in result.tasks():
-            runs.setdefault((result.method, result.n_bits, task), {})[result.seed] = result
-    tasks = dict.fromkeys(task for _, _, task in runs)
-    lengths = sorted({n_bits for _, n_bits, _ in runs})
-    methods = dict.fromkeys(result.method for result in results)
+            tasks[task] = None
+            methods = cells.setdefault((task, result.n_bits), {})
+            methods.setdefault(result.method, {})[result.seed] = result
+    order = dict.fromkeys(result.method for result in results)
+    lengths = sorted({n_bits for _, n_bits in cells})
     tests: list[_Comparison] = []
-    for task, n_bits, (second, first) in product(tasks, lengths, combinations(methods, 2)):
-        of_first, of_second = (runs.get((method, n_bits, task)) for method in (first, second))
-        if of_first and of_second:
-            tests.append(
-                _Comparison(
-                    first, second, n_bits, task, *_compare(of_first, of_second, task, resamples)
-                )
-            )
-    for over in ("queries", "seeds"):
-        counted = [test for test in tests if getattr(test, over)]
-        for test, p_value in zip(
-            counted, holm([getattr(test, over).p_value for test in counted]), strict=True
-        ):
-            setattr(test, f"{over}_p", p_value)
+    for task, n_bits in product(tasks, lengths):
+        runs = cells.get((task, n_bits), {})
+        methods_here = [method for method in order if method in runs]
+        for second, first in combinations(methods_here, 2):
+            found = _compare(runs[first], runs[second], task, resamples)
+            tests.append(_Comparison(first, second, n_bits, task, *found))
+    _correct_p_values(tests)
     return tests
+
+
+def _correct_p_values(tests: Sequence[_Comparison]) -> None:
+    """Correct the p-values of all tests over queries together, and of all over seeds."""
+    for over in ("queries", "seeds"):
+        made = [test for test in tests if getattr(test, over)]
+        corrected = holm([getattr(test, over).p_value for test in made])
+        for test, p_value in zip(made, corrected, strict=True):
+            setattr(test, f"{over}_p", p_value)
 
 
 def _compare(
@@ -176,28 +184,37 @@ def _compare(
     """Test two methods over the queries' mean AP over seeds, and over seeds, as far as they have
     seeds in common.
     """
-    if not (seeds := sorted(first.keys() & second.keys())):
+    seeds = sorted(first.keys() & second.keys())
+    if not seeds:
         return None, None
-    sides = [[runs[seed] for seed in seeds] for runs in (first, second)]
+    runs = [first[seed] for seed in seeds]
+    others = [second[seed] for seed in seeds]
+    _check_queries([*runs, *others], task)
+    over_queries = paired_test(_mean_ap(runs, task), _mean_ap(others, task), resamples)
+    if len(seeds) < 2:
+        return over_queries, None
+    differences = [first[seed].score(task) - second[seed].score(task) for seed in seeds]
+    return over_queries, SeedTest.of(differences, split_ratio(runs))
+
+
+def _mean_ap(runs: Sequence[Result], task: str) -> NDArray[np.float64]:
+    """Return the mean AP over runs of each query."""
+    return np.asarray(np.mean([run.query_ap["last", "test", task] for run in runs], axis=0))
+
+
+def _check_queries(runs: Sequence[Result], task: str) -> None:
+    """Check that runs were evaluated on the same queries."""
     key = ("last", "test", task)
-    for run in (*sides[0], *sides[1]):
+    for run in runs:
         if key not in run.query_ap:
             raise InputError(
                 f"{run.name} has no AP of single queries ({', '.join(key)}); run it again"
             )
-        if not np.array_equal(np.isnan(run.query_ap[key]), np.isnan(sides[0][0].query_ap[key])):
+        if not np.array_equal(np.isnan(run.query_ap[key]), np.isnan(runs[0].query_ap[key])):
             raise InputError(
-                f"{run.name} and {sides[0][0].name} were not evaluated on the same queries "
+                f"{run.name} and {runs[0].name} were not evaluated on the same queries "
                 f"({task}); compare runs with the same data set and partition"
             )
-    means = [np.mean([run.query_ap[key] for run in side], axis=0) for side in sides]
-    scores = [[run.score(task) for run in side] for side in sides]
-    over_seeds = (
-        SeedTest.of(np.subtract(scores[0], scores[1]), split_ratio(sides[0]))
-        if len(seeds) > 1
-        else None
-    )
-    return paired_test(means[0], means[1], resamples), over_seeds
 
 
 #: A corrected p-value up to this counts as a difference.
@@ -208,19 +225,17 @@ def _significance_table(comparisons: Sequence[_Comparison]) -> Table:
     """Tabulate comparisons of `_compare_methods`, a block a task; p-values up to `LEVEL` in
     bold.
     """
+    none = Cell("–")
     rows = []
     for test in comparisons:
-        queries = test.queries
-        seeds = test.seeds
-        none = Cell("–")
         over_queries = (Cell("no common seed"), none, none)
         over_seeds = (none, none, none)
-        if queries:
-            difference = Cell(signed(100 * queries.difference))
-            over_queries = difference, _p_value(test.queries_p), Cell(str(queries.queries))
-        if seeds:
-            interval = Cell(f"{signed(100 * seeds.lower)} … {signed(100 * seeds.upper)}")
-            over_seeds = interval, _p_value(test.seeds_p), Cell(str(seeds.seeds))
+        if test.queries:
+            difference = Cell(signed(100 * test.queries.difference))
+            over_queries = difference, _p_value(test.queries_p), Cell(str(test.queries.queries))
+        if test.seeds:
+            interval = Cell(f"{signed(100 * test.seeds.lower)} … {signed(100 * test.seeds.upper)}")
+            over_seeds = interval, _p_value(test.seeds_p), Cell(str(test.seeds.seeds))
         methods = Cell(f"{test.first} against {test.second}, k = {test.n_bits}")
         rows.append((Cell(arrow(test.task)), methods, *over_queries, *over_seeds))
     return Table(
@@ -247,15 +262,14 @@ def _significance_table(comparisons: Sequence[_Comparison]) -> Table:
 
 
 def significance_tables(results: Sequence[Result]) -> list[Table]:
-    """Compare methods and return the table; none of too few finished runs, or of runs without AP of
-    single queries.
+    """Compare methods and return the table; none if too few runs have finished, or if they have no
+    AP of single queries.
     """
-    if not any(
-        ("last", "test", task) in result.query_ap for result in results for task in result.tasks()
-    ):
-        return []
-    comparisons = _compare_methods(results)
-    return [_significance_table(comparisons)] if comparisons else []
+    for result in results:
+        if any(("last", "test", task) in result.query_ap for task in result.tasks()):
+            comparisons = _compare_methods(results)
+            return [_significance_table(comparisons)] if comparisons else []
+    return []
 
 
 def _p_value(value: float | None) -> Cell:
@@ -284,18 +298,18 @@ def _mean_ranks(scores: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(stats.rankdata(-np.asarray(scores, dtype=np.float64), axis=1).mean(axis=0))
 
 
-#: Permutations of Friedman's test: all of them where there are no more, else so many draws, whose
-#: smallest p-value is 0.00001.
+#: Friedman's test goes through all permutations if there are no more, and else draws so many. The
+#: smallest p-value of that many draws is 0.00001.
 _PERMUTATIONS = 99_999
 
 
 def _friedman_p(scores: ArrayLike) -> float | None:
-    """Return the p-value of Friedman's test that all methods are alike; None of fewer than two
-    methods or collections, where there is nothing to test.
+    """Return the p-value of Friedman's test that all methods are alike; None for fewer than two
+    methods or collections.
 
     The usual forms (χ², F) hold for many collections. Here the ranks of each collection are
-    permuted, as they could be if all methods were alike: p is the share of permutations whose mean
-    ranks lie as far apart. Ties keep their ranks.
+    permuted, since any order is equally likely if all methods are alike: p is the share of
+    permutations whose mean ranks lie as far apart. Ties keep their ranks.
 
     >>> _friedman_p([[3, 2, 1], [3, 1, 2], [3, 2, 1], [2, 3, 1]]), _friedman_p([[3, 2, 1]])
     (0.125, None)
@@ -326,7 +340,7 @@ def _critical_difference(methods: int, collections: int) -> float:
     """Return Nemenyi's critical difference of mean ranks, q_α √(k (k + 1) / 6 N) (Demšar 2006, §
     3.2.2).
 
-    Two of k methods whose mean ranks over N collections are closer are not told apart.
+    Two of k methods are not told apart if their mean ranks over N collections are closer.
 
     >>> round(_critical_difference(4, 14), 2)
     1.25
@@ -343,52 +357,59 @@ def ranks_table(scores: Mapping[tuple[str, str], Mapping[str, float]], form: str
         scores: collection and view -> loss -> score in [0, 1].
         form: of the losses, in words.
     """
-    collections = list(dict.fromkeys(collection for collection, _ in scores))
-    views = list(dict.fromkeys(view for _, view in scores))
-    every = list(dict.fromkeys(loss for each in scores.values() for loss in each))
-    losses = [loss for loss in every if all(_is_scored(loss, each) for each in scores.values())]
-    columns = {place: np.array([each[loss] for loss in losses]) for place, each in scores.items()}
-    by_view = {
-        view: np.stack([columns[collection, view] for collection in collections]) for view in views
-    }
-    ranks = {view: _mean_ranks(each) for view, each in by_view.items()}
-    rows = []
-    for row in np.argsort(ranks[views[0]], kind="stable"):
-        cells = [
-            Cell(f"{ranks[view][row]:.1f}", ranks[view][row] == ranks[view].min()) for view in views
-        ]
-        cells += [
-            Cell(f"{100 * each[row]:.2f}", each[row] == each.max()) for each in columns.values()
-        ]
-        rows.append((Cell(losses[row]), *cells))
-    missing = ", ".join(loss for loss in every if loss not in losses)
+    every = dict.fromkeys(chain.from_iterable(scores.values()))
+    losses = [loss for loss in every if _is_complete(loss, scores.values())]
+    missing = [loss for loss in every if loss not in losses]
+    raw: dict[str, NDArray[np.float64]] = {}
+    by_view: dict[str, list[NDArray[np.float64]]] = {}
+    for (collection, view), each in scores.items():
+        values = np.array([each[loss] for loss in losses])
+        raw[f"{collection}, {view}"] = values
+        by_view.setdefault(view, []).append(values)
+    n_collections = len(next(iter(by_view.values())))
+    unfinished = f" Not finished everywhere: {', '.join(missing)}." if missing else ""
     return Table(
         f"ranks-{form.replace(' ', '-')}",
-        f"Losses {form}, by their mean rank over {len(collections)} collections",
-        (
-            "Loss",
-            *(f"Mean rank, {view}" for view in views),
-            *(f"{name}, {view}" for name, view in columns),
-        ),
-        tuple(rows),
+        f"Losses {form}, by their mean rank over {n_collections} collections",
+        ("Loss", *(f"Mean rank, {view}" for view in by_view), *raw),
+        _rank_rows(losses, list(by_view.values()), list(raw.values())),
         "Ranks by the mean tie-aware mAP of all tasks, code lengths and seeds, which stands beside "
-        f"them in percent. {_rank_tests(by_view)}"
-        + (f" Not finished everywhere: {missing}." if missing else ""),
+        f"them in percent. {_rank_tests(by_view)}{unfinished}",
         labels=1,
     )
 
 
-def _is_scored(loss: str, scores: Mapping[str, float]) -> bool:
-    return bool(np.isfinite(scores.get(loss, np.nan)))
+def _is_complete(loss: str, scores: Collection[Mapping[str, float]]) -> bool:
+    """Say whether a loss has a score on every collection."""
+    return all(np.isfinite(each.get(loss, np.nan)) for each in scores.values())
 
 
-def _rank_tests(by_view: Mapping[str, NDArray[np.float64]]) -> str:
+def _rank_rows(
+    losses: Sequence[str], views: Sequence[ArrayLike], raw: Sequence[NDArray[np.float64]]
+) -> tuple[tuple[Cell, ...], ...]:
+    """Return a row a loss, in the order of the mean ranks in the first view; the best of each
+    column is bold.
+    """
+    columns = [[Cell(loss) for loss in losses]]
+    for scores in views:
+        ranks = _mean_ranks(scores)
+        columns.append([Cell(f"{rank:.1f}", rank == ranks.min()) for rank in ranks])
+    for values in raw:
+        columns.append([Cell(f"{100 * value:.2f}", value == values.max()) for value in values])
+    rows = list(zip(*columns, strict=True))
+    return tuple(rows[row] for row in np.argsort(_mean_ranks(views[0]), kind="stable"))
+
+
+def _rank_tests(by_view: Mapping[str, ArrayLike]) -> str:
     """Say which mean ranks differ; ``by_view`` holds the scores ``(collections, losses)`` of each
     view.
     """
-    p_values = {view: _friedman_p(scores) for view, scores in by_view.items()}
-    tests = [f"{print_p(p)} on {view}" for view, p in p_values.items() if p is not None]
-    collections, losses = next(iter(by_view.values())).shape
+    tests = []
+    for view, scores in by_view.items():
+        p_value = _friedman_p(scores)
+        if p_value is not None:
+            tests.append(f"{print_p(p_value)} on {view}")
+    collections, losses = np.shape(next(iter(by_view.values())))
     if not tests:
         return (
             f"No test: it takes two losses and two collections, and there are {losses} and "
