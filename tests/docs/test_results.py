@@ -10,7 +10,7 @@ import pytest
 
 from channelhash.lab.experiments.experiment import load_experiment
 from channelhash.lab.experiments.studies.benchmark import _validation_score
-from channelhash.lab.experiments.tables import Table, _to_markdown
+from channelhash.lab.experiments.text_tables import Table, to_markdown
 from lab.grids import read_runs
 from pages import DOCS
 
@@ -58,7 +58,7 @@ def test_tables_and_counts_are_made_of_raw_scores(page: Path):
     assert len(tables) == text.count("\n<!-- tables/")
     for file, experiment, name, folder, shown in tables:
         header, _, *rows = _rows(shown.splitlines())
-        made = _to_markdown(_made(file, experiment, folder)[name]).splitlines()[2:]
+        made = to_markdown(_made(file, experiment, folder)[name]).splitlines()[2:]
         columns, _, *expected = _rows([line for line in made if line.startswith("|")])
         places = [columns.index(column) for column in header]
         assert len(rows) == len(set(rows))

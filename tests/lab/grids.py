@@ -12,7 +12,7 @@ import numpy as np
 from channelhash.lab.experiments.experiment import base_configuration, load_experiment, make_grid
 from channelhash.lab.experiments.results import Result, _Status
 from channelhash.lab.experiments.runner import Grid
-from channelhash.lab.experiments.tables import _to_markdown
+from channelhash.lab.experiments.text_tables import to_markdown
 from pages import ROOT
 
 sys.path.insert(0, str(ROOT / "tools" / "site"))
@@ -42,7 +42,7 @@ def assert_made_again(name: str, folder: Path) -> None:
                 tables += study.tables(with_query_means(results, folder / "queries.npz"))
     written = {path.stem: path.read_text() for path in (folder / "tables").glob("*.md")}
     compared = {name: text for name, text in written.items() if not name.startswith("significance")}
-    assert {table.name: _to_markdown(table) for table in tables} == compared
+    assert {table.name: to_markdown(table) for table in tables} == compared
 
 
 def with_query_means(results, path: Path):

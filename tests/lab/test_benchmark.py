@@ -16,7 +16,7 @@ from channelhash.lab.experiments.comparisons import SeedTest, holm
 from channelhash.lab.experiments.results import query_means, read_grid
 from channelhash.lab.experiments.runner import Execution
 from channelhash.lab.experiments.studies import benchmark
-from channelhash.lab.experiments.tables import _to_markdown
+from channelhash.lab.experiments.text_tables import to_markdown
 from channelhash.losses import LOSSES, PUBLISHED, RECOMMENDED
 from lab.grids import assert_made_again, made_result, named_grid, read_runs
 from refusals import check_refusal
@@ -315,7 +315,7 @@ def test_collections_are_compared_by_ranks_made_of_their_own_tables(
     published = benchmark._across_tables(every)[1]
     assert {row[0].text for row in published.rows} == {"DSCH", "CSQ", "DSCH, recommended"}
     assert (
-        _to_markdown(published)
+        to_markdown(published)
         == (tmp_path / "grids" / "tables" / "ranks-as-published.md").read_text()
     )
     (fixed,) = [

@@ -17,7 +17,7 @@ import yaml
 from PIL import Image
 
 from channelhash.codes import CodeSet
-from channelhash.lab.experiments.tables import Cell, Table, write_tables
+from channelhash.lab.experiments.text_tables import Cell, Table, write_tables
 from channelhash.lab.report import page, run_page
 from channelhash.lab.report.grid_page import write_report
 from channelhash.lab.report.page import Mark, level_chart, line_chart, print_score

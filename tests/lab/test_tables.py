@@ -21,7 +21,15 @@ from channelhash.lab.experiments.plots import (
     grid_plots,
 )
 from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.tables import Cell, Table, all_views, gamma_w_table, losses_table
+from channelhash.lab.experiments.tables import all_views, gamma_w_table, losses_table
+from channelhash.lab.experiments.text_tables import (
+    Cell,
+    Table,
+    to_csv,
+    to_latex,
+    to_markdown,
+    write_tables,
+)
 from lab.grids import CROSS_MODAL, made_result
 from refusals import check_refusal
 
@@ -64,7 +72,7 @@ def latex_rows(text: str) -> list[list[str]]:
 
 
 def test_markdown_and_latex_read_as_the_table():
-    assert tables._to_markdown(EXAMPLE).splitlines() == [
+    assert to_markdown(EXAMPLE).splitlines() == [
         "**Methods by mAP_T**",
         "",
         "| Task | Method | k = 16 | k = 32 |",
@@ -75,7 +83,7 @@ def test_markdown_and_latex_read_as_the_table():
         "",
         "Best of 100 % in bold; γ_w & R∖T.",
     ]
-    assert tables._to_latex(EXAMPLE).splitlines() == [
+    assert to_latex(EXAMPLE).splitlines() == [
         r"\begin{table}",
         r"\centering",
         r"\caption{Methods by $\mathrm{mAP}_{T}$. Best of 100 \% in bold; $\gamma_{w}$ \& R$\setminus$T.}",
@@ -98,13 +106,13 @@ def test_markdown_and_latex_read_as_the_table():
 @given(TABLES)
 def test_no_text_breaks_a_format(table):
     texts = [[cell.text for cell in row] for row in table.rows]
-    assert list(csv.reader(io.StringIO(tables._to_csv(table)))) == [list(table.header), *texts]
-    rows = latex_rows(tables._to_latex(table))
+    assert list(csv.reader(io.StringIO(to_csv(table)))) == [list(table.header), *texts]
+    rows = latex_rows(to_latex(table))
     assert [len(row) for row in rows] == [len(table.header)] * (1 + len(table.rows))
-    bare = re.sub(r"\\[\\{}&%$#_]", "", tables._to_latex(table))
+    bare = re.sub(r"\\[\\{}&%$#_]", "", to_latex(table))
     assert (bare.count("{"), bare.count("$") % 2) == (bare.count("}"), 0)
-    assert not re.search(r"(?<!\\)[%#~^]", re.sub(r"\\\\", "", tables._to_latex(table)))
-    lines = tables._to_markdown(table).split("\n")
+    assert not re.search(r"(?<!\\)[%#~^]", re.sub(r"\\\\", "", to_latex(table)))
+    lines = to_markdown(table).split("\n")
     cells = [
         re.split(r"(?<!\\)\|", re.sub(r"\\\\", "", line))[1:-1]
         for line in lines[2 : 4 + len(table.rows)]
@@ -122,7 +130,7 @@ def test_no_text_breaks_a_format(table):
 ])  # fmt: skip
 def test_symbols_are_set_as_mathematics_and_signs_escaped(text, latex):
     table = Table("t", "", ("", "a"), ((Cell(""), Cell(text)),), "")
-    assert latex_rows(tables._to_latex(table))[1][1].strip() == latex
+    assert latex_rows(to_latex(table))[1][1].strip() == latex
 
 
 def test_tables_that_cannot_be_written_are_refused(tmp_path):
@@ -138,7 +146,7 @@ def test_tables_that_cannot_be_written_are_refused(tmp_path):
     )
     check_refusal(
         "two tables have one name",
-        tables.write_tables,
+        write_tables,
         [EXAMPLE, EXAMPLE],
         tmp_path,
         error=ValueError,

@@ -14,7 +14,8 @@ from scipy import stats
 
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.tables import Cell, Table, signed
+from channelhash.lab.experiments.tables import signed
+from channelhash.lab.experiments.text_tables import Cell, Table
 from channelhash.metrics.plots import arrow
 from channelhash.metrics.report import PairedTest, paired_test
 from channelhash.utils.seeds import generator
@@ -381,7 +382,7 @@ def ranks_table(scores: Mapping[tuple[str, str], Mapping[str, float]], form: str
 
 def _is_complete(loss: str, scores: Collection[Mapping[str, float]]) -> bool:
     """Say whether a loss has a score on every collection."""
-    return all(np.isfinite(each.get(loss, np.nan)) for each in scores.values())
+    return all(np.isfinite(each.get(loss, np.nan)) for each in scores)
 
 
 def _rank_rows(

@@ -17,7 +17,7 @@ from channelhash.lab.experiments import studies
 from channelhash.lab.experiments.plots import grid_plots
 from channelhash.lab.experiments.results import Result, query_means, read_grid, write_runs
 from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
-from channelhash.lab.experiments.tables import Table, write_tables
+from channelhash.lab.experiments.text_tables import Table, write_tables
 from channelhash.metrics.plots import write_figure
 from channelhash.presets import data_kind, preset_path, presets
 from channelhash.utils.array_files import ENDINGS

@@ -1,194 +1,21 @@
-"""Tables: text cells as Markdown, LaTeX and CSV, and a grid's scores as the paper prints them.
+"""A grid's scores as the paper prints them.
 
 A score is a block a task, a row a method, a column a code length or model. Every cell is mean ±
 sample standard deviation (ddof 1) over the seeds, in percent. A missing run is named in its cell:
 nothing is averaged away.
 """
 
-import csv
-import io
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
-from pathlib import Path
+from itertools import chain, product
 from typing import NamedTuple, Self
 
 import numpy as np
-from jinja2 import Environment, PackageLoader
 
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result
+from channelhash.lab.experiments.text_tables import Cell, Table
 from channelhash.metrics.plots import arrow
-from channelhash.utils.files import write_text
-
-
-class Cell(NamedTuple):
-    """Text of a cell; bold marks the best.
-
-    >>> Cell("84.19", bold=True)
-    Cell(text='84.19', bold=True)
-    """
-
-    text: str
-    bold: bool = False
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of text. Consecutive rows with the same first cell are a block, which is named once.
-
-    Attributes:
-        name: stem of its files and its LaTeX label.
-        title: what is compared, one line.
-        header: a text per column.
-        rows: each as long as ``header``.
-        caption: how to read it, and what is missing in it.
-        labels: how many of the first columns name the row; the others hold numbers, flush right.
-
-    Raises:
-        ValueError: a row has another length than ``header``.
-    """
-
-    name: str
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    caption: str
-    labels: int = 2
-
-    def __post_init__(self) -> None:
-        for number, row in enumerate(self.rows):
-            if len(row) != len(self.header):
-                raise ValueError(
-                    f"row {number} has {len(row)} cells, the header {len(self.header)}"
-                )
-
-    def blocks(self) -> list[list[tuple[Cell, ...]]]:
-        """Split the rows where the first cell changes.
-
-        >>> a, b = (Cell("a"), Cell("1")), (Cell("b"), Cell("2"))
-        >>> [len(block) for block in Table("t", "Title", ("", "n"), (a, a, b), "").blocks()]
-        [2, 1]
-        """
-        return [list(rows) for _, rows in groupby(self.rows, key=lambda row: row[0])]
-
-
-def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
-    """Write each table to ``folder`` as ``NAME.md``, ``.tex`` and ``.csv``; return the files."""
-    names = [table.name for table in tables]
-    if len(set(names)) < len(names):
-        raise ValueError(f"two tables have one name among {', '.join(names)}")
-    formats = {"md": _to_markdown, "tex": _to_latex, "csv": _to_csv}
-    texts = {
-        folder / f"{table.name}.{ending}": render(table)
-        for table in tables
-        for ending, render in formats.items()
-    }
-    for path, text in texts.items():
-        write_text(path, text)
-    return list(texts)
-
-
-def _to_markdown(table: Table) -> str:
-    """Render GitHub's Markdown: title, table, caption; the name of a block stands in its first row.
-
-    >>> row = (Cell("SCH"), Cell("83.7", bold=True))
-    >>> print(_to_markdown(Table("t", "mAP by loss", ("Loss", "mAP"), (row,), "", 1)))
-    **mAP by loss**
-    <BLANKLINE>
-    | Loss | mAP |
-    | --- | ---: |
-    | SCH | **83.7** |
-    <BLANKLINE>
-    <BLANKLINE>
-    <BLANKLINE>
-    """
-    return _TEMPLATES.get_template("table.md.j2").render(table=table)
-
-
-def _to_latex(table: Table) -> str:
-    r"""Render a ``table`` float in booktabs style; needs ``\usepackage{booktabs}``, and UTF-8
-    beyond ASCII.
-
-    >>> _to_latex(Table("t", "mAP", ("Loss", "γ_w"), ((Cell("SCH"), Cell("50 %")),), "", 1)).splitlines()[6:9]
-    ['Loss & $\\gamma_{w}$ \\\\', '\\midrule', 'SCH & 50 \\% \\\\']
-    """
-    # In LaTeX, {{ is not rare: its template writes << … >>.
-    latex = _TEMPLATES.overlay(variable_start_string="<<", variable_end_string=">>")
-    return latex.get_template("table.tex.j2").render(table=table)
-
-
-def _to_csv(table: Table) -> str:
-    r"""Render the cells, one line a row, the name of a block in every row; no title and no caption.
-
-    >>> _to_csv(Table("t", "mAP by loss", ("Loss", "mAP"), ((Cell("SCH"), Cell("83.7")),), ""))
-    'Loss,mAP\nSCH,83.7\n'
-    """
-    target = io.StringIO()
-    writer = csv.writer(target, lineterminator="\n")
-    writer.writerow(table.header)
-    writer.writerows([cell.text for cell in row] for row in table.rows)
-    return target.getvalue()
-
-
-def _markdown(text: str) -> str:
-    """On one line, signs of Markdown escaped; an underscore between letters means nothing there."""
-    one_line = " ".join(text.split())
-    return re.sub(r"([\\|*`<>\[\]#~]|(?<![^\W_])_|_(?![^\W_]))", r"\\\1", one_line)
-
-
-_GREEK = dict(
-    zip(
-        "γκλτψαβ",
-        (r"\gamma", r"\kappa", r"\lambda", r"\tau", r"\psi", r"\alpha", r"\beta"),
-        strict=True,
-    )
-)
-_SIGNS = dict(
-    zip("±→−×≤∖√", (r"\pm", r"\to", "-", r"\times", r"\le", r"\setminus", r"\surd"), strict=True)
-)
-_WORDS = {
-    "\\": "backslash",
-    "~": "asciitilde",
-    "^": "asciicircum",
-    "<": "less",
-    ">": "greater",
-    "|": "bar",
-}
-_LATEX_SIGNS = {
-    **{sign: f"\\{sign}" for sign in "{}&%$#_"},
-    **{sign: f"${command}$" for sign, command in (_GREEK | _SIGNS).items()},
-    **{sign: rf"\text{name}{{}}" for sign, name in _WORDS.items()},
-    # After a row's \\ brackets and stars would be read as its arguments.
-    **dict(
-        zip('[*"–…²', ("{[}", "{*}", "''", "--", r"\ldots{}", r"\textsuperscript{2}"), strict=True)
-    ),
-}
-_SYMBOL = re.compile(r"(?P<base>mAP|[γκλτψαβ])_(?P<index>\w+)|.", re.ASCII)
-
-
-def _latex(text: str) -> str:
-    """On one line, LaTeX's signs escaped, symbols as mathematics; indices such as the w of γ_w are
-    set as such.
-    """
-
-    def sign(match: re.Match[str]) -> str:
-        if match["base"]:
-            base = _GREEK.get(match["base"], rf"\mathrm{{{match['base']}}}")
-            index = match["index"].replace("_", r"\_")
-            return rf"${base}_{{{index}}}$"
-        return _LATEX_SIGNS.get(match[0], match[0])
-
-    return _SYMBOL.sub(sign, " ".join(text.split()))
-
-
-_TEMPLATES = Environment(
-    loader=PackageLoader(__package__, "."), trim_blocks=True, keep_trailing_newline=True
-)
-_TEMPLATES.filters |= {"md": _markdown, "tex": _latex}
-
 
 #: What was searched -> in words.
 VIEW_NAMES = {
@@ -213,7 +40,7 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, scores: Sequence[float]) -> Self | None:
-        """Summarise one score in [0, 1] or more; None of none.
+        """Summarise scores in [0, 1]; None if there are none.
 
         >>> Spread.of([0.25, 0.75]).mean
         50.0
@@ -263,6 +90,28 @@ def outcome(
     checkpoint: str = "last",
 ) -> tuple[Spread | None, str]:
     """Summarise and print the scores of the runs of one cell, which differ in their seed alone."""
+    _check_seeds(results)
+    scores = []
+    absent = Counter[str]()
+    for result in results:
+        if result.status != "finished":
+            absent[result.status] += 1
+        elif task not in result.tasks(view, checkpoint):
+            absent["not evaluated"] += 1
+        elif np.isnan(result.score(task, score, view, checkpoint)):
+            absent["undefined"] += 1
+        else:
+            scores.append(result.score(task, score, view, checkpoint))
+    spread = Spread.of(scores)
+    counts = ", ".join(f"{n} {reason}" for reason, n in absent.items())
+    if spread is None:
+        return None, counts or "–"
+    of_all = f" ({spread.runs} of {len(results)}; {counts})" if counts else ""
+    return spread, spread.text() + of_all
+
+
+def _check_seeds(results: Sequence[Result]) -> None:
+    """Check that runs differ in their seed alone."""
     seeds: dict[int, Result] = {}
     for result in results:
         first = next(iter(seeds.values()), result)
@@ -276,23 +125,6 @@ def outcome(
                 f"{result.name} and {seeds[result.seed].name} are the same method, length and seed"
             )
         seeds[result.seed] = result
-    scores, absent = [], []
-    for result in results:
-        if result.status != "finished":
-            absent.append(str(result.status))
-        elif task not in result.tasks(view, checkpoint):
-            absent.append("not evaluated")
-        elif np.isnan(value := result.score(task, score, view, checkpoint)):
-            absent.append("undefined")
-        else:
-            scores.append(value)
-    spread = Spread.of(scores)
-    counts = ", ".join(f"{n} {reason}" for reason, n in Counter(absent).items())
-    if spread is None:
-        return None, counts or "–"
-    return spread, spread.text() + (
-        f" ({spread.runs} of {len(results)}; {counts})" if counts else ""
-    )
 
 
 def _compared(result: Result) -> tuple[object, ...]:
@@ -310,11 +142,13 @@ def losses_table(
     Raises:
         InputError: see `outcome`.
     """
-    name, title = (
-        ("ndcg-graded", "graded NDCG") if score == "ndcg_graded" else ("losses", "tie-aware mAP")
-    )
+    name = "losses"
+    title = "Methods by tie-aware mAP"
+    if score == "ndcg_graded":
+        name = "ndcg-graded"
+        title = "Methods by graded NDCG"
     place = (score, view, checkpoint)
-    return _by_method(results, name, f"Methods by {title}", lambda run: f"k = {run.n_bits}", place)
+    return _by_method(results, name, title, lambda run: f"k = {run.n_bits}", place)
 
 
 def architectures_table(
@@ -345,12 +179,9 @@ def gamma_w_table(
         runs.setdefault(float(result.settings["loss"]["gamma_w"]), []).append(result)
     tasks = _task_names(results, view, checkpoint)
     cells = {f"{value:g}": [runs[value]] * len(tasks) for value in sorted(runs)}
-    scores = _SCORE_NAMES.items()
-    rows = [
-        row
-        for score, name in scores
-        for row in _block(name, cells, tasks, (score, view, checkpoint))
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for score, name in _SCORE_NAMES.items():
+        rows += _block(name, cells, tasks, (score, view, checkpoint))
     title = (
         f"Exponent γ_w of the channel width: {VIEW_NAMES[view]}, {_CHECKPOINT_NAMES[checkpoint]}"
     )
@@ -363,34 +194,33 @@ def all_views(
     results: Sequence[Result],
     first: str = "test",
 ) -> list[Table]:
-    """Call ``build`` for every view and checkpoint that some run was evaluated on; ``first`` at the
-    last epoch leads.
+    """Build a table for every view and checkpoint that some run was evaluated on, the view
+    ``first`` before the others.
 
-    With no finished run, that table alone says what became of each.
+    If no run has finished, a single table says what became of each.
     """
-    evaluated = {
-        (name, view)
-        for result in results
-        for name, views in result.epochs.items()
-        for view in views
-    }
-    order = [first, *(view for view in VIEW_NAMES if view != first)]
-    places = [
-        (view, name) for name in _CHECKPOINT_NAMES for view in order if (name, view) in evaluated
+    views = sorted(VIEW_NAMES, key=lambda view: view != first)
+    shown = [
+        build(results, view, checkpoint)
+        for checkpoint, view in product(_CHECKPOINT_NAMES, views)
+        if _is_evaluated(results, view, checkpoint)
     ]
-    return [build(results, view, checkpoint) for view, checkpoint in places or [(first, "last")]]
+    return shown or [build(results, first, "last")]
+
+
+def _is_evaluated(results: Sequence[Result], view: str, checkpoint: str) -> bool:
+    return any(view in result.epochs.get(checkpoint, ()) for result in results)
 
 
 def _task_names(results: Sequence[Result], view: str, checkpoint: str) -> list[str]:
-    """Return the tasks that some run was evaluated on, in their order; a stand-in while there is
+    """Return the tasks that some run was evaluated on, in their order; a stand-in if there are
     none.
 
     >>> _task_names([], "test", "last")
     ['every task']
     """
-    return list(
-        dict.fromkeys(task for result in results for task in result.tasks(view, checkpoint))
-    ) or ["every task"]
+    of_runs = (result.tasks(view, checkpoint) for result in results)
+    return list(dict.fromkeys(chain.from_iterable(of_runs))) or ["every task"]
 
 
 #: Score, view and checkpoint, which a table or a block of it is about.
@@ -404,27 +234,19 @@ def _by_method(
     column_of: Callable[[Result], str],
     place: _Place,
 ) -> Table:
-    """Return a block a task, a row a method; ``column_of`` names the column in which a run
-    stands.
-    """
+    """Return a block a task, a row a method; ``column_of`` names the column of a run."""
     _, view, checkpoint = place
     columns = list(dict.fromkeys(map(column_of, sorted(results, key=lambda result: result.n_bits))))
-    runs: dict[str, list[list[Result]]] = {
-        result.method: [[] for _ in columns] for result in results
-    }
+    runs: dict[str, list[list[Result]]] = {}
     for result in results:
-        runs[result.method][columns.index(column_of(result))].append(result)
+        cells = runs.setdefault(result.method, [[] for _ in columns])
+        cells[columns.index(column_of(result))].append(result)
     rows: list[tuple[Cell, ...]] = []
     for task in _task_names(results, view, checkpoint):
         rows += _block(arrow(task), runs, [task] * len(columns), place)
     title = f"{title}: {VIEW_NAMES[view]}, {_CHECKPOINT_NAMES[checkpoint]}"
-    return Table(
-        f"{name}-{view}-{checkpoint}",
-        title,
-        ("Task", "Method", *columns),
-        tuple(rows),
-        _caption(results),
-    )
+    header = ("Task", "Method", *columns)
+    return Table(f"{name}-{view}-{checkpoint}", title, header, tuple(rows), _caption(results))
 
 
 def _block(
@@ -432,31 +254,21 @@ def _block(
 ) -> list[tuple[Cell, ...]]:
     """Return the rows of a block, the best of each column bold, then the chance level.
 
-    ``runs`` are those of each cell: label of a row -> a list a column; ``tasks`` the task of each
-    column.
+    Args:
+        name: the first cell of each row.
+        runs: label of a row -> the runs of each cell, a list a column.
+        tasks: the task of each column.
+        place: what the block is about.
     """
-    outcomes = {
-        label: [outcome(cell, task, *place) for cell, task in zip(row, tasks, strict=True)]
-        for label, row in runs.items()
-    }
-    best = [
-        _best_means([spread for spread, _ in column])
-        for column in zip(*outcomes.values(), strict=True)
-    ]
-    rows = [
-        (
-            Cell(name),
-            Cell(label),
-            *(Cell(text, bold[number]) for (_, text), bold in zip(row, best, strict=True)),
-        )
-        for number, (label, row) in enumerate(outcomes.items())
-    ]
-    columns = zip(zip(*runs.values(), strict=True), tasks, strict=True)
-    chances = [
-        Cell(_chance([run for cell in column for run in cell], task, *place))
-        for column, task in columns
-    ]
-    return [*rows, (Cell(name), Cell("chance"), *chances)]
+    labels = [Cell(label) for label in (*runs, "chance")]
+    columns = [[Cell(name)] * len(labels), labels]
+    for task, *cells in zip(tasks, *runs.values(), strict=True):
+        outcomes = [outcome(cell, task, *place) for cell in cells]
+        best = _best_means([spread for spread, _ in outcomes])
+        column = [Cell(text, bold) for (_, text), bold in zip(outcomes, best, strict=True)]
+        chance = _chance(list(chain.from_iterable(cells)), task, *place)
+        columns.append([*column, Cell(chance)])
+    return list(zip(*columns, strict=True))
 
 
 def _best_means(spreads: Sequence[Spread | None]) -> list[bool]:
@@ -466,27 +278,25 @@ def _best_means(spreads: Sequence[Spread | None]) -> list[bool]:
     >>> _best_means([Spread.of([0.5]), Spread.of([0.25]), None])
     [True, False, False]
     """
-    means = [None if cell is None else round(cell.mean, 2) for cell in spreads]
+    means = [None if spread is None else round(spread.mean, 2) for spread in spreads]
     scores = [mean for mean in means if mean is not None]
     return [len(scores) > 1 and mean == max(scores) for mean in means]
 
 
 def _chance(results: Sequence[Result], task: str, score: str, view: str, checkpoint: str) -> str:
-    """Return the score of no information: the share of relevant items, or 50 for ROC-AUC; a range
-    if the data differ.
+    """Print the score of codes without information: the share of relevant items, or 50 for ROC-AUC;
+    a range if the data differ.
 
     The chance level of NDCG depends on every query's gains and is not known here.
     """
-    if score == "ndcg_graded":
+    evaluated = [result for result in results if task in result.tasks(view, checkpoint)]
+    if score == "ndcg_graded" or not evaluated:
         return "–"
-    levels = [
-        0.5 if score == "roc_auc_micro" else result.score(task, "chance", view, checkpoint)
-        for result in results
-        if task in result.tasks(view, checkpoint)
-    ]
-    if not levels:
-        return "–"
-    low, high = f"{100 * min(levels):.2f}", f"{100 * max(levels):.2f}"
+    if score == "roc_auc_micro":
+        return "50.00"
+    levels = [result.score(task, "chance", view, checkpoint) for result in evaluated]
+    low = f"{100 * min(levels):.2f}"
+    high = f"{100 * max(levels):.2f}"
     return low if low == high else f"{low} … {high}"
 
 
@@ -505,6 +315,7 @@ def _caption(results: Sequence[Result]) -> str:
         for result in results
         if result.status == "failed"
     ]
-    if missing := [result.name for result in results if result.status == "missing"]:
+    missing = [result.name for result in results if result.status == "missing"]
+    if missing:
         parts.append(f"Not run to the end: {', '.join(missing)}.")
     return " ".join(parts)

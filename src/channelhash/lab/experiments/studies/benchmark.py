@@ -33,12 +33,12 @@ from channelhash.lab.experiments.results import query_means
 from channelhash.lab.experiments.runner import run_grid
 from channelhash.lab.experiments.tables import (
     VIEW_NAMES,
-    Cell,
     all_views,
     losses_table,
     signed,
     spread_cells,
 )
+from channelhash.lab.experiments.text_tables import Cell
 from channelhash.losses import PUBLISHED
 from channelhash.metrics.report import Interval, bootstrap_interval
 from channelhash.models.heads import Initial

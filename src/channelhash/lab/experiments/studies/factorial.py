@@ -11,7 +11,8 @@ import numpy as np
 
 from channelhash.lab.experiments.comparisons import SeedTest
 from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, Result, Table
-from channelhash.lab.experiments.tables import Cell, all_views, losses_table, signed
+from channelhash.lab.experiments.tables import all_views, losses_table, signed
+from channelhash.lab.experiments.text_tables import Cell
 from channelhash.metrics.plots import arrow
 
 

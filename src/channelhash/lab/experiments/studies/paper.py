@@ -22,7 +22,8 @@ from channelhash.lab.experiments.experiment import (
     Sections,
     Table,
 )
-from channelhash.lab.experiments.tables import Cell, Spread, all_views, losses_table, signed
+from channelhash.lab.experiments.tables import Spread, all_views, losses_table, signed
+from channelhash.lab.experiments.text_tables import Cell
 from channelhash.metrics.plots import arrow
 from channelhash.models.description import split_source
 

@@ -23,7 +23,8 @@ from channelhash.lab.experiments.experiment import (
     Result,
     Table,
 )
-from channelhash.lab.experiments.tables import Cell, all_views, losses_table, spread_cells
+from channelhash.lab.experiments.tables import all_views, losses_table, spread_cells
+from channelhash.lab.experiments.text_tables import Cell
 from channelhash.metrics.plots import arrow
 from channelhash.metrics.report import evaluate_sets
 from channelhash.models.backbones import unit_pixels
