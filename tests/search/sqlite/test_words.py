@@ -25,13 +25,21 @@ def add(store, texts, start=0):
     )
 
 
-def check_found(store, texts, question, k, coverage):
-    """Compare what a question finds with scoring every text literally."""
+def check_found(store, texts, question, k, coverage=0.0, most=1.0):
+    """Compare what a question finds with scoring every text literally.
+
+    Words that more than ``most`` of the texts have do not count beside rarer ones.
+    """
     words = {
         word: sum(word in text.split() for text in texts)
         for word in dict.fromkeys(question.split())
     }
-    weights = {word: math.log(1 + len(texts) / count) for word, count in words.items() if count}
+    rarest = min(filter(None, words.values()), default=0)
+    weights = {
+        word: math.log(1 + len(texts) / count)
+        for word, count in words.items()
+        if 0 < count <= max(rarest, most * len(texts))
+    }
     scores = [
         sum(weight for word, weight in weights.items() if word in text.split()) for text in texts
     ]
@@ -56,6 +64,27 @@ def test_items_come_by_the_weight_of_their_words(tmp_path_factory, texts, data):
         check_found(store, texts, question, k, coverage)
 
 
+@settings(max_examples=25)
+@given(st.integers(0, 3), st.lists(st.integers(0, 20), min_size=3, max_size=3), st.data())
+def test_words_of_a_tenth_of_many_items_count_only_where_none_is_rarer(
+    tmp_path_factory, above, counts, data
+):
+    """The first n items have a word; 20 + ``above`` items are many if they are more than 20."""
+    n_items = 20 + above
+    words = dict(zip(VOCABULARY, counts, strict=False))
+    texts = [
+        " ".join(word for word, count in words.items() if place < count) for place in range(n_items)
+    ]
+    question = " ".join(data.draw(st.permutations(list(words))))
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        ch.open_store(tmp_path_factory.mktemp("stores") / "store", n_bits=8) as store,
+    ):
+        patch.setattr(word_index, "_MANY", 20)
+        add(store, texts)
+        check_found(store, texts, question, k=25, most=0.1 if above else 1.0)
+
+
 def test_how_many_items_have_a_word_is_known_anew_after_each_write(tmp_path):
     store, other = (ch.open_store(tmp_path / "store", n_bits=8) for _ in range(2))
     texts: list[str] = []
@@ -63,7 +92,7 @@ def test_how_many_items_have_a_word_is_known_anew_after_each_write(tmp_path):
         add(writer, more, start=len(texts))
         texts += more
         for reader in (store, other):
-            check_found(reader, texts, "dog two", 9, 0)
+            check_found(reader, texts, "dog two", 9)
     store.close()
     other.close()
 

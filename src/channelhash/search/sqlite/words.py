@@ -1,20 +1,19 @@
-"""Full-text search in what is known of items: SQLite's FTS5 beside the items, written in the same
-transaction.
+"""Full-text search in what is known of items, by SQLite's FTS5.
 
-The words of an item are those of its id (the path of its file), its text, its labels, its title,
-place, country and camera, what was read in its picture (``ocr``), its image's file name and its
-date (``taken``, with the month's name). The index holds no copy of them. The view ``described``
-says what they are; it is part of the database, so that what is taken out of the index is always
-what was put in.
+The index stands in the items' database and is written in the same transaction. An item's words are
+those of its id (the path of its file), text, labels, title, place, country and camera, of what was
+read in its image (``ocr``), of the image's file name, and of its date (``taken``, with the name of
+the month). The index keeps no copy of them. The view ``described`` lists them; as it is part of the
+database, exactly what was put into the index is taken out again.
 
-Who reads a picture loses spaces and finds some, so that a second index finds parts of words in what
-was read there: three characters that follow each other are a word of it, and spaces are none.
+Reading text in an image (OCR) loses and inserts spaces. A second index therefore finds parts of
+words in that text: its words are any three consecutive characters, and spaces do not count.
 
-Texts and questions are folded by `text.words.fold`, so that the index knows nothing of letters but
-those of ASCII: all others are parts of words to it, and what is none is a space before it gets
-there. In scripts that put no spaces between words each letter is a word of the index, and a word is
-a phrase. Korean has spaces, but particles are written to its nouns, so its syllables are separated
-as well.
+Texts and questions are folded by `text.words.fold`. The tokenizer distinguishes only ASCII
+characters and takes all others for parts of words, so each other character that belongs to no word
+becomes a space beforehand. In scripts without spaces between words each letter is a word of the
+index, and a word is a phrase. Korean has spaces but attaches particles to nouns, so its syllables
+are separated too.
 """
 
 import json
@@ -22,8 +21,10 @@ import math
 import re
 import sqlite3
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,23 +33,27 @@ from channelhash.search.filters import SqlCondition
 from channelhash.search.rank import Ranking
 from channelhash.text.words import fold
 
-# Thai; Lao; Burmese; Khmer; Korean; Kana, Bopomofo and Chinese, at first with their iteration
-# marks; Yi.
+#: Letters of scripts without spaces between words: Thai; Lao; Burmese; Khmer; Korean; Kana,
+#: Bopomofo and Chinese, beginning with their iteration marks; Yi.
 _LETTERS = (
-    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u109f\ua9e0-\ua9ef\uaa60-\uaa7f"
-    "\u1780-\u17d3\u17d7\u17dc\u17dd\u1100-\u11ff\u3131-\u318e\ua960-\ua97c\uac00-\ud7fb\u3005-\u3007\u303b"
-    "\u3041-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u312f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
-    "\uf900-\ufaff\U00020000-\U0003fffd\ua000-\ua48c"
+    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u109f\ua9e0-\ua9ef"
+    "\uaa60-\uaa7f\u1780-\u17d3\u17d7\u17dc\u17dd\u1100-\u11ff\u3131-\u318e\ua960-\ua97c"
+    "\uac00-\ud7fb\u3005-\u3007\u303b\u3041-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u312f"
+    "\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd"
+    "\ua000-\ua48c"
 )
+#: Consecutive letters of such scripts.
 _RUN = re.compile(f"[{_LETTERS}]+")
+#: A word of the other scripts, once folded.
 _WORD = re.compile(r"[a-z0-9\u0080-\U0010ffff]+")
+#: What parts of words are looked for without; line breaks stay.
 _NOT_JOINED = re.compile(r"[^a-z0-9\n\u0080-\U0010ffff]+")
-# Stands before a run, so that a phrase does not reach from one into the next.
+#: Stands before each run, so that no phrase reaches from one run into the next.
 _BORDER = "\ue000"
 
 
 class _Signs(dict[int, str]):
-    """Characters as the index gets them: a space for each that is part of no word."""
+    """Translate characters for the index: those that belong to no word become spaces."""
 
     def __missing__(self, code: int) -> str:
         sign = chr(code)
@@ -61,13 +66,13 @@ _SIGNS = _Signs()
 
 
 def _plain(text: str) -> str:
-    """Return a folded text with spaces for what is part of no word."""
+    """Fold a text, and replace what belongs to no word by spaces."""
     folded = fold(text)
     return folded if folded.isascii() else folded.translate(_SIGNS)
 
 
 def _separate(text: str) -> str:
-    """Return a text as it is indexed: the letters of scripts without spaces are words.
+    """Return a text as it is indexed, with spaces between the letters of scripts without spaces.
 
     >>> _separate("a Cat"), _separate("黒い猫").split()[1:]
     ('a cat', ['黒', 'い', '猫'])
@@ -76,19 +81,19 @@ def _separate(text: str) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """Return the first different words of a text; a run in a script without spaces is one word, a
-    phrase.
+    """Return the first distinct words of a text. A run in a script without spaces is one word, and
+    a phrase of the index.
 
     >>> _split("a 猫 Cat 黒い, a")
     ['a', 'cat', '猫', '黒 い']
     """
     plain = _plain(text)
     phrases = (" ".join(run) for run in _RUN.findall(plain))
-    return list(dict.fromkeys([*_WORD.findall(_RUN.sub(" ", plain)), *phrases]))[:_WORDS]
+    return list(dict.fromkeys([*_WORD.findall(_RUN.sub(" ", plain)), *phrases]))[:_MOST_WORDS]
 
 
 def _join(text: str) -> str:
-    """Return lines of text as their parts are looked for: folded letters and digits alone.
+    """Return the form in which parts of words are looked for: lines of folded letters and digits.
 
     >>> _join("Stop harper!\\nCafé 17.50")
     'stopharper\\ncafe1750'
@@ -97,92 +102,111 @@ def _join(text: str) -> str:
 
 
 def _list_labels(labels: str | None) -> str:
-    """Return the labels of an item, a list in JSON, as words."""
+    """Return an item's labels, given as a JSON list, as words."""
     return " ".join(json.loads(labels or "[]"))
 
 
 def quote(text: str, question: str) -> str:
-    """Return the lines of what was read in a picture that hold a question's words, of each word the
-    first.
+    """Return the lines of a text read in an image that hold a question's words: for each word the
+    first such line.
 
     >>> quote("NO PARKING\\nSTOP\\nHARPER\\nSTOP", "stop harper")
     'STOP HARPER'
     """
     lines = text.split("\n")
     first = set[int]()
-    for part in map(_join, question.split()):
-        anywhere = len(part) > 2 or _RUN.search(part)
-        holds = (
-            part in (_join(line) if anywhere else [*map(_join, line.split())]) for line in lines
-        )
-        first.update([place for place, held in enumerate(holds) if held and part][:1])
+    for part in filter(None, map(_join, question.split())):
+        places = (place for place, line in enumerate(lines) if _holds(line, part))
+        first.update(islice(places, 1))
     return " ".join(lines[place] for place in sorted(first))
+
+
+def _holds(line: str, part: str) -> bool:
+    """Return whether a line holds a part; one of one or two letters counts only as a whole word."""
+    if len(part) > 2 or _RUN.search(part):
+        return part in _join(line)
+    return part in map(_join, line.split())
 
 
 _MONTHS = (
     "january", "february", "march", "april", "may", "june",
     "july", "august", "september", "october", "november", "december",
 )  # fmt: skip
-# Keys of metadata with names in them.
+#: Keys of metadata whose values are indexed as they are.
 _NAMES = ("title", "place", "country", "camera", "ocr")
-# FTS5 reads a view, but no table-valued functions in it.
-_VIEW = f"""
-CREATE VIEW described AS SELECT number, separate(id || ' ' || coalesce(json_extract(metadata, '$.text'), '')
-    || ' ' || list_labels(json_extract(metadata, '$.labels'))
-    {" ".join(f"|| ' ' || coalesce(json_extract(metadata, '$.{key}'), '')" for key in _NAMES)}
-    || ' ' || coalesce(replace(image, rtrim(image, replace(image, '/', '')), ''), '')
-    || ' ' || coalesce(taken, '') || ' ' || CASE substr(taken, 6, 2)
-    {" ".join(f"WHEN '{number:02}' THEN '{name}'" for number, name in enumerate(_MONTHS, start=1))} ELSE '' END)
-    AS text, joined('' || coalesce(json_extract(metadata, '$.ocr'), '')) AS part
-FROM (SELECT *, json_extract(metadata, '$.image') AS image, json_extract(metadata, '$.taken') AS taken FROM items)
-"""
-# Index -> the column of the view that it holds, and how that is split. ``ascii`` takes all that is
-# not ASCII for letters.
+_NAMES_SQL = " ".join(
+    f"|| ' ' || coalesce(json_extract(metadata, '$.{key}'), '')" for key in _NAMES
+)
+_MONTHS_SQL = " ".join(
+    f"WHEN '{number:02}' THEN '{name}'" for number, name in enumerate(_MONTHS, start=1)
+)
+#: FTS5 reads a view, but no table-valued function in it. A store compares its definitions with
+#: these, so each character and line break counts.
+_VIEW = (
+    "\nCREATE VIEW described AS SELECT number, separate(id || ' ' || "
+    "coalesce(json_extract(metadata, '$.text'), '')\n"
+    "    || ' ' || list_labels(json_extract(metadata, '$.labels'))\n"
+    f"    {_NAMES_SQL}\n"
+    "    || ' ' || coalesce(replace(image, rtrim(image, replace(image, '/', '')), ''), '')\n"
+    "    || ' ' || coalesce(taken, '') || ' ' || CASE substr(taken, 6, 2)\n"
+    f"    {_MONTHS_SQL} ELSE '' END)\n"
+    "    AS text, joined('' || coalesce(json_extract(metadata, '$.ocr'), '')) AS part\n"
+    "FROM (SELECT *, json_extract(metadata, '$.image') AS image, "
+    "json_extract(metadata, '$.taken') AS taken FROM items)\n"
+)
+#: Index -> the column of the view that it holds, and its tokenizer. ``ascii`` takes every character
+#: that is not ASCII for a letter.
 _INDEXES = {"words": ("text", "ascii"), "parts": ("part", "trigram")}
 _INDEX = """
 CREATE VIRTUAL TABLE {0} USING fts5(
     {1}, content='described', content_rowid='number', columnsize=0, tokenize='{2}'
 )
 """
+#: SQL functions that the view calls.
+_FUNCTIONS = {"separate": _separate, "joined": _join, "list_labels": _list_labels}
+#: The first SQLite with the tokenizer ``trigram``.
+_WITH_TRIGRAMS = (3, 34)
 
 
 _Numbers = NDArray[np.int64]
 _NONE: _Numbers = np.zeros(0, np.int64)
-# Words of a question that are looked for.
-_WORDS = 24
-# Rows of rare words that are scored, all together.
+#: Words of a question that are looked for; longer questions are slow and say little more.
+_MOST_WORDS = 24
+#: Rows of rare words that are scored, all words together: about a millisecond.
 _ROWS = 2_000
-# Of the more frequent words, how many are looked for.
+#: How many of the more frequent words are looked for.
 _FREQUENT = 3
-# Items from which on words that are everywhere are left out.
+#: Number of items above which words that are everywhere are left out.
 _MANY = 10_000
-# Share of many items from which on a word says nothing beside a rarer one.
+#: Share of many items above which a word says nothing beside a rarer one.
 _EVERYWHERE = 0.1
-# Texts that are kept as words, and words of which is known how many items have them.
+#: Texts whose words are remembered, and words whose counts are.
 _KEPT = 1_000
 
 
 class WordIndex:
-    """A database's index of words, and searches in it, which remember how frequent words are.
+    """A database's index of words. Searches remember how frequent words are.
 
     An item's score is the sum of the weights of the question's words that it has: ln(1 + n / m) for
-    a word that m of n items have. A word may be a part of what was read in a picture; one of three
-    or four letters counts half there, as "hat" is a part of "that". This is BM25 (Robertson and
+    a word that m of n items have. A word may be a part of what was read in an image; a part of
+    three or four letters counts half, as "hat" is a part of "that". This is BM25 (Robertson and
     Zaragoza 2009) where a word counts once and all texts are equally long, as captions nearly are.
-    Frequent words make it slow, so where they are very frequent the search is cut short:
+    Very frequent words would make it slow, so they cut the search short:
 
-    1. Words that more than a tenth of over 10,000 items have are left out if there are rarer ones.
+    1. If more than a tenth of over 10,000 items have a word, it is left out beside rarer ones.
     2. Items with any of the rarest words, which have at most 2,000 rows together, are scored
-       exactly by these and the three next ones.
-    3. If these are too few: items with all three, then with the two rarer of them, the rarest, the
-       two more frequent …
+       exactly by these words and the three next ones.
+    3. If that finds too few, items with all three next words follow, then those with the two rarer
+       of the three, with the rarest, with the two more frequent …
 
     >>> from channelhash.search.sqlite.folder import connect
     >>> connection = connect(None)
-    >>> _ = connection.execute("CREATE TABLE items (number INTEGER PRIMARY KEY, id TEXT, metadata TEXT)")
+    >>> columns = "number INTEGER PRIMARY KEY, id TEXT, metadata TEXT"
+    >>> _ = connection.execute(f"CREATE TABLE items ({columns})")
     >>> words = WordIndex(connection)
     >>> words.make()
-    >>> _ = connection.execute("INSERT INTO items VALUES (1, 'cat.jpg', '{}'), (2, '2019/dog.jpg', '{}')")
+    >>> rows = [(1, "cat.jpg", "{}"), (2, "2019/dog.jpg", "{}")]
+    >>> _ = connection.executemany("INSERT INTO items VALUES (?, ?, ?)", rows)
     >>> words.add([1, 2])
     >>> words.search("a white dog", (), 10, SqlCondition("true", ())).ids
     ['2019/dog.jpg']
@@ -190,16 +214,15 @@ class WordIndex:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        connection.create_function("separate", 1, _separate, deterministic=True)  # for the view
-        connection.create_function("joined", 1, _join, deterministic=True)
-        connection.create_function("list_labels", 1, _list_labels, deterministic=True)
+        for name, function in _FUNCTIONS.items():
+            connection.create_function(name, 1, function, deterministic=True)
         self._counts: dict[str, int] = {}
         self._n_items = 0
         self._state: tuple[int, int] | None = None
         self._split = lru_cache(_KEPT)(_split)
 
     def make(self) -> None:
-        """Make the index of a new database, within a transaction, where SQLite has FTS5."""
+        """Create the index of a new database, within a transaction, if SQLite has FTS5."""
         if self._is_supported():
             self._connection.execute(_VIEW)
             for index, (column, tokenizer) in _INDEXES.items():
@@ -211,118 +234,85 @@ class WordIndex:
         return self._exists() and self._is_supported()
 
     def _exists(self) -> bool:
-        return bool(
-            self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchall()
-        )
+        return self._has_row("SELECT 1 FROM sqlite_master WHERE name = 'words'")
 
     def _is_supported(self) -> bool:
-        has_fts = bool(
-            self._connection.execute(
-                "SELECT 1 FROM pragma_module_list WHERE name = 'fts5'"
-            ).fetchall()
-        )
-        return has_fts and sqlite3.sqlite_version_info >= (3, 34)  # the first that knows trigrams
+        has_fts = self._has_row("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'")
+        return has_fts and sqlite3.sqlite_version_info >= _WITH_TRIGRAMS
+
+    def _has_row(self, sql: str) -> bool:
+        return bool(self._connection.execute(sql).fetchall())
 
     def add(self, numbers: Sequence[int]) -> None:
-        """Put items into the index if there is one, within a transaction."""
+        """Put items into the index, if there is one, within a transaction."""
         self._change(numbers, "INSERT INTO {0} (rowid, {1}) SELECT number, {1}")
 
     def remove(self, numbers: Sequence[int]) -> None:
-        """Take items out of the index, before they are changed or removed, within a transaction."""
+        """Take items out of the index within a transaction, before they are changed or removed."""
         self._change(numbers, "INSERT INTO {0} ({0}, rowid, {1}) SELECT 'delete', number, {1}")
 
     def _change(self, numbers: Sequence[int], sql: str) -> None:
-        if numbers and self._exists():
-            # The limit keeps SQLite from making each text twice, to compare it and to return it.
-            among = (
-                "SELECT number, {1} FROM described WHERE number IN (SELECT value FROM "
-                "json_each(?)) LIMIT -1"
-            )
-            for index, (column, _) in _INDEXES.items():
-                statement = f"{sql} FROM ({among}) WHERE {{1}} <> ''".format(index, column)
-                self._connection.execute(statement, (json.dumps(numbers),))
+        if not numbers or not self._exists():
+            return
+        # The limit keeps SQLite from making each text twice, to compare it and to return it.
+        among = (
+            "SELECT number, {1} FROM described WHERE number IN (SELECT value FROM "
+            "json_each(?)) LIMIT -1"
+        )
+        for index, (column, _) in _INDEXES.items():
+            statement = f"{sql} FROM ({among}) WHERE {{1}} <> ''".format(index, column)
+            self._connection.execute(statement, (json.dumps(numbers),))
 
     def search(
         self, text: str, without: Sequence[str], k: int, where: SqlCondition, coverage: float = 0.0
     ) -> Ranking:
-        """Return the best ``k`` of the items that pass a filter, equal scores in the order in which
-        they were added.
+        """Return the best ``k`` of the items that pass a filter. Ties are broken by the order of
+        adding.
+
+        Items that have one of the phrases ``without`` do not count, nor do items whose words have
+        less than ``coverage`` of the weight of all words of the question.
         """
         self._notice_writes()
-        split = self._split(text)
-        weights = self._weights(split)
-        words = list(weights)
-        phrases = [phrase for phrase in map(self._split, without) if phrase]
-        unwanted = {"words": _any(map(_all, phrases))}
-        unwanted["parts"] = _any(
-            _all(map(_join, phrase)) for phrase in phrases if all(_share(w) == 1 for w in phrase)
-        )
+        words = self._split(text)
+        weights = self._weights(words)
+        if not weights:
+            return Ranking([], [])
+        matches = _Matches(self._connection, where, self._unwanted(without))
+        rare, frequent = self._part_by_frequency(list(weights))
+        scores = _best(matches.weighted(rare, frequent, weights), k)
+        for together in _runs(frequent):
+            if len(scores) >= k:
+                break
+            weight = sum(weights[word] for word in together)
+            for number in matches.find(_all(together), k + len(scores)).tolist():
+                scores.setdefault(number, weight)
+        least = coverage * sum(self._weight(self._count(word)) for word in words)
+        return self._rank({n: score for n, score in scores.items() if score >= least - 1e-9}, k)
 
-        def rows(
-            expression: str, limit: int, table: str = "words", among: _Numbers = _NONE
-        ) -> _Numbers:
-            join = "" if where.sql == "true" else f"CROSS JOIN items ON number = {table}.rowid"
-            exclusion = f" NOT ({unwanted[table]})" if unwanted[table] else ""
-            sql = f"{table} MATCH ? AND {where.sql}"
-            parameters = [f"({expression}){exclusion}", *where.parameters]
-            (other,) = unwanted.keys() - {table}
-            if unwanted[other]:
-                sql += (
-                    f" AND {table}.rowid NOT IN (SELECT rowid FROM {other} WHERE {other} MATCH ?)"
-                )
-                parameters.append(unwanted[other])
-            if len(among):  # the index is read in turn; without the + each row would be sought
-                sql += f" AND +{table}.rowid IN (SELECT value FROM json_each(?))"
-                parameters.append(json.dumps(among.tolist()))
-            sql = f"SELECT {table}.rowid FROM {table} {join} WHERE {sql} LIMIT ?"
-            cursor = self._connection.execute(sql, (*parameters, limit))
-            return np.fromiter((number for (number,) in cursor), np.int64)
-
-        n_rare = int(
-            np.searchsorted(np.cumsum([self._count(word) for word in words]), _ROWS, side="right")
-        )
-        rare = words[:n_rare]
-        frequent = words[n_rare : n_rare + _FREQUENT]
-        whole = {word: [rows(_all([word]), _ROWS)] for word in rare}
-        parts = {
-            word: rows(_all([_join(word)]), _ROWS, "parts")
-            for word in rare + frequent
-            if _share(word)
-        }
-        by_part = np.unique(np.concatenate([_NONE, *parts.values()]))
-        for word in frequent:
-            with_rare = (
-                [rows(f"{_all([word])} AND ({_any(map(_all, zip(rare)))})", _ROWS)] if rare else []
-            )
-            whole[word] = with_rare + (
-                [rows(_all([word]), -1, among=by_part)] if len(by_part) else []
-            )
-        scored = [
-            (np.unique(np.concatenate([_NONE, *found])), weights[word])
-            for word, found in whole.items()
-        ]
-        for (numbers, weight), word in zip(tuple(scored), whole, strict=True):
-            scored.append((np.setdiff1d(parts.get(word, _NONE), numbers), weight * _share(word)))
-        scores = _best(scored, k) if scored else {}
-        # As many of the following ones as possible first, then fewer and fewer.
-        runs = [
-            frequent[start:end]
-            for start in range(len(frequent))
-            for end in range(len(frequent), start, -1)
-        ]
-        while runs and len(scores) < k:
-            together = runs.pop(0)
-            score = sum(weights[word] for word in together)
-            for number in rows(_all(together), k + len(scores)).tolist():
-                scores.setdefault(number, score)
-        least = coverage * sum(
-            weights.get(word) or self._weight(self._count(word)) for word in split
-        )
-        covering = [number for number in scores if scores[number] >= least - 1e-9]
-        order = sorted(covering, key=lambda number: (-scores[number], number))[:k]
+    def _rank(self, scores: Mapping[int, float], k: int) -> Ranking:
+        """Return the ids of the ``k`` highest scores by number. Ties are broken by number."""
+        order = sorted(scores, key=lambda number: (-scores[number], number))[:k]
         sql = "SELECT number, id FROM items WHERE number IN (SELECT value FROM json_each(?))"
-        names = dict(self._connection.execute(sql, (json.dumps(order),)).fetchall())
-        return Ranking([names[number] for number in order], [scores[number] for number in order])
+        ids = dict(self._connection.execute(sql, (json.dumps(order),)).fetchall())
+        return Ranking([ids[number] for number in order], [scores[number] for number in order])
+
+    def _unwanted(self, phrases: Sequence[str]) -> dict[str, str]:
+        """Return index -> the expression for items that have any of these phrases.
+
+        A phrase counts as parts only if each of its words is long enough to count fully there.
+        """
+        split = [words for words in map(self._split, phrases) if words]
+        as_parts = [words for words in split if min(map(_share, words)) == 1]
+        return {
+            "words": _any(map(_all, split)),
+            "parts": _any(_all(map(_join, words)) for words in as_parts),
+        }
+
+    def _part_by_frequency(self, words: list[str]) -> tuple[list[str], list[str]]:
+        """Part words, given rarest first, into the rare ones and a few frequent ones."""
+        rows = np.cumsum([self._count(word) for word in words])
+        n_rare = int(np.searchsorted(rows, _ROWS, side="right"))
+        return words[:n_rare], words[n_rare : n_rare + _FREQUENT]
 
     def counts(self) -> dict[str, int]:
         """Return word -> the number of items that have it."""
@@ -332,7 +322,7 @@ class WordIndex:
         return dict(self._connection.execute("SELECT term, doc FROM temp.terms").fetchall())
 
     def _notice_writes(self) -> None:
-        """Forget what holds only until something is written: by this connection, or by others."""
+        """Forget the counts of words once this or another connection has written."""
         (others,) = self._connection.execute("PRAGMA data_version").fetchone()
         state = (others, self._connection.total_changes)
         if state != self._state or len(self._counts) > _KEPT:
@@ -343,65 +333,154 @@ class WordIndex:
             ).fetchone()
 
     def _weights(self, words: Sequence[str]) -> dict[str, float]:
-        """Return the weights of those words that are somewhere, rarest first, without those that
-        are everywhere.
+        """Return word -> weight, rarest first, of the words that some items have.
+
+        Of many items, a word that more than a tenth have is left out, unless none is rarer.
         """
-        counts = sorted((count, word) for word in words if (count := self._count(word)))
-        rarest = counts[0][0] if counts else 0
-        most = max(rarest, _EVERYWHERE * self._n_items if self._n_items > _MANY else self._n_items)
-        return {word: self._weight(count) for count, word in counts if count <= most}
+        counts = sorted((self._count(word), word) for word in words)
+        found = [(count, word) for count, word in counts if count]
+        if found and self._n_items > _MANY:
+            most = max(found[0][0], _EVERYWHERE * self._n_items)
+            found = [(count, word) for count, word in found if count <= most]
+        return {word: self._weight(count) for count, word in found}
 
     def _weight(self, count: int) -> float:
-        """Return the weight of a word that so many items have; of one that none has, as if it were
-        one.
-        """
+        """Return the weight of a word that ``count`` items have; 0 counts as 1."""
         return math.log(1 + self._n_items / max(count, 1))
 
     def _count(self, word: str) -> int:
-        """Return how many items have a word, as a part, too, unless that counts half and others
-        have it as it is.
+        """Return how many items have a word.
+
+        Items that have it only as a part count too, unless parts of its length count half and other
+        items have the whole word.
         """
         if word not in self._counts:
+            whole = _phrase(word)
             sql = "SELECT count(*) FROM words WHERE words MATCH ?"
-            whole = _all([word])
-            count = int(self._connection.execute(sql, (whole,)).fetchone()[0])
+            count = self._number(sql, whole)
             if _share(word) > 0.5 * bool(count):
                 sql = "SELECT count(*) FROM parts WHERE parts MATCH ?"
                 sql += " AND rowid NOT IN (SELECT rowid FROM words WHERE words MATCH ?)"
-                count += int(
-                    self._connection.execute(sql, (_all([_join(word)]), whole)).fetchone()[0]
-                )
+                count += self._number(sql, _phrase(_join(word)), whole)
             self._counts[word] = count
         return self._counts[word]
 
+    def _number(self, sql: str, *parameters: str) -> int:
+        return int(self._connection.execute(sql, parameters).fetchone()[0])
+
+
+@dataclass(frozen=True)
+class _Matches:
+    """Items with given words, of those that pass a filter and have nothing that is unwanted.
+
+    Attributes:
+        connection: to the database.
+        where: the filter.
+        unwanted: index -> expression, empty where everything is wanted.
+    """
+
+    connection: sqlite3.Connection
+    where: SqlCondition
+    unwanted: Mapping[str, str]
+
+    def find(
+        self, expression: str, limit: int = _ROWS, index: str = "words", among: _Numbers = _NONE
+    ) -> _Numbers:
+        """Return the numbers of the first items that match, of some items if these are given."""
+        join = "" if self.where.sql == "true" else f"CROSS JOIN items ON number = {index}.rowid"
+        unwanted = self.unwanted[index]
+        exclusion = f" NOT ({unwanted})" if unwanted else ""
+        sql = f"{index} MATCH ? AND {self.where.sql}"
+        parameters = [f"({expression}){exclusion}", *self.where.parameters]
+        for other in self.unwanted.keys() - {index}:
+            if self.unwanted[other]:
+                sql += (
+                    f" AND {index}.rowid NOT IN (SELECT rowid FROM {other} WHERE {other} MATCH ?)"
+                )
+                parameters.append(self.unwanted[other])
+        if len(among):  # the index is read in turn; without the + each row would be sought
+            sql += f" AND +{index}.rowid IN (SELECT value FROM json_each(?))"
+            parameters.append(json.dumps(among.tolist()))
+        sql = f"SELECT {index}.rowid FROM {index} {join} WHERE {sql} LIMIT ?"
+        cursor = self.connection.execute(sql, (*parameters, limit))
+        return np.fromiter((number for (number,) in cursor), np.int64)
+
+    def weighted(
+        self, rare: Sequence[str], frequent: Sequence[str], weights: Mapping[str, float]
+    ) -> list[tuple[_Numbers, float]]:
+        """Return the items that have each word, and what it adds to their scores.
+
+        Items that have a word only as a part come apart, as it may count less there. Frequent words
+        are looked for only among items with a rare word, or with a part.
+        """
+        parts = {
+            word: self.find(_phrase(_join(word)), index="parts")
+            for word in (*rare, *frequent)
+            if _share(word)
+        }
+        with_part = _union(parts.values())
+        whole = {word: self.find(_phrase(word)) for word in rare}
+        for word in frequent:
+            found = []
+            if rare:
+                any_rare = _any(map(_phrase, rare))
+                found.append(self.find(f"{_phrase(word)} AND ({any_rare})"))
+            if len(with_part):
+                found.append(self.find(_phrase(word), limit=-1, among=with_part))
+            whole[word] = _union(found)
+        weighted = [(numbers, weights[word]) for word, numbers in whole.items()]
+        for word, numbers in parts.items():
+            only_part = np.setdiff1d(numbers, whole[word])
+            weighted.append((only_part, weights[word] * _share(word)))
+        return weighted
+
+
+def _runs(words: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the words to find together: those from the first on, the longest run first, then those
+    from the second on, and so forth.
+
+    >>> [*_runs("abc")]
+    ['abc', 'ab', 'a', 'bc', 'b', 'c']
+    """
+    for start in range(len(words)):
+        for end in range(len(words), start, -1):
+            yield words[start:end]
+
 
 def _share(word: str) -> float:
-    """Return how much of a word's weight counts where it is a part of what was read in a picture.
+    """Return the share of a word's weight that counts where it is a part of what was read in an
+    image.
 
     >>> [_share(word) for word in ("no", "hat", "stop2", "harper", "黒 い 猫")]
     [0.0, 0.5, 1.0, 1.0, 1.0]
     """
     part = _join(word)
-    if len(part) < 3:  # the index has three characters at least
+    if len(part) < 3:  # the index knows no shorter parts
         return 0.0
-    return 1.0 if len(part) >= 5 or _RUN.search(part) or any(map(str.isdigit, part)) else 0.5
+    is_telling = len(part) >= 5 or _RUN.search(part) or any(map(str.isdigit, part))
+    return 1.0 if is_telling else 0.5
+
+
+def _phrase(word: str) -> str:
+    return f'"{word}"'
 
 
 def _all(words: Iterable[str]) -> str:
-    return " AND ".join(f'"{word}"' for word in words)
+    return " AND ".join(map(_phrase, words))
 
 
 def _any(expressions: Iterable[str]) -> str:
     return " OR ".join(f"({expression})" for expression in expressions)
 
 
-def _best(rankings: Sequence[tuple[_Numbers, float]], k: int) -> dict[int, float]:
-    """Return the ``k`` numbers with the largest sums of weights, ties by number."""
-    numbers, places = np.unique(np.concatenate([rows for rows, _ in rankings]), return_inverse=True)
-    sums = np.bincount(
-        places,
-        np.concatenate([np.full(len(rows), weight) for rows, weight in rankings]),
-        len(numbers),
-    )
+def _union(found: Iterable[_Numbers]) -> _Numbers:
+    return np.unique(np.concatenate([_NONE, *found]))
+
+
+def _best(weighted: Sequence[tuple[_Numbers, float]], k: int) -> dict[int, float]:
+    """Return the ``k`` numbers with the largest sums of weights. Ties are broken by number."""
+    numbers, places = np.unique(np.concatenate([rows for rows, _ in weighted]), return_inverse=True)
+    weights = np.concatenate([np.full(len(rows), weight) for rows, weight in weighted])
+    sums = np.bincount(places, weights, len(numbers))
     best = np.lexsort((numbers, -sums))[:k]
     return dict(zip(numbers[best].tolist(), sums[best].tolist(), strict=True))
