@@ -36,6 +36,12 @@ def picture_records(folder: Path, n: int = 60) -> Records:
     return load_table(write_pictures(folder, n))
 
 
+def photograph(number: int) -> Image.Image:
+    """Draw an image with large shapes, as photographs have them; no two are alike."""
+    pixels = generator(0, "alike", number).integers(0, 256, (5, 6, 3), dtype=np.uint8)
+    return Image.fromarray(pixels).resize((180, 150), Image.Resampling.BICUBIC)
+
+
 def as_written(image: Image.Image, orientation: int, file_format: str = "JPEG") -> io.BytesIO:
     """The file of a camera that was held so that ``image`` has to be turned to be seen upright."""
     exif = Image.Exif()

@@ -22,14 +22,9 @@ from channelhash.duplicates import decisions, groups as module
 from channelhash.duplicates.groups import Photo, _propose_keeper
 from channelhash.search.hits import Query, SearchOptions, search_hits
 from channelhash.utils.seeds import generator
+from picture_runs import photograph
 from refusals import check_refusal
 from small_runs import interrupt_at
-
-
-def photograph(number):
-    """A picture with large shapes, as photographs have them: no two are alike."""
-    pixels = generator(0, "alike", number).integers(0, 256, (5, 6, 3), dtype=np.uint8)
-    return Image.fromarray(pixels).resize((180, 150), Image.Resampling.BICUBIC)
 
 
 def copies_of(draws, n):

@@ -4,11 +4,11 @@ written over, and a killed move loses none.
 
 import numpy as np
 import pytest
-from tests.duplicates.test_groups import photograph
 
 import channelhash as ch
 from channelhash.duplicates import decisions
 from channelhash.utils.seeds import generator
+from picture_runs import photograph
 
 
 def open_album(folder, names):

@@ -7,7 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
-from PIL import Image, ImageOps
+from PIL import ImageOps
 
 import channelhash as ch
 from channelhash.copies.small_copies import SmallCopy
@@ -15,12 +15,7 @@ from channelhash.duplicates import decisions, groups as module
 from channelhash.duplicates.groups import Photo, _propose_keeper
 from channelhash.search.items import Item
 from channelhash.utils.seeds import generator
-
-
-def photograph(number):
-    """A picture with large shapes, as photographs have them: no two are alike."""
-    pixels = generator(0, "alike", number).integers(0, 256, (5, 6, 3), dtype=np.uint8)
-    return Image.fromarray(pixels).resize((180, 150), Image.Resampling.BICUBIC)
+from picture_runs import photograph
 
 
 def store_of(folder, files):

@@ -23,6 +23,7 @@ from channelhash.indexing.source import PhotoSource, Source
 from channelhash.indexing.stores import read_again
 from channelhash.search.browsing import date_of
 from channelhash.search.query import query_like
+from channelhash.utils.seeds import generator
 from extras import needs
 from picture_runs import as_written, write_pictures
 from refusals import check_refusal
@@ -243,6 +244,23 @@ def test_moved_files_keep_codes_captions_and_metadata_and_copies_are_no_moves(
     Image.new("RGB", (40, 30), "white").save(folder / "44.png")
     done = encode_into(store, model, Source.read(folder))
     assert (done.moved, done.added, done.items) == (0, 2, 8)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_copy_is_no_move_while_its_item_has_a_file_of_its_own(seed, tmp_path, model, store):
+    """Items are left out of the source now, and copies of their files are in it."""
+    draw = generator(0, "own file", seed)
+    folder = picture_folder(tmp_path / "photos", 6)
+    encode_into(store, model, Source.read(folder))
+    left_out = draw.permutation(store.ids()).tolist()[: int(draw.integers(2, 5))]
+    gone = left_out[: int(draw.integers(0, len(left_out)))]
+    for name in left_out:
+        shutil.copy(folder / name, folder / f"copy of {Path(name).name}")
+        if name in gone:
+            (folder / name).unlink()
+    done = encode_into(store, model, Source.read(folder, exclude=left_out))
+    assert done.moved == len(gone)
+    assert done.added == len(left_out) - len(gone)
 
 
 def test_several_captions_are_kept_and_their_code_is_of_the_mean(
