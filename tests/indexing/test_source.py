@@ -376,15 +376,15 @@ def test_a_file_that_is_replaced_before_it_is_read_is_read_again_the_next_time(
 ):
     folder, new = picture_folder(tmp_path / "photos", 3), tmp_path / "new.png"
     Image.new("RGB", (40, 30), "white").save(new)
-    state_of_file = encode._state_of_file
+    file_state = encode.file_state
 
     def replaced(path):
-        state = state_of_file(path)
+        state = file_state(path)
         if path.name == "0.png" and new.exists():
             new.rename(path)
         return state
 
-    monkeypatch.setattr(encode, "_state_of_file", replaced)
+    monkeypatch.setattr(encode, "file_state", replaced)
     assert encode_into(store, model, Source.read(folder)).added == 3
     done = encode_into(store, model, Source.read(folder))
     assert (done.replaced, done.unchanged, done.problems) == (1, 2, ())

@@ -1,58 +1,57 @@
 """Encode items into a store, batch by batch; items that have not changed are left alone."""
 
-import os
 import time
-import unicodedata
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import PIL
 from numpy.typing import NDArray
 
 from channelhash.codes import binarize, pack, unit_rows
 from channelhash.data.folder import Exclusions
 from channelhash.data.images import image_problem
 from channelhash.errors import InputError, JobError
-from channelhash.indexing.metadata import (
-    are_tags_current,
-    former_tags,
-    is_of_version,
-    read_header,
+from channelhash.indexing.changes import (
+    STATE,
+    Header,
+    describe_row,
+    file_state,
+    find_changes,
+    reading_state,
+    rename_moved,
+    values_state,
 )
-from channelhash.indexing.ocr import is_long, open_reader, read_text
+from channelhash.indexing.metadata import read_header
+from channelhash.indexing.ocr import open_reader, read_text
 from channelhash.indexing.source import Source, Unread
 from channelhash.models.description import Model
-from channelhash.search.browsing import DATES
-from channelhash.search.items import Metadata, Value
 from channelhash.search.store import Listed, Store
-from channelhash.search.transfer import upsert_items
-from channelhash.utils.hashes import content_hash, file_hash
 from channelhash.utils.machine import usable_cores
 from channelhash.utils.progress import Progress, StageProgress, no_stage_progress
 
-#: Metadata key of an item's state, which identifies what it was encoded from: size, times (of the
-#: last modification and of the last change of the inode, which no editor can set back) and SHA-256
-#: of its image file, or the hash of its text or features. It is written with the codes: a killed
-#: job leaves no item without it.
-_STATE = "encoded_from"
+#: Items encoded and written at once: what a killed job loses, and what memory holds of images.
+_BATCH = 256
 
-_BATCH = 256  # items encoded and written at once
-_LOOK = 1000  # items between two calls of a progress callback
-_AT_ONCE = 1000  # items updated at once, or renamed in two transactions, the new ones first: a killed job has both
+Outputs = dict[str, NDArray[np.float32]]
 
-_Header = dict[str, Value]
-_NOTHING: _Header = {}  # one for all items that stay as they are
-_Outputs = NDArray[np.float32]
-#: What a model takes of an image file, None for other rows; the metadata of a row's origin, and a
-#: line for what of these cannot be read.
-_Reading = tuple[Any, _Header, list[str]]
+
+class _Reading(NamedTuple):
+    """A row as it was read.
+
+    Attributes:
+        image: what a model takes of an image file; None for other rows.
+        header: what its file says, and its state.
+        problems: a line for what of these cannot be read.
+    """
+
+    image: Any
+    header: Header
+    problems: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ class Indexed:
         return changed and f"{changed}: {self.items:,} pictures in {address} ({self.seconds:.0f} s)"
 
 
-class Batch(NamedTuple):
+class EncodedBatch(NamedTuple):
     """Encoded rows of a source.
 
     Attributes:
@@ -117,54 +116,47 @@ class Batch(NamedTuple):
             are none.
         problems: a line for what else cannot be read.
 
-    >>> Batch([0], {"text": np.zeros((1, 16), np.float32)}, [{"text": "a dog"}], {}, [], {}, []).rows
+    >>> outputs = {"text": np.zeros((1, 16), np.float32)}
+    >>> EncodedBatch([0], outputs, [{"text": "a dog"}], {}, [], {}, []).rows
     [0]
     """
 
     rows: list[int]
-    outputs: dict[str, _Outputs]
-    metadata: list[dict[str, Value]]
+    outputs: Outputs
+    metadata: list[Header]
     unread: Mapping[int, Unread]
     captions: Sequence[Sequence[str]]
-    caption_outputs: dict[str, _Outputs]
+    caption_outputs: Outputs
     problems: Sequence[str]
 
-    def parts(self) -> Iterator[tuple[list[int], dict[str, _Outputs]]]:
+    def parts(self) -> Iterator[tuple[list[int], Outputs]]:
         """Yield places in the batch whose rows have outputs of the same modalities, and these:
         first the images that have captions, then all others.
 
         Several captions count as the mean of their outputs, each divided by its norm.
         """
-        captioned = [
-            place for place, texts in enumerate(self.captions) if texts and self.caption_outputs
-        ]
-        if captioned:
-            ends = np.cumsum([len(self.captions[place]) for place in captioned])[:-1]
-            each = np.split(unit_rows(self.caption_outputs["text"]), ends)
-            text = np.stack([outputs.mean(axis=0) for outputs in each]).astype(np.float32)
-            yield (
-                captioned,
-                {modality: rows[captioned] for modality, rows in self.outputs.items()}
-                | {"text": text},
-            )
-        if others := sorted({*range(len(self.rows))} - {*captioned}):
-            yield others, {modality: rows[others] for modality, rows in self.outputs.items()}
+        captioned = list[int]()
+        if self.caption_outputs:
+            captioned = [place for place, texts in enumerate(self.captions) if texts]
+            counts = [len(self.captions[place]) for place in captioned]
+            text = mean_by_image(unit_rows(self.caption_outputs["text"]), counts)
+            yield captioned, self._outputs_at(captioned) | {"text": text.astype(np.float32)}
+        others = sorted(set(range(len(self.rows))).difference(captioned))
+        if others:
+            yield others, self._outputs_at(others)
+
+    def _outputs_at(self, places: list[int]) -> Outputs:
+        return {modality: rows[places] for modality, rows in self.outputs.items()}
 
 
-class _Changes(NamedTuple):
-    """What a store lacks of a source.
+def mean_by_image(rows: NDArray[Any], counts: Sequence[int]) -> NDArray[Any]:
+    """Return the means ``(len(counts), k)`` of rows of captions: so many belong to each image.
 
-    Attributes:
-        rows: to be encoded, in order.
-        stored: of each row that is stored, the keys that its file had the last time, with None.
-        missing: items whose image is no longer in the folder.
-        problems: a line for each tag that cannot be read.
+    >>> mean_by_image(np.array([[1.0], [3.0], [7.0]]), [2, 1]).tolist()
+    [[2.0], [7.0]]
     """
-
-    rows: list[int]
-    stored: dict[int, _Header]
-    missing: list[Listed]
-    problems: list[str]
+    by_image = np.split(rows, np.cumsum(counts)[:-1])
+    return np.stack([several.mean(axis=0) for several in by_image])
 
 
 def index_source(
@@ -173,43 +165,43 @@ def index_source(
     source: Source,
     progress: StageProgress = no_stage_progress,
     prune: bool = False,
-    ready: Sequence[Batch] = (),
+    encoded: Sequence[EncodedBatch] = (),
 ) -> tuple[Indexed, dict[str, Unread]]:
-    """Encode the items of ``source`` and put them into ``store``; return also what could not be
-    read, by its id.
+    """Encode the items of ``source`` and put them into ``store``; return also the images that could
+    not be read, by their ids.
 
     An item is left alone if the store has its codes, its metadata are the same, and it was encoded
     from the same text, features or image file: one of the same size and modification time, or else
     of the same content. An image that was moved in its folder keeps its codes; what its name,
     folder, time or sidecar say is read again. Images are encoded and written batch by batch in
     order, while the next ones are read: a job that was killed goes on where it was. The model is
-    loaded where there is something to encode.
+    loaded when there is something to encode. Batches that are ``encoded`` already are written
+    first.
     """
     began = time.perf_counter()
     if prune and source.folder is None:
         raise InputError("--prune: goes with a folder of pictures; leave it out")
-    changes = _find_changes(store, source, progress("look"))
-    moved = _keep_moved(store, source, changes)
+    changes = find_changes(store, source, progress("look"))
+    moved = rename_moved(store, source, changes)
     unread = _still_unread(source, changes.rows)
     todo = [row for row in changes.rows if moved.get(row, True) and row not in unread]
     encoding = time.perf_counter()
     written = set[int]()
-    for batch in _batches(load, source, todo, ready, progress("encode")):
-        _write(store, source.records.ids, batch, changes.stored)
+    for batch in _batches(load, source, todo, encoded, progress("encode")):
+        _write(store, source.records.ids, batch, changes.former_tags)
         unread |= batch.unread
-        changes.problems.extend(batch.problems)
+        changes.problems += batch.problems
         written.update(batch.rows)
     encoding_seconds = time.perf_counter() - encoding
-    replaced = len(written & changes.stored.keys())
-    removals = changes.missing if prune else _excluded(source, changes.missing)
-    pruned = _remove(store, removals)
-    problems = [unread[row].problem for row in sorted(unread)]
+    replaced = len(written & changes.stored)
+    pruned = _remove(store, changes.missing if prune else _excluded(source, changes.missing))
+    lines = [unread[row].problem for row in sorted(unread)]
     indexed = Indexed(
         added=len(written) - replaced,
         replaced=replaced,
         unchanged=len(source.records) - len(changes.rows),
         pruned=pruned,
-        problems=(*source.records.problems, *problems, *changes.problems),
+        problems=(*source.records.problems, *lines, *changes.problems),
         items=len(store),
         seconds=time.perf_counter() - began,
         rate=len(written) / encoding_seconds if written else 0.0,
@@ -219,22 +211,36 @@ def index_source(
     return indexed, {source.records.ids[row]: unread[row] for row in sorted(unread)}
 
 
+def _still_unread(source: Source, rows: Sequence[int]) -> dict[int, Unread]:
+    """Return those of the rows whose image could not be read the last time and is the same file."""
+    remembered = source.photos.unread if source.photos else {}
+    unread = {}
+    for row in rows:
+        known = remembered.get(source.records.ids[row])
+        with suppress(OSError):  # encoding it says what is wrong
+            if known and known.state == reading_state(Path(str(source.metadata[row]["image"]))):
+                unread[row] = known
+    return unread
+
+
 def _batches(
     load: Callable[[], Model],
     source: Source,
     todo: Sequence[int],
-    ready: Sequence[Batch],
+    encoded: Sequence[EncodedBatch],
     advance: Progress,
-) -> Iterator[Batch]:
-    """Yield the batches that are ready, then those of the other rows, and say how far it is once
-    each is written.
+) -> Iterator[EncodedBatch]:
+    """Yield the encoded batches, encode the other rows, and report progress when each batch is
+    written.
     """
-    encoded = {row for batch in ready for row in (*batch.rows, *batch.unread)}
-    rest = [row for row in todo if row not in encoded]
+    rest = set(todo)
+    for batch in encoded:
+        rest -= {*batch.rows, *batch.unread}
     if todo:
         advance(0, len(todo))
     done = 0
-    for batch in chain(ready, encode_batches(load(), source, rest) if rest else ()):
+    rest_batches = encode_batches(load(), source, sorted(rest)) if rest else ()
+    for batch in chain(encoded, rest_batches):
         yield batch
         done += len(batch.rows) + len(batch.unread)
         advance(done, len(todo))
@@ -260,10 +266,10 @@ def _remove(store: Store, items: Sequence[Listed]) -> int:
     return store.delete(names) if names else 0
 
 
-def _write(store: Store, ids: Sequence[str], batch: Batch, former: Mapping[int, _Header]) -> None:
-    """Write a batch; ``former`` are of each stored row the keys that its file had the last time,
-    with None.
-    """
+def _write(
+    store: Store, ids: Sequence[str], batch: EncodedBatch, former_tags: Mapping[int, Header]
+) -> None:
+    """Write a batch, and take away the former tags of its rows that its files no longer say."""
     for places, outputs in batch.parts():
         try:
             codes = {modality: pack(binarize(rows)) for modality, rows in outputs.items()}
@@ -271,64 +277,71 @@ def _write(store: Store, ids: Sequence[str], batch: Batch, former: Mapping[int, 
             raise JobError(
                 f"{error}; the model's weights are damaged or the training broke, train again"
             ) from None
+        rows = [batch.rows[place] for place in places]
         metadata = [
-            {**former.get(batch.rows[place], {}), **batch.metadata[place]} for place in places
+            {**former_tags.get(row, {}), **batch.metadata[place]}
+            for row, place in zip(rows, places, strict=True)
         ]
-        names = [ids[batch.rows[place]] for place in places]
         store.upsert(
-            names, codes, metadata=metadata, projections=outputs if store.projected else None
+            [ids[row] for row in rows],
+            codes,
+            metadata=metadata,
+            projections=outputs if store.projected else None,
         )
 
 
-def encode_batches(model: Model, source: Source, todo: Sequence[int]) -> Iterator[Batch]:
+def encode_batches(model: Model, source: Source, todo: Sequence[int]) -> Iterator[EncodedBatch]:
     """Encode rows of a source that `Source.encodable` returned, and captions of images, batch by
     batch in order.
     """
     batches = [list(todo[start : start + _BATCH]) for start in range(0, len(todo), _BATCH)]
-    takes_captions = (
-        source.reads_files and "text" in model.modalities and "text" not in source.records.items
-    )
     read = _read_images if source.reads_files else _read_values
-    for batch_rows, readings in zip(batches, read(source, model, batches), strict=True):
-        unread = {
-            row: each
-            for row, each in zip(batch_rows, readings, strict=True)
-            if isinstance(each, Unread)
-        }
-        rows = [row for row in batch_rows if row not in unread]
-        contents = [each for each in readings if not isinstance(each, Unread)]
-        metadata = [
-            _describe(source, row, header)
-            for row, (_, header, _) in zip(rows, contents, strict=True)
+    for rows, readings in zip(batches, read(source, model, batches), strict=True):
+        yield _encode_batch(model, source, dict(zip(rows, readings, strict=True)))
+
+
+def _encode_batch(
+    model: Model, source: Source, readings: Mapping[int, _Reading | Unread]
+) -> EncodedBatch:
+    unread = dict[int, Unread]()
+    readable = dict[int, _Reading]()
+    problems = list[str]()
+    for row, reading in readings.items():
+        if isinstance(reading, Unread):
+            unread[row] = reading
+        else:
+            readable[row] = reading
+            problems += reading.problems
+    metadata = [describe_row(source, row, reading.header) for row, reading in readable.items()]
+    captions = list[Sequence[str]]()
+    if source.reads_files and "text" in model.modalities and "text" not in source.records.items:
+        captions = [
+            _captions(source, row, values) for row, values in zip(readable, metadata, strict=True)
         ]
-        outputs = {}
-        for name, values in source.records.take(rows).items.items() if rows else ():
-            if name == "image" and source.reads_files:
-                encoded = model.outputs_prepared(
-                    {name: np.stack([image for image, _, _ in contents])}
-                )[name]
-            else:
-                encoded = model.outputs(name, values)
-            outputs[name] = np.asarray(encoded)
-        described = zip(rows, metadata, strict=True) if takes_captions else ()
-        captions = [_captions(source, row, values) for row, values in described]
-        texts = list(chain.from_iterable(captions))
-        caption_outputs = {"text": np.asarray(model.outputs("text", texts))} if texts else {}
-        problems = [line for _, _, lines in contents for line in lines]
-        yield Batch(rows, outputs, metadata, unread, captions, caption_outputs, problems)
+    texts = [*chain.from_iterable(captions)]
+    caption_outputs = {"text": np.asarray(model.outputs("text", texts))} if texts else {}
+    outputs = _encode_rows(model, source, readable) if readable else {}
+    return EncodedBatch([*readable], outputs, metadata, unread, captions, caption_outputs, problems)
 
 
-def _describe(source: Source, row: int, header: _Header) -> _Header:
-    """Return what is known of a row: what its file says, and before that what the source says."""
-    columns = source.metadata[row]
-    dates = dict.fromkeys(DATES) if any(map(columns.get, DATES)) else {}  # a given one stands alone
-    return {**header, **dates, **columns, _STATE: header[_STATE]}
+def _encode_rows(model: Model, source: Source, readings: Mapping[int, _Reading]) -> Outputs:
+    outputs = {}
+    for name, values in source.records.take([*readings]).items.items():
+        if name == "image" and source.reads_files:
+            images = np.stack([reading.image for reading in readings.values()])
+            encoded = model.outputs_prepared({name: images})[name]
+        else:
+            encoded = model.outputs(name, values)
+        outputs[name] = np.asarray(encoded)
+    return outputs
 
 
-def _captions(source: Source, row: int, metadata: _Header) -> Sequence[str]:
+def _captions(source: Source, row: int, metadata: Header) -> Sequence[str]:
+    """Return the captions that the source has of an image, or else the one in its file."""
     if source.captions and source.captions[row]:
         return source.captions[row]
-    return [text] if isinstance(text := metadata.get("text"), str) else []
+    text = metadata.get("text")
+    return [text] if isinstance(text, str) else []
 
 
 def _read_values(
@@ -336,7 +349,7 @@ def _read_values(
 ) -> Iterator[list[_Reading | Unread]]:
     """Yield what is known of each batch of rows of texts and features."""
     for rows in batches:
-        yield [(None, {_STATE: _state_of_values(source, row)}, []) for row in rows]
+        yield [_Reading(None, {STATE: values_state(source, row)}) for row in rows]
 
 
 def _read_images(
@@ -348,18 +361,15 @@ def _read_images(
     # An extractor may be anyone's code: it is called by one thread.
     threads = ThreadPoolExecutor(1 if model.takes_rows("image") else usable_cores())
     reads_text = source.reads_text
+    paths = source.records.items["image"]
+
+    def begin(rows: list[int]) -> list[Future[_Reading | Unread]]:
+        return [threads.submit(_read_image, model, Path(paths[row]), reads_text) for row in rows]
+
     try:
         if reads_text:
             open_reader()  # once, before threads need it
-        begun = (
-            [
-                threads.submit(
-                    _read_image, model, Path(source.records.items["image"][row]), reads_text
-                )
-                for row in rows
-            ]
-            for rows in (*batches, ())
-        )
+        begun = map(begin, (*batches, []))
         for batch, _ in pairwise(begun):  # the next one is begun, too
             yield [future.result() for future in batch]
     finally:
@@ -372,263 +382,16 @@ def _read_image(model: Model, path: Path, reads_text: bool) -> _Reading | Unread
     """
     before = ""
     try:
-        before = state_of_reading(path)
-        state = _state_of_file(path)
+        before = reading_state(path)
+        state = file_state(path)
         image = np.asarray(model.prepare("image", [path])[0])
         header, problems = read_header(path, int(state.split()[1]))
         text, lines = read_text(path) if reads_text else (None, [])
-        return image, {**header, "ocr": text, _STATE: state}, [*problems, *lines]
+        return _Reading(image, {**header, "ocr": text, STATE: state}, [*problems, *lines])
     except (InputError, OSError) as error:
-        if problem := image_problem(path):
+        problem = image_problem(path)
+        if problem:
             return Unread(problem, before)
-        if isinstance(error, OSError) or state_of_reading(path) != before:
+        if isinstance(error, OSError) or reading_state(path) != before:
             return Unread(f"{path}: changed while it was read; index it again", "")
         raise
-
-
-def _keep_moved(store: Store, source: Source, changes: _Changes) -> dict[int, bool]:
-    """Give items whose file is gone the ids of new files with the same content; return the rows of
-    these, and whether each is to be encoded again because its caption is another.
-
-    An item takes its codes and metadata along, but for what its place said. Only new files of a
-    size that a lost one had are read.
-    """
-    by_size: dict[str, list[Listed]] = defaultdict(list)
-    for item in changes.missing:
-        by_size[str(item.metadata.get(_STATE, "")).partition(" ")[0]].append(item)
-    moves: list[tuple[Listed, int, _Header]] = []
-    for row in changes.rows if by_size else ():
-        if row in changes.stored:
-            continue
-        path = Path(source.records.items["image"][row])
-        try:
-            candidates = by_size.get(str(path.stat().st_size), [])
-            state = _state_of_file(path) if candidates else ""
-            former = next(
-                (each for each in candidates if _is_moved(each, state, source, row)), None
-            )
-            if former is None:
-                continue
-            news = _read_again(former, source, row, state, changes.problems)
-        except OSError:
-            continue  # encoding it says what is wrong
-        candidates.remove(former)
-        moves.append((former, row, news))
-    for start in range(0, len(moves), _AT_ONCE):
-        _rename(store, source, moves[start : start + _AT_ONCE])
-    moved = {row: "text" in news for _, row, news in moves}
-    changes.stored.update({row: _NOTHING for row, is_changed in moved.items() if is_changed})
-    return moved
-
-
-def _is_moved(item: Listed, state: str, source: Source, row: int) -> bool:
-    """Return whether an item was encoded from the content of a row, and its own file is gone."""
-    text = source.metadata[row].get("text")
-    return (
-        _content_of(str(item.metadata.get(_STATE, ""))) == _content_of(state)
-        and source.modalities_of(row) <= set(item.modalities)
-        and text in (None, item.metadata.get("text"))
-        and not os.path.lexists(str(item.metadata["image"]))
-    )
-
-
-def _rename(store: Store, source: Source, moves: Sequence[tuple[Listed, int, _Header]]) -> None:
-    former = [item.id for item, _, _ in moves]
-    renamed = [
-        replace(item, id=source.records.ids[row], metadata={**item.metadata, **news})
-        for item, (_, row, news) in zip(store.get(former), moves, strict=True)
-    ]
-    upsert_items(store, renamed)
-    store.delete(former)
-
-
-def _find_changes(store: Store, source: Source, progress: Progress) -> _Changes:
-    """Compare a source with what is stored, by one pass over the store and a look at each file.
-
-    Where only an image's times or tags are new, or its folder was moved, or copied together with
-    the store that lies in it, the store is updated here.
-    """
-    copied = source.folder is not None and Path(store.address).resolve().is_relative_to(
-        source.folder.resolve()
-    )
-    ids = source.records.ids
-    rows = {name: row for row, name in enumerate(ids)}
-    images = (
-        {values.get("image") for values in source.metadata} if source.folder is not None else set()
-    )
-    todo = list[int]()
-    stored = dict[int, _Header]()
-    missing = list[Listed]()
-    problems = list[str]()
-    touched: list[tuple[str, dict[str, Value]]] = []
-    for item in store.listed():
-        if (row := rows.get(item.id)) is None:
-            if source.folder is not None and _lost_image(
-                item, source.folder, source.unread, images
-            ):
-                missing.append(item)
-            continue
-        news = _news(item, source, row, copied, problems)
-        stored[row] = former_tags(item.metadata) if news is None else _NOTHING
-        if news is None:
-            todo.append(row)
-        elif news:
-            touched.append((item.id, news))
-        if len(stored) % _LOOK == 0:
-            progress(len(stored), len(ids))
-    for start in range(0, len(touched), _AT_ONCE):
-        part = touched[start : start + _AT_ONCE]
-        store.update([name for name, _ in part], [news for _, news in part])
-    todo = sorted([*todo, *(row for row in range(len(ids)) if row not in stored)])
-    if ids:
-        progress(len(ids), len(ids))
-    return _Changes(todo, stored, missing, problems)
-
-
-def _lost_image(
-    item: Listed, folder: Path, unread: Sequence[str], images: Collection[Value]
-) -> bool:
-    """Return whether an item's image lay in a folder and is no longer one of its ``images``.
-
-    What lies where nothing can be read now stays, and so does an item with an id of its own whose
-    file is there.
-    """
-    image = item.metadata.get("image")
-    if not isinstance(image, str) or image in images or not Path(image).is_relative_to(folder):
-        return False
-    name = Path(image).relative_to(folder).as_posix()
-    if any(f"{name}/".startswith(f"{path}/") for path in unread):
-        return False
-    return unicodedata.normalize("NFC", name) == unicodedata.normalize(
-        "NFC", item.id
-    ) or not os.path.lexists(image)
-
-
-def _news(
-    item: Listed, source: Source, row: int, copied: bool, problems: list[str]
-) -> dict[str, Value] | None:
-    """Return the metadata to update of an item whose codes are still right, or None if it is to be
-    encoded again.
-
-    A store that lies in the source's folder may have been ``copied`` with it: the same content at
-    an item's old path is then that of the original. Lines on tags that cannot be read join
-    ``problems``.
-    """
-    metadata = source.metadata[row]
-    differing = {key: value for key, value in metadata.items() if item.metadata.get(key) != value}
-    old = str(item.metadata.get(_STATE, ""))
-    state = _current_state(source, row, old)
-    if source.reads_text and _lacks_text(item.metadata, bool(source.ocr)):
-        return None
-    if "image" in differing and not (copied and state):
-        former = item.metadata.get("image")  # both folders may hold a ``1.jpg``
-        if source.folder is not None and isinstance(former, str) and Path(former).exists():
-            line = f"{metadata.get('image')}: the id {item.id!r} is already that of {former}"
-            raise InputError(f"{line}; index the folder that holds both")
-    lacks_codes = not source.modalities_of(row) <= set(item.modalities)
-    if state is None or lacks_codes or differing.keys() - {"image"}:
-        return None
-    news = differing | ({_STATE: state} if state != old else {})
-    if not source.reads_files:
-        return news
-    is_known = not news and are_tags_current(Path(str(metadata["image"])), item.metadata)
-    if not is_known:
-        with suppress(OSError):  # an image that cannot be read any more keeps its tags
-            news |= _read_again(item, source, row, state, problems)
-    return None if "text" in news else news
-
-
-def _lacks_text(metadata: Metadata, asked: bool) -> bool:
-    """Return whether the text in an image is to be read: one without, where that is asked for, or a
-    long one of which an earlier version read little.
-    """
-    if "ocr" not in metadata:
-        return asked
-    width, height = metadata.get("width"), metadata.get("height")
-    if is_of_version(metadata) or not isinstance(width, int) or not isinstance(height, int):
-        return False
-    return is_long(width, height)
-
-
-def _read_again(
-    item: Listed, source: Source, row: int, state: str, problems: list[str]
-) -> dict[str, Value]:
-    """Return what is new of an item whose image lies at a row now, as if it were read for the first
-    time: tags, and the date that its name, folder or time says.
-
-    Lines on tags that cannot be read join ``problems``.
-    """
-    path = Path(str(source.metadata[row]["image"]))
-    header, lines = read_header(path, int(state.split()[1]))
-    problems += lines
-    tags = {**former_tags(item.metadata), **_describe(source, row, {**header, _STATE: state})}
-    return {key: value for key, value in tags.items() if item.metadata.get(key) != value}
-
-
-def _current_state(source: Source, row: int, old: str) -> str | None:
-    """Return the `_STATE` of a row if its content is still that of ``old``, else None."""
-    if not source.reads_files:
-        state = _state_of_values(source, row)
-        return state if state == old else None
-    path = str(source.metadata[row]["image"])
-    try:
-        if old.startswith(f"{_size_and_times(path)} "):
-            return old
-        state = _state_of_file(Path(path))
-    except OSError:
-        return None  # encoding it says what is wrong
-    return state if _content_of(state) == _content_of(old) else None
-
-
-def _content_of(state: str) -> tuple[str, str]:
-    """Return size and SHA-256 of a state."""
-    return state.partition(" ")[0], state.rpartition(" ")[2]
-
-
-def _state_of_file(path: Path) -> str:
-    """Return ``"SIZE MODIFIED CHANGED SHA256"`` of an image file; `OSError` if it cannot be
-    read.
-    """
-    return f"{_size_and_times(path)} {file_hash(path)}"  # a change in between is seen the next time
-
-
-def _state_of_values(source: Source, row: int) -> str:
-    """Return a hash of a row's texts and features."""
-    values = [items[row] for items in source.records.items.values()]
-    return content_hash(
-        *(v.tobytes() if isinstance(v, np.ndarray) else str(v).encode() for v in values)
-    )
-
-
-def _size_and_times(path: str | Path) -> str:
-    """Return ``"SIZE MODIFIED CHANGED"`` of a file: the last time is that of its inode, where the
-    system has one.
-    """
-    stat = os.stat(path)
-    return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"
-
-
-def _still_unread(source: Source, rows: Sequence[int]) -> dict[int, Unread]:
-    """Return those of the rows whose image could not be read the last time and is the same file."""
-    remembered = source.photos.unread if source.photos else {}
-    unread = {}
-    for row in rows:
-        known = remembered.get(source.records.ids[row])
-        with suppress(OSError):  # encoding it says what is wrong
-            if known and known.state == state_of_reading(str(source.metadata[row]["image"])):
-                unread[row] = known
-    return unread
-
-
-def state_of_reading(path: str | Path) -> str:
-    """Return what may decide whether an image can be read, its file and the library's version, and
-    where it lies.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder, "1.jpg")
-    ...     file.touch()
-    ...     state_of_reading(file).startswith("0 ")
-    True
-    """
-    return f"{_size_and_times(path)} Pillow {PIL.__version__} {path}"

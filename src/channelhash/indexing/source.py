@@ -1,5 +1,5 @@
-"""Read the items of a store: a folder of images, a table with all its columns, features, or a
-configuration's data.
+"""Read what is to be indexed: a folder of images, a table with all its columns, features, or the
+data of a configuration.
 """
 
 import importlib.util
@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from glob import iglob
+from itertools import product
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -27,19 +28,24 @@ from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.utils.files import write_text
 from channelhash.utils.hashes import dump_checked, load_checked
 
-#: What makes one path of those that lead to a file: by their names, and by the links in them.
+#: How paths are compared: by their names, and by what the links in them lead to.
 _NORMAL_FORMS: tuple[Callable[[str], str], ...] = (os.path.abspath, os.path.realpath)
 #: Columns of a table that `load_table` reads; all others become metadata.
 _READ = ("id", "image", "text", "labels")
 #: A number as JSON writes it: ``007``, ``+5``, ``1_000`` and ``0x10`` are texts.
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(?P<fraction>(\.\d+)?([eE][-+]?\d+)?)", re.ASCII)
+#: Whole numbers that every store can keep; others become texts.
 _INTEGERS = range(-(2**63), 2**63)
+#: Characters of the longest such number, with its sign.
 _MOST_DIGITS = 20
 
 
 class Unread(NamedTuple):
-    """An image that could not be read: what is wrong with it, and what its file was then, empty if
-    unknown.
+    """An image that could not be read.
+
+    Attributes:
+        problem: what is wrong with it.
+        state: what its file was then, see `changes.reading_state`; empty if unknown.
 
     >>> Unread("empty picture a.jpg", "").problem
     'empty picture a.jpg'
@@ -51,14 +57,14 @@ class Unread(NamedTuple):
 
 @dataclass(frozen=True)
 class PhotoSource:
-    """A folder of photographs and how it is read.
+    """A folder of images and how it is read.
 
     Attributes:
-        folder: the photographs, at any depth.
+        folder: the images, at any depth.
         captions: file of their captions, see `find_captions`.
-        exclude: patterns of the files that are left out.
-        unread: by their ids, the images that could not be read the last time.
-        ocr: whether the text in them is read where that can be done.
+        exclude: patterns of the files to leave out.
+        unread: the images that could not be read the last time, by their ids.
+        ocr: whether the text in them is read where the extra ``ocr`` is installed.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as photos:
@@ -77,20 +83,18 @@ class PhotoSource:
 
     @classmethod
     def read(cls, store: Path) -> "PhotoSource | None":
-        """Return what `write` kept with a store, or None if it was never called."""
+        """Return what `write` wrote beside a store, or None if it was never called."""
         file = StoreFolder(store).source
         try:
             values = load_checked(file.read_text(encoding="utf-8"))
             home = store.resolve()
             captions = values["captions"]
+            unread = values["unread"].items()
             return cls(
                 Path(os.path.normpath(home / values["folder"])),
                 None if captions is None else Path(os.path.normpath(home / captions)),
                 tuple(map(str, values["exclude"])),
-                {
-                    name: Unread(problem, state)
-                    for name, (problem, state) in values["unread"].items()
-                },
+                {name: Unread(problem, state) for name, (problem, state) in unread},
                 bool(values.get("ocr", True)),
             )
         except (FileNotFoundError, NotADirectoryError):
@@ -102,9 +106,9 @@ class PhotoSource:
             ) from None
 
     def write(self, store: Path) -> None:
-        """Keep with a store what it was made of.
+        """Write beside a store what it was made of.
 
-        Paths are relative to a store that lies in its photographs' folder, so that both can be
+        If the store lies in the folder of its images, paths are relative to it, so that both can be
         moved together.
         """
         home = store.resolve()
@@ -113,11 +117,9 @@ class PhotoSource:
 
         def stored_path(path: Path) -> str:
             absolute = path.resolve()
-            return (
-                os.path.relpath(absolute, home)
-                if inside and absolute.is_relative_to(folder)
-                else str(absolute)
-            )
+            if inside and absolute.is_relative_to(folder):
+                return os.path.relpath(absolute, home)
+            return str(absolute)
 
         values = {
             "folder": stored_path(self.folder),
@@ -135,15 +137,16 @@ class Source:
 
     Attributes:
         records: the items.
-        metadata: for each item, as far as known: ``text``, ``image`` (an absolute path), ``labels``
-            and the other columns of a table.
-        photos: what was read, if it is a folder of images.
-        captions: of a folder, the captions of each image, if a file of them was given; an image may
-            have none.
-        unread: of a folder, paths in it that cannot be read now: what lies there is unknown, not
+        metadata: what is known of each item: ``text``, ``image`` (an absolute path), ``labels`` and
+            the other columns of a table.
+        photos: the folder and how it was read, if the source is a folder of images.
+        captions: of a folder, the captions of each image, perhaps none; None if no file of captions
+            was given.
+        unread: of a folder, paths in it that cannot be read now. What lies there is unknown, not
             gone.
-        ocr: whether the text in images is read, then also in those that were stored without; by
-            default only that of new images in a folder, where the extra ``ocr`` is installed.
+        ocr: whether the text in images is read, also in those that were stored without it. By
+            default only the text of new images in a folder is read, where the extra ``ocr`` is
+            installed.
         unmatched: of a folder, a line for each exclusion that leaves nothing out.
         with_raw: of a folder, the ids of images beside which a raw original is left out.
 
@@ -184,15 +187,15 @@ class Source:
         return self.reads_files and (by_default if self.ocr is None else self.ocr)
 
     def modalities_of(self, row: int) -> set[str]:
-        """Return the modalities of which a row is to have codes: an image without caption has none
-        of ``text``.
+        """Return the modalities of the codes that a row gets: an image gets one of ``text`` if it
+        has a caption.
         """
         modalities = set(self.records.items)
         return modalities | {"text"} if self.captions and self.captions[row] else modalities
 
     def read_beside(self, damaged: Set[str]) -> "Source | None":
-        """Return the source read again, with the raw originals beside ``damaged`` images; None
-        where there are none.
+        """Read the source again, with the raw originals beside ``damaged`` images; return None if
+        there are none.
         """
         if self.photos is None or self.with_raw.isdisjoint(damaged):
             return None
@@ -212,13 +215,11 @@ class Source:
     def with_modalities(self, modalities: Sequence[str]) -> "Source":
         """Return the source with what a model of these modalities encodes, in their order."""
         items = self.records.items
-        if not (
-            encoded := {modality: items[modality] for modality in modalities if modality in items}
-        ):
-            available, encodes = " and ".join(items), " and ".join(modalities)
+        encoded = {modality: items[modality] for modality in modalities if modality in items}
+        if not encoded:
             raise InputError(
-                f"the items have {available}s, this model encodes {encodes}s; there is nothing to "
-                "encode"
+                f"the items have {' and '.join(items)}s, this model encodes "
+                f"{' and '.join(modalities)}s; there is nothing to encode"
             )
         captions = self.captions if "text" in modalities else None
         return replace(self, records=replace(self.records, items=encoded), captions=captions)
@@ -226,17 +227,12 @@ class Source:
     def encodable(self, model: Model) -> "Source":
         """Return the source with the modalities that the model encodes, in the model's order."""
         encoded = self.with_modalities(model.modalities)
-        arrays = [
-            modality
-            for modality, values in encoded.records.items.items()
-            if isinstance(values, Features)
-        ]
-        if not all(map(model.takes_rows, arrays)):
-            line = (
-                f"the items are features, but the model {model.name!r} reads pictures and texts; "
-                "give those"
-            )
-            raise InputError(line)
+        for modality, values in encoded.records.items.items():
+            if isinstance(values, Features) and not model.takes_rows(modality):
+                raise InputError(
+                    f"the items are features, but the model {model.name!r} reads pictures and "
+                    "texts; give those"
+                )
         return encoded
 
     @classmethod
@@ -248,10 +244,11 @@ class Source:
         captions: Path | None = None,
         damaged: Set[str] = frozenset(),
     ) -> "Source":
-        """Return the items to index; bad rows of a table are left out and listed in
+        """Read the items to index; leave out bad rows of a table and list them in
         ``records.problems``.
 
-        Of a folder, raw originals beside a ``damaged`` image, by its id, are read, too.
+        In a folder, raw originals beside ``damaged`` images, which are named by their ids, are read
+        too.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -264,13 +261,10 @@ class Source:
         if root is not None and not is_table:
             raise InputError(f"--root: goes with a table, {path} is none; leave it out")
         if path.is_dir():
-            return _folder(path, exclude, captions, damaged)
+            return _read_folder(path, exclude, captions, damaged)
         if exclude or captions is not None:
-            line = (
-                f"--{'exclude' if exclude else 'captions'}: goes with a folder, {path} is none; "
-                "leave it out"
-            )
-            raise InputError(line)
+            option = "exclude" if exclude else "captions"
+            raise InputError(f"--{option}: goes with a folder, {path} is none; leave it out")
         if path.suffix.lower() in (".yaml", ".yml"):
             # losses and models, which plain folders do without
             from channelhash.config import read_config
@@ -278,40 +272,41 @@ class Source:
             records = Collection.load(read_config(path).sources).records
         else:
             records = load_any(path, root, skip_bad=True)
-        return (
-            cls(*_with_further_columns(path, records))
-            if is_table
-            else cls(records, _metadata(records))
-        )
+        if is_table:
+            return cls(*_with_further_columns(path, records))
+        return cls(records, _metadata(records))
 
 
-def _folder(root: Path, exclude: Sequence[str], captions: Path | None, damaged: Set[str]) -> Source:
+def _read_folder(
+    root: Path, exclude: Sequence[str], captions: Path | None, damaged: Set[str]
+) -> Source:
     if isinstance(exclude, str):
         raise InputError(f"exclude={exclude!r}: expected a list of patterns; put it in []")
     patterns = {_from_top(root, pattern): pattern for pattern in exclude}
     listing = find_images(root, list(patterns), damaged)
-    where = os.path.abspath(root)
-    names, ids = listing.names, listing.ids
-    texts, lines = (None, []) if captions is None else find_captions(captions, names)
-    metadata: list[dict[str, Value]] = [{"image": os.path.join(where, name)} for name in names]
-    for values, several in zip(metadata, texts or (), strict=False):
-        if several:
-            values["text"] = "\n".join(several)
+    top = os.path.abspath(root)
+    metadata: list[dict[str, Value]] = [
+        {"image": os.path.join(top, name)} for name in listing.names
+    ]
     images = tuple(Path(str(values["image"])) for values in metadata)
-    labels = np.zeros((len(names), 0), dtype=bool)
-    problems = (*listing.problems, *lines)
-    records = Records(ids, {"image": images}, labels, (), listing.skipped, problems)
-    photos = PhotoSource(Path(where), captions, tuple(patterns))
-    unmatched = tuple(_say_unmatched(root, patterns[each]) for each in listing.unmatched)
-    with_raw = {name for name, file in zip(ids, names, strict=True) if file in listing.with_raw}
+    texts = None
+    problems = list(listing.problems)
+    if captions is not None:
+        texts, lines = find_captions(captions, listing.names)
+        problems += lines
+        for values, several in zip(metadata, texts, strict=True):
+            if several:
+                values["text"] = "\n".join(several)
+    labels = np.zeros((len(images), 0), dtype=bool)
+    named = zip(listing.ids, listing.names, strict=True)
     return Source(
-        records,
+        Records(listing.ids, {"image": images}, labels, (), listing.skipped, tuple(problems)),
         metadata,
-        photos,
+        PhotoSource(Path(top), captions, tuple(patterns)),
         texts,
         listing.unread,
-        unmatched=unmatched,
-        with_raw=frozenset(with_raw),
+        unmatched=tuple(_say_unmatched(root, patterns[each]) for each in listing.unmatched),
+        with_raw=frozenset(name for name, file in named if file in listing.with_raw),
     )
 
 
@@ -323,46 +318,45 @@ def _say_unmatched(root: Path, pattern: str) -> str:
 
 
 def _from_top(root: Path, pattern: str) -> str:
-    """Return a pattern of paths from the top of a folder, whichever way people write a path in it:
-    from the top, from the current folder, absolute, from their home, or through links.
+    """Return a pattern of paths from the top of a folder, however a path in it is written: from the
+    top, from the current folder, from the home folder, absolute, or through links.
 
     A pattern of names is returned as it is, and so is a path that is nowhere in the folder.
     """
     written = pattern.replace(os.sep, "/").rstrip("/")
     parts = set(written.split("/"))
-    is_plain = parts.isdisjoint((".", ".."))
-    is_name = is_plain and len(parts) == 1 and not os.path.islink(root / written)
-    if is_name or pattern.startswith(("**/", "!")):
+    if pattern.startswith(("**/", "!")):
         return pattern
-    if is_plain and _holds(root, written.strip("/")):
-        return pattern
+    if parts.isdisjoint((".", "..")):
+        is_name = len(parts) == 1 and not os.path.islink(root / written)
+        if is_name or _holds(root, written.strip("/")):
+            return pattern
     below = _paths_below(root, written)
     if not below:
         return pattern
     chosen = next((path for path in below if _holds(root, path)), below[0])
-    return f"/{chosen}{'/' if pattern.endswith('/') else ''}"
+    return f"/{chosen}{'/' * pattern.endswith('/')}"
 
 
 def _paths_below(root: Path, written: str) -> list[str]:
-    """Return the paths from the top of a folder that a path may mean: one from the current folder
-    first, and by its names before its links.
+    """Return the paths from the top of a folder that a path may mean. Paths from the current folder
+    come first, and names before links.
     """
     tops = [PurePath(compose(find(str(root)))) for find in _NORMAL_FORMS]
     named = os.path.expanduser(written)
     # Links are followed by the names that files have, which may be in either form of Unicode.
     forms = dict.fromkeys((named, compose(named), unicodedata.normalize("NFD", named)))
     below = list[str]()
-    for path in (os.path.join(start, form) for start in (os.getcwd(), root) for form in forms):
-        for find in _NORMAL_FORMS:
-            place = PurePath(compose(find(path)))
-            inside = (top for top in tops if top in place.parents)
-            below += [place.relative_to(top).as_posix() for top in inside]
+    for start, form, find in product((os.getcwd(), root), forms, _NORMAL_FORMS):
+        place = PurePath(compose(find(os.path.join(start, form))))
+        inside = (top for top in tops if top in place.parents)
+        below += [place.relative_to(top).as_posix() for top in inside]
     return below
 
 
 def _holds(root: Path, path: str) -> bool:
-    """Return whether a path or pattern from the top is that of a file or folder, in either form of
-    Unicode, and not of a link to a folder only, which leads to another one.
+    """Return whether a path or pattern from the top, in either form of Unicode, is that of a file
+    or folder. A link to a folder does not count, since it leads to another one.
     """
     for form in (path, unicodedata.normalize("NFD", path)):
         matches = iglob(form, root_dir=root, recursive=True, include_hidden=True)
@@ -375,44 +369,34 @@ def _holds(root: Path, path: str) -> bool:
 def _metadata(records: Records) -> list[dict[str, Value]]:
     """Return the metadata that the records hold."""
     columns: dict[str, Sequence[Value]] = {}
-    if (texts := records.display_values("text")) is not None:
+    texts = records.display_values("text")
+    if texts is not None:
         columns["text"] = texts
-    if (images := records.display_values("image")) is not None:
+    images = records.display_values("image")
+    if images is not None:
         columns["image"] = list(map(os.path.abspath, images))
-    if len(names := np.array(records.label_names)):
+    if records.label_names:
+        names = np.array(records.label_names)
         columns["labels"] = [names[labels].tolist() for labels in records.labels]
-    return [{name: values[row] for name, values in columns.items()} for row in range(len(records))]
+    metadata: list[dict[str, Value]] = [{} for _ in records.ids]
+    for name, values in columns.items():
+        for row, value in enumerate(values):
+            metadata[row][name] = value
+    return metadata
 
 
 def _with_further_columns(path: Path, records: Records) -> tuple[Records, list[dict[str, Value]]]:
-    """Return the items of a table and their metadata, the values of its further columns, too.
+    """Return the items of a table and their metadata, with the values of its further columns.
 
-    A row with a value that no store can hold is left out and listed in ``problems``; so is a column
-    without a usable name, and one of which no value can be held.
+    A row with a value that no store can hold is left out and listed in ``problems``. So is a column
+    without a usable name, and a column with no value that can be held.
     """
-    columns, _ = read_rows(path, [])
-    named = [
-        (n, name, key_problem(name.strip()))
-        for n, name in enumerate(columns, start=1)
-        if name not in _READ
-    ]
-    problems = [
-        f"{path}: column {place} is left out: {problem}" for place, _, problem in named if problem
-    ]
-    further = [column for _, column, problem in named if not problem]
+    further, problems = _further_columns(path)
     rows = _rows_of(path, further, records)
     metadata = _metadata(records)
     wrong: dict[int, str] = {}
     for column in further:
-        cells = [row.cells[column] for row in rows]
-        values, reasons = dict[int, Value](), dict[int, str]()
-        for row, cell in enumerate(
-            _numbers(cells) if path.suffix.lower() in (".csv", ".tsv") else cells
-        ):
-            try:
-                values[row] = _value(cell)
-            except ValueError as error:
-                reasons[row] = str(error)
+        values, reasons = _values_of(path, [row.cells[column] for row in rows])
         if reasons and all(value is None for value in values.values()):
             first = min(reasons)
             problems.append(
@@ -422,11 +406,8 @@ def _with_further_columns(path: Path, records: Records) -> tuple[Records, list[d
             continue
         for row, value in values.items():
             metadata[row][column] = value
-        wrong |= {
-            row: f"the column {column!r} {reason}"
-            for row, reason in reasons.items()
-            if row not in wrong
-        }
+        for row, reason in reasons.items():
+            wrong.setdefault(row, f"the column {column!r} {reason}")
     problems += [
         f"{path}, {rows[row].place} (id {records.ids[row]}): {wrong[row]}" for row in sorted(wrong)
     ]
@@ -436,10 +417,41 @@ def _with_further_columns(path: Path, records: Records) -> tuple[Records, list[d
     return records, [metadata[row] for row in good]
 
 
+def _further_columns(path: Path) -> tuple[list[str], list[str]]:
+    """Return the columns of a table that become metadata, and a line for each whose name is no
+    key.
+    """
+    further = []
+    problems = []
+    for place, column in enumerate(read_rows(path, [])[0], start=1):
+        if column in _READ:
+            continue
+        problem = key_problem(column.strip())
+        if problem:
+            problems.append(f"{path}: column {place} is left out: {problem}")
+        else:
+            further.append(column)
+    return further, problems
+
+
+def _values_of(path: Path, cells: Sequence[Any]) -> tuple[dict[int, Value], dict[int, str]]:
+    """Return the values of a column by row, and why others cannot be stored, by row too."""
+    values: dict[int, Value] = {}
+    reasons: dict[int, str] = {}
+    if path.suffix.lower() in (".csv", ".tsv"):
+        cells = _numbers(cells)
+    for row, cell in enumerate(cells):
+        try:
+            values[row] = _value(cell)
+        except ValueError as error:
+            reasons[row] = str(error)
+    return values, reasons
+
+
 def _rows_of(path: Path, columns: Sequence[str], records: Records) -> list[Row]:
     """Return the row of each item: the first of its id that was not left out."""
     place = re.compile(re.escape(f"{path}, ") + r"((?:line|row) \d+)")
-    left_out = {match[1] for line in records.problems if (match := place.match(line))}
+    left_out = {match[1] for match in map(place.match, records.problems) if match}
     rows: dict[str, Row] = {}
     for row in read_rows(path, ["id", *columns])[1]:
         if row.place not in left_out:
@@ -448,18 +460,19 @@ def _rows_of(path: Path, columns: Sequence[str], records: Records) -> list[Row]:
 
 
 def _numbers(cells: Sequence[str]) -> Sequence[str | int | float]:
-    """Return the numbers of a column of texts, if it holds nothing else, so that filters compare
-    them as such.
+    """Return the numbers of a column that holds nothing else, so that filters compare them as
+    such; other columns as they are.
     """
     numbers = [_number(cell) if cell else "" for cell in cells]
     return cells if None in numbers else [number for number in numbers if number is not None]
 
 
 def _number(cell: str) -> int | float | str | None:
-    """Return the number that a text is, None if it is none; one of more digits than 64 bits hold
+    """Return the number that a text is, None if it is none. One with more digits than 64 bits hold
     stays a text.
     """
-    if (form := _NUMBER.fullmatch(cell)) is None:
+    form = _NUMBER.fullmatch(cell)
+    if form is None:
         return None
     if form["fraction"]:
         return float(cell) if math.isfinite(float(cell)) else None
@@ -468,10 +481,12 @@ def _number(cell: str) -> int | float | str | None:
 
 def _value(cell: Any) -> Value:
     """Return a plain value as a store keeps it; ValueError where it cannot."""
-    if cell is None or cell == "" or (isinstance(cell, float) and not math.isfinite(cell)):
+    if cell is None or cell == "":
         return None
+    if isinstance(cell, float):
+        return cell if math.isfinite(cell) else None
     if isinstance(cell, list):
         return [text_of(part) for part in cell if part is not None]
-    if isinstance(cell, bool | float) or (isinstance(cell, int) and cell in _INTEGERS):
+    if isinstance(cell, int) and cell in _INTEGERS:  # True and False, too
         return cell
     return text_of(cell)

@@ -20,13 +20,8 @@ from PIL import Image
 from channelhash.codes import CodeSet
 from channelhash.duplicates.groups import DuplicateGroup, find_duplicates
 from channelhash.errors import InputError
-from channelhash.indexing.encode import (
-    Batch,
-    Indexed,
-    encode_batches,
-    index_source,
-    state_of_reading,
-)
+from channelhash.indexing.changes import reading_state
+from channelhash.indexing.encode import EncodedBatch, Indexed, encode_batches, index_source
 from channelhash.indexing.ocr import open_reader
 from channelhash.indexing.source import PhotoSource, Source
 from channelhash.models import fitted, load_model
@@ -89,7 +84,7 @@ class NewCodes:
 
 def _fit_source(
     source: Source, new: NewCodes, progress: Progress
-) -> tuple[fitted.FittedModel, list[Batch], Source]:
+) -> tuple[fitted.FittedModel, list[EncodedBatch], Source]:
     """Fit codes to at most 20,000 items of a source, images that cannot be read left out; return
     also the source, with raw originals where no image beside them can be read.
 
@@ -105,7 +100,7 @@ def _fit_source(
     extract = fitted.FittedModel.from_encoder(encoder)
     source = source.encodable(extract)
     rows = _sample(source, encoder, new)
-    batches = list[Batch]()
+    batches = list[EncodedBatch]()
     for batch in encode_batches(extract, source, rows):
         batches.append(batch)
         progress(sum(len(batch.rows) + len(batch.unread) for batch in batches), len(rows))
@@ -150,7 +145,7 @@ def _sample(source: Source, encoder: Encoder, new: NewCodes) -> list[int]:
     return [int(row) for row in np.sort(drawn)]
 
 
-def _features(encoder: Encoder, batches: list[Batch]) -> dict[str, NDArray[np.float32]]:
+def _features(encoder: Encoder, batches: list[EncodedBatch]) -> dict[str, NDArray[np.float32]]:
     """Return features by modality; those of captions where all images have some, or where enough
     stand for all.
     """
@@ -347,7 +342,7 @@ def _still_damaged(photos: PhotoSource) -> set[str]:
     damaged = set()
     for name, unread in photos.unread.items():
         with suppress(OSError):  # it is gone, and lies beside no raw original any more
-            if state_of_reading(photos.folder / name) == unread.state:
+            if reading_state(photos.folder / name) == unread.state:
                 damaged.add(name)
     return damaged
 
@@ -417,7 +412,7 @@ def _create_store(
     _check_free(address)
     if not fits:
         encoder: Model = load_model(Path(str(codes.encoder)), device="auto")
-        ready = list[Batch]()
+        ready = list[EncodedBatch]()
     elif source is None:
         line = (
             f"{address}: codes are fitted to items; name their SOURCE, or a run that has codes: "
@@ -433,7 +428,7 @@ def _create_store(
         store.make()
         if source is None:
             return Indexed()
-        done = _add(store, lambda: encoder, source.encodable(encoder), progress, ready=ready)
+        done = _add(store, lambda: encoder, source.encodable(encoder), progress, encoded=ready)
     seconds = time.perf_counter() - began
     return replace(done, seconds=seconds, rate=done.added / seconds) if ready else done
 
@@ -485,12 +480,12 @@ def _add(
     source: Source,
     progress: StageProgress,
     prune: bool = False,
-    ready: Sequence[Batch] = (),
+    encoded: Sequence[EncodedBatch] = (),
 ) -> Indexed:
     photos = None if store.address.startswith(tuple(STORES)) else source.photos
     if photos is not None:  # a job that is killed goes on with it
         photos.write(find_or_keep(Path(store.address)))
-    indexed, unread = index_source(store, load, source, progress, prune, ready)
+    indexed, unread = index_source(store, load, source, progress, prune, encoded)
     with_raw = source.read_beside(unread.keys())
     if photos is not None and unread != photos.unread:
         photos = replace(photos, unread=unread)
