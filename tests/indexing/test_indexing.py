@@ -13,9 +13,10 @@ import pytest
 from PIL import ExifTags, Image
 
 import channelhash as ch
-from channelhash.indexing import encode, stores
+from channelhash.indexing import encode, fit
+from channelhash.indexing.fit import NewCodes
 from channelhash.indexing.source import Source
-from channelhash.indexing.stores import NewCodes, add_to_store, create_store, put_codes
+from channelhash.indexing.stores import add_to_store, create_store, put_codes
 from channelhash.models.description import fit_facts
 from channelhash.models.fitted import MIN_PAIRS
 from channelhash.search.match import described_fit
@@ -296,7 +297,7 @@ def captioned(tmp_path_factory):
 def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(
     captioned, tmp_path, monkeypatch, sample
 ):
-    monkeypatch.setattr(stores, "_SAMPLE", sample)
+    monkeypatch.setattr(fit, "_SAMPLE", sample)
     photos, captions = (
         shutil.copytree(captioned / "images", tmp_path / "images"),
         captioned / "1.csv",

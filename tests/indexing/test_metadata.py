@@ -18,6 +18,7 @@ from PIL.PngImagePlugin import PngInfo
 from PIL.TiffImagePlugin import IFDRational
 
 import channelhash as ch
+from channelhash.indexing.fit import NewCodes
 from channelhash.indexing.metadata import (
     _check,
     _load_cities,
@@ -27,7 +28,7 @@ from channelhash.indexing.metadata import (
 )
 from channelhash.indexing.ocr import open_reader
 from channelhash.indexing.source import Source
-from channelhash.indexing.stores import NewCodes, add_to_store, create_store, read_again
+from channelhash.indexing.stores import add_to_store, create_store, read_again
 from channelhash.search.checks import check_metadata
 from channelhash.serve.app import create_app
 from channelhash.serve.service import Service

@@ -72,7 +72,8 @@ def _create(
         return
     read = read_words(encoder) if encoder else None
     with naming_extra("train" if model else extra_of(read)):
-        from channelhash.indexing.stores import NewCodes, create_store, default_address, read_again
+        from channelhash.indexing.fit import NewCodes
+        from channelhash.indexing.stores import create_store, default_address, read_again
 
     # pictures, then, whose store lies with them
     if source is None and ch.search.holds_files(store):

@@ -3,7 +3,7 @@
 import os
 import unicodedata
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -70,12 +70,10 @@ def find_changes(store: Store, source: Source, progress: Progress) -> Changes:
     Where only an image's times or tags are new, or its folder was moved, or copied together with
     the store that lies in it, the store is updated here.
     """
-    is_copied = source.folder is not None and Path(store.address).resolve().is_relative_to(
-        source.folder.resolve()
-    )
+    is_copied = _lies_in_source(store, source)
     ids = source.records.ids
     row_of = {name: row for row, name in enumerate(ids)}
-    images = {values.get("image") for values in source.metadata if source.folder is not None}
+    images = {values.get("image") for values in source.metadata}
     changes = Changes([], set(), {}, [], [])
     updates = dict[str, Header]()
     for item in store.listed():
@@ -84,23 +82,35 @@ def find_changes(store: Store, source: Source, progress: Progress) -> Changes:
             if _has_lost_image(item, source, images):
                 changes.missing.append(item)
             continue
-        news, lines = _metadata_updates(item, source, row, is_copied)
+        metadata, lines = _metadata_updates(item, source, row, is_copied)
         changes.problems += lines
         changes.stored.add(row)
-        if news is None:
+        if metadata is None:
             changes.former_tags[row] = former_tags(item.metadata)
-        elif news:
-            updates[item.id] = news
+        elif metadata:
+            updates[item.id] = metadata
         if len(changes.stored) % _LOOK == 0:
             progress(len(changes.stored), len(ids))
-    for names in _parts([*updates]):
-        store.update(names, [updates[name] for name in names])
-    changes.rows = [
-        row for row in range(len(ids)) if row not in changes.stored or row in changes.former_tags
-    ]
+    _update(store, updates)
+    unknown = [row for row in range(len(ids)) if row not in changes.stored]
+    changes.rows = sorted([*unknown, *changes.former_tags])
     if ids:
         progress(len(ids), len(ids))
     return changes
+
+
+def _update(store: Store, updates: Mapping[str, Header]) -> None:
+    for names in _parts([*updates]):
+        store.update(names, [updates[name] for name in names])
+
+
+def _lies_in_source(store: Store, source: Source) -> bool:
+    """Return whether a store lies in the folder of its source, with which it may have been
+    copied.
+    """
+    return source.folder is not None and Path(store.address).resolve().is_relative_to(
+        source.folder.resolve()
+    )
 
 
 def _parts(keys: Sequence[_Key]) -> Iterator[Sequence[_Key]]:
@@ -132,32 +142,40 @@ def _metadata_updates(
 ) -> tuple[Header | None, list[str]]:
     """Return the metadata to update of an item whose codes are still right, or None if it is to be
     encoded again; and a line for each tag that cannot be read.
-
-    A store in the source's folder may have been copied with it. The content at an item's old path
-    is then that of the original.
     """
     if source.reads_text and _lacks_text(item.metadata, bool(source.ocr)):
         return None, []
+    updates = _updates_by_source(item, source, row, is_copied)
+    if updates is None or not source.reads_files:
+        return updates, []
+    path = Path(str(source.metadata[row]["image"]))
+    if not updates and are_tags_current(path, item.metadata):
+        return updates, []
+    lines = list[str]()
+    with suppress(OSError):  # an image that cannot be read any more keeps its tags
+        state = str(updates.get(STATE, _state_of(item)))
+        tags, lines = _read_tags_again(item, source, row, state)
+        updates |= tags
+    return (None if "text" in updates else updates), lines
+
+
+def _updates_by_source(item: Listed, source: Source, row: int, is_copied: bool) -> Header | None:
+    """Return the path and the state to update of an item, or None if its content, its caption or a
+    column is another.
+
+    Where a store was copied together with its folder, the content at an item's old path is that of
+    the original.
+    """
     metadata = source.metadata[row]
-    updates = {key: value for key, value in metadata.items() if item.metadata.get(key) != value}
+    updates = _differing(metadata, item)
     old = _state_of(item)
     state = _current_state(source, row, old)
     if "image" in updates and not (is_copied and state):
         _check_id_is_free(item, source, metadata["image"])
     has_codes = source.modalities_of(row) <= set(item.modalities)
     if state is None or not has_codes or updates.keys() - {"image"}:
-        return None, []
-    if state != old:
-        updates[STATE] = state
-    if not source.reads_files:
-        return updates, []
-    if not updates and are_tags_current(Path(str(metadata["image"])), item.metadata):
-        return {}, []
-    lines = list[str]()
-    with suppress(OSError):  # an image that cannot be read any more keeps its tags
-        tags, lines = _read_tags_again(item, source, row, state)
-        updates |= tags
-    return (None if "text" in updates else updates), lines
+        return None
+    return updates if state == old else {**updates, STATE: state}
 
 
 def _check_id_is_free(item: Listed, source: Source, image: Value) -> None:
@@ -192,7 +210,12 @@ def _read_tags_again(
     path = Path(str(source.metadata[row]["image"]))
     header, lines = read_header(path, int(state.split()[1]))
     tags = former_tags(item.metadata) | describe_row(source, row, {**header, STATE: state})
-    return {key: value for key, value in tags.items() if item.metadata.get(key) != value}, lines
+    return _differing(tags, item), lines
+
+
+def _differing(metadata: Metadata, item: Listed) -> Header:
+    """Return the metadata that an item does not have."""
+    return {key: value for key, value in metadata.items() if item.metadata.get(key) != value}
 
 
 def describe_row(source: Source, row: int, header: Header) -> Header:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,6 +86,20 @@ class Indexed:
     rate: float = 0.0
     moved: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
+
+    def __add__(self, rest: "Indexed") -> "Indexed":
+        """Return the counts of a source that was read once more, with more items."""
+        return replace(
+            rest,
+            added=self.added + rest.added,
+            replaced=self.replaced + rest.replaced,
+            unchanged=self.unchanged,
+            pruned=self.pruned + rest.pruned,
+            problems=tuple(dict.fromkeys((*self.problems, *rest.problems))),
+            seconds=self.seconds + rest.seconds,
+            rate=self.rate or rest.rate,
+            moved=self.moved + rest.moved,
+        )
 
     def changes(self, address: str) -> str:
         """Return what has changed in a store of pictures, if anything.
@@ -314,10 +328,9 @@ def _encode_batch(
             problems += reading.problems
     metadata = [describe_row(source, row, reading.header) for row, reading in readable.items()]
     captions = list[Sequence[str]]()
-    if source.reads_files and "text" in model.modalities and "text" not in source.records.items:
-        captions = [
-            _captions(source, row, values) for row, values in zip(readable, metadata, strict=True)
-        ]
+    if _takes_captions(model, source):
+        described = zip(readable, metadata, strict=True)
+        captions = [_captions(source, row, values) for row, values in described]
     texts = [*chain.from_iterable(captions)]
     caption_outputs = {"text": np.asarray(model.outputs("text", texts))} if texts else {}
     outputs = _encode_rows(model, source, readable) if readable else {}
@@ -334,6 +347,12 @@ def _encode_rows(model: Model, source: Source, readings: Mapping[int, _Reading])
             encoded = model.outputs(name, values)
         outputs[name] = np.asarray(encoded)
     return outputs
+
+
+def _takes_captions(model: Model, source: Source) -> bool:
+    """Return whether a model encodes captions of images, in whose place the source has no texts."""
+    has_texts = "text" in source.records.items
+    return source.reads_files and "text" in model.modalities and not has_texts
 
 
 def _captions(source: Source, row: int, metadata: Header) -> Sequence[str]:

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from glob import iglob
 from itertools import product
 from pathlib import Path, PurePath
@@ -176,7 +177,7 @@ class Source:
             self.records.items["image"], Features
         )
 
-    @property
+    @cached_property
     def reads_text(self) -> bool:
         """Whether the text in image files is read."""
         by_default = (
@@ -265,16 +266,19 @@ class Source:
         if exclude or captions is not None:
             option = "exclude" if exclude else "captions"
             raise InputError(f"--{option}: goes with a folder, {path} is none; leave it out")
-        if path.suffix.lower() in (".yaml", ".yml"):
-            # losses and models, which plain folders do without
-            from channelhash.config import read_config
-
-            records = Collection.load(read_config(path).sources).records
-        else:
-            records = load_any(path, root, skip_bad=True)
+        records = _load_records(path, root)
         if is_table:
             return cls(*_with_further_columns(path, records))
         return cls(records, _metadata(records))
+
+
+def _load_records(path: Path, root: Path | None) -> Records:
+    if path.suffix.lower() not in (".yaml", ".yml"):
+        return load_any(path, root, skip_bad=True)
+    # losses and models, which plain folders do without
+    from channelhash.config import read_config
+
+    return Collection.load(read_config(path).sources).records
 
 
 def _read_folder(
@@ -294,9 +298,9 @@ def _read_folder(
     if captions is not None:
         texts, lines = find_captions(captions, listing.names)
         problems += lines
-        for values, several in zip(metadata, texts, strict=True):
+        for row, several in enumerate(texts):
             if several:
-                values["text"] = "\n".join(several)
+                metadata[row]["text"] = "\n".join(several)
     labels = np.zeros((len(images), 0), dtype=bool)
     named = zip(listing.ids, listing.names, strict=True)
     return Source(
@@ -408,10 +412,11 @@ def _with_further_columns(path: Path, records: Records) -> tuple[Records, list[d
             metadata[row][column] = value
         for row, reason in reasons.items():
             wrong.setdefault(row, f"the column {column!r} {reason}")
-    problems += [
-        f"{path}, {rows[row].place} (id {records.ids[row]}): {wrong[row]}" for row in sorted(wrong)
-    ]
-    removed = records.removed | ({"value that cannot be stored": len(wrong)} if wrong else {})
+    for row in sorted(wrong):
+        problems.append(f"{path}, {rows[row].place} (id {records.ids[row]}): {wrong[row]}")
+    removed = dict(records.removed)
+    if wrong:
+        removed["value that cannot be stored"] = len(wrong)
     good = [row for row in range(len(rows)) if row not in wrong]
     records = replace(records.take(good), removed=removed, problems=(*records.problems, *problems))
     return records, [metadata[row] for row in good]
@@ -481,7 +486,7 @@ def _number(cell: str) -> int | float | str | None:
 
 def _value(cell: Any) -> Value:
     """Return a plain value as a store keeps it; ValueError where it cannot."""
-    if cell is None or cell == "":
+    if cell in (None, ""):
         return None
     if isinstance(cell, float):
         return cell if math.isfinite(cell) else None

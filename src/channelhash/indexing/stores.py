@@ -1,12 +1,12 @@
-"""Stores with their model: make one, fit its codes, and bring it up to date with a collection.
+"""Make stores with their models, and bring them up to date with their collections.
 
-Files of codes, as `CodeSet.save` writes them, go into stores, too: nothing is encoded, so no model
-is needed.
+Files of codes, as `CodeSet.save` writes them, go into stores too. They need no model, since nothing
+is encoded.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from os import PathLike
@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.codes import CodeSet
 from channelhash.duplicates.groups import DuplicateGroup, find_duplicates
 from channelhash.errors import InputError
 from channelhash.indexing.changes import reading_state
-from channelhash.indexing.encode import EncodedBatch, Indexed, encode_batches, index_source
+from channelhash.indexing.encode import EncodedBatch, Indexed, index_source
+from channelhash.indexing.fit import NewCodes, fit_source
 from channelhash.indexing.ocr import open_reader
 from channelhash.indexing.source import PhotoSource, Source
 from channelhash.models import fitted, load_model
-from channelhash.models.description import FEATURES, Model, Word, fit_facts, in_one_word
-from channelhash.models.encoders import Encoder, absolute_word, is_encoder, open_encoder
+from channelhash.models.description import Model, Word, fit_facts, in_one_word
+from channelhash.models.encoders import absolute_word, is_encoder
 from channelhash.search import (
     STORES,
     Item,
@@ -45,123 +45,10 @@ from channelhash.search.query import load_encoder, search_store
 from channelhash.search.sqlite.database import metadata_of
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.utils.progress import Progress, StageProgress, no_progress, no_stage_progress
-from channelhash.utils.seeds import generator
 from channelhash.utils.typed_settings import trusting
 
-#: Codes are fitted to so many items at most, drawn by the seed.
-_SAMPLE = 20_000
-_BATCH = 10_000  # items of a file of codes that are compared and written at once
-
-
-@dataclass(frozen=True)
-class NewCodes:
-    """What codes a new store is to have.
-
-    Attributes:
-        encoder: names an encoder (`models.encoders`), or a run or saved model, which has codes of
-            its own; None is ``features`` for items that are features, else ``photo``.
-        codes: how codes are fitted, see `models.fitted.fit_codes`.
-        n_bits: code length.
-        seed: of the sample and of random rotations.
-
-    >>> NewCodes("photo").n_bits
-    256
-    """
-
-    encoder: Word | None = None
-    codes: fitted.Codes = "auto"
-    n_bits: int = fitted.N_BITS
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        chosen = (self.codes, self.n_bits, self.seed) != ("auto", fitted.N_BITS, 0)
-        if self.encoder is not None and not is_encoder(self.encoder) and chosen:
-            raise InputError(
-                f"--encoder {self.encoder}: a run has its own codes; leave out --codes, --bits and "
-                "--seed, or name an encoder"
-            )
-
-
-def _fit_source(
-    source: Source, new: NewCodes, progress: Progress
-) -> tuple[fitted.FittedModel, list[EncodedBatch], Source]:
-    """Fit codes to at most 20,000 items of a source, images that cannot be read left out; return
-    also the source, with raw originals where no image beside them can be read.
-
-    Memory grows with the sample's features, about 5 KB an image with ``photo-backbones``.
-    """
-    widths = fitted.feature_widths(source.records)
-    encoder = open_encoder(new.encoder or (FEATURES if widths else "photo"), widths)
-    if not encoder.modalities:
-        raise InputError(
-            "--encoder features: the items are images or texts; name the encoder of these, such as "
-            "photo"
-        )
-    extract = fitted.FittedModel.from_encoder(encoder)
-    source = source.encodable(extract)
-    rows = _sample(source, encoder, new)
-    batches = list[EncodedBatch]()
-    for batch in encode_batches(extract, source, rows):
-        batches.append(batch)
-        progress(sum(len(batch.rows) + len(batch.unread) for batch in batches), len(rows))
-    if not any(batch.rows for batch in batches):
-        damaged = {source.records.ids[row] for batch in batches for row in batch.unread}
-        with_raw = source.read_beside(damaged)
-        if with_raw is not None:
-            return _fit_source(with_raw, new, progress)
-        problems = [
-            *(each.problem for batch in batches for each in batch.unread.values()),
-            *source.records.problems,
-        ]
-        raise InputError(
-            f"{problems[0]}; none of the {len(rows):,} pictures can be read, give others"
-        )
-    model = fitted.fit_codes(encoder, _features(encoder, batches), new.n_bits, new.codes, new.seed)
-
-    def project(features: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
-        return {
-            name: model.project(name, rows)
-            for name, rows in features.items()
-            if name in model.modalities
-        }
-
-    ready = [
-        batch._replace(
-            outputs=project(batch.outputs), caption_outputs=project(batch.caption_outputs)
-        )
-        for batch in batches
-    ]
-    return model, ready, source
-
-
-def _sample(source: Source, encoder: Encoder, new: NewCodes) -> list[int]:
-    """Draw the rows to fit to: those with captions, where the fit joins two spaces by them."""
-    candidates = np.arange(len(source.records))
-    if source.captions and not encoder.one_space and new.codes in ("auto", "cca-itq"):
-        captioned = np.flatnonzero([bool(texts) for texts in source.captions])
-        if len(captioned) >= fitted.MIN_PAIRS or new.codes == "cca-itq":
-            candidates = captioned
-    drawn = generator(new.seed, "fit", len(candidates)).permutation(candidates)[:_SAMPLE]
-    return [int(row) for row in np.sort(drawn)]
-
-
-def _features(encoder: Encoder, batches: list[EncodedBatch]) -> dict[str, NDArray[np.float32]]:
-    """Return features by modality; those of captions where all images have some, or where enough
-    stand for all.
-    """
-    read = [batch.outputs for batch in batches if batch.rows]
-    features = {name: np.concatenate([outputs[name] for outputs in read]) for name in read[0]}
-    captions = [several for batch in batches for several in batch.captions]
-    counts = [len(several) for several in captions if several]
-    if counts and (
-        len(counts) == len(captions) or (encoder.one_space and len(counts) >= fitted.MIN_PAIRS)
-    ):
-        every = np.concatenate(
-            [batch.caption_outputs["text"] for batch in batches if batch.caption_outputs]
-        )
-        each = np.split(every, np.cumsum(counts)[:-1])
-        features["text"] = np.stack([rows.mean(axis=0) for rows in each])
-    return features
+#: Items of a file of codes that are compared and written at once.
+_BATCH = 10_000
 
 
 @dataclass(frozen=True)
@@ -171,7 +58,7 @@ class Index:
     Attributes:
         store: the codes and what is known of the items.
         indexed: what became of the items when the store was last brought up to date.
-        load: opens what encodes queries.
+        load: opens the model.
     """
 
     store: Store
@@ -180,7 +67,7 @@ class Index:
 
     @cached_property
     def encoder(self) -> Model:
-        """What encodes queries, opened when it is first needed."""
+        """The model that encodes queries, opened when it is first needed."""
         return self.load()
 
     def search(
@@ -239,22 +126,21 @@ def index(
     Args:
         source: a folder of images, a table, a file of features or a configuration; see
             `Source.read`.
-        store: the address of the store; for a folder of images by default ``.channelhash`` in it,
-            or in the user's cache if the folder cannot be written; else beside ``source``,
-            ``items.store`` for ``items.csv``.
+        store: the address of the store. The default for a folder of images is ``.channelhash`` in
+            it, or in the user's cache if the folder cannot be written; else it lies beside
+            ``source``: ``items.store`` for ``items.csv``.
         model: a run, its folder or a saved model. A store that keeps its model needs none once it
             is made.
-        encoder: instead of ``model``, for a new store: ``"photo"`` or another encoder, see
-            `models.encoders`. With neither, features are taken as they are, and images and texts go
-            through ``photo``.
+        encoder: instead of ``model``, the encoder of a new store, see `models.encoders`. With
+            neither, features are taken as they are, and images and texts go through ``photo``.
         codes: with an encoder, how items get codes: ``auto``, ``learned``, ``sign``, ``itq`` or
             ``cca-itq``.
         bits: with an encoder, the code length.
         root: for a table, the folder of its images.
         exclude: for a folder, patterns of paths to leave out, as in a ``.gitignore``, or paths in
-            it; those of the last time if none. What they leave out leaves the store.
-        captions: for a folder, a file with captions of its images, see `find_captions`; that of the
-            last time if None.
+            it; by default those of the last time. Items of such paths leave the store.
+        captions: for a folder, a file with captions of its images, see `find_captions`; by default
+            that of the last time.
         ocr: whether the text in images is read, see `Source`; for a folder, False holds until True
             is given.
         prune: for a folder, remove the items whose image is no longer in it.
@@ -263,7 +149,7 @@ def index(
         progress: stage -> its callback.
 
     Raises:
-        InputError: there is a store of another encoder, the model names code and ``trust_code`` is
+        InputError: the store has another encoder, or the model names code and ``trust_code`` is
             false; or as `create_store` and `add_to_store`.
 
     Example::
@@ -273,27 +159,27 @@ def index(
     """
     path = Path(source).resolve()
     address = default_address(path) if store is None else str(store)
-    folder, saved = None if root is None else Path(root), None if model is None else Path(model)
+    saved = _optional_path(model)
     with trusting(trust_code):
         items = read_again(
-            address, path, folder, exclude, None if captions is None else Path(captions), ocr
+            address, path, _optional_path(root), exclude, _optional_path(captions), ocr
         )
         with _only_run(address, progress):
             if _holds_items(address):
-                # a run is compared when it is loaded
-                if encoder is not None and is_encoder(encoder):
-                    _check_encoder(address, encoder)
-                indexed = _add_to_store(address, items, saved, progress, prune)
+                opened, indexed = _add_to_store(address, items, saved, progress, prune, encoder)
             else:
                 new = NewCodes(str(saved) if saved else encoder, codes, bits)
-                indexed = _create_store(address, new, items, progress)
-        opened = open_store(address)
+                opened, indexed = _create_store(address, new, items, progress)
         return Index(opened, indexed, partial(load_encoder, opened, saved, trust_code))
 
 
+def _optional_path(path: str | PathLike[str] | None) -> Path | None:
+    return None if path is None else Path(path)
+
+
 def _only_run(address: str, progress: StageProgress) -> AbstractContextManager[None]:
-    """Return a block in which nobody else indexes into a store; of a store that is no folder, a
-    block alone.
+    """Return a block in which nobody else indexes into a store that is a folder; other stores are
+    not locked.
     """
     if address.startswith(tuple(STORES)) or Path(address).is_file():
         return nullcontext()
@@ -308,19 +194,12 @@ def read_again(
     captions: Path | None = None,
     ocr: bool | None = None,
 ) -> Source:
-    """Read the items for a store; of a folder it holds, exclusions, captions and a refused ``ocr``
-    stay the same.
+    """Read the items for a store. If it was made of this folder before, exclusions, captions and a
+    refused ``ocr`` stay the same.
     """
     if ocr:
         open_reader()
-    known = None if "://" in address else PhotoSource.read(find_or_keep(Path(address)))
-    if source is None:
-        if known is None:
-            raise InputError(
-                f"{address}: was not made of a folder of pictures; name the SOURCE of its items"
-            )
-    elif known is None or source.resolve() != known.folder.resolve():
-        known = PhotoSource(source)  # of which nothing is known
+    known = _known_photos(address, source)
     items = Source.read(
         known.folder,
         root,
@@ -328,20 +207,35 @@ def read_again(
         captions or known.captions,
         _still_damaged(known),
     )
-    photos = items.photos and replace(
-        items.photos, unread=known.unread, ocr=known.ocr if ocr is None else ocr
-    )
     records = items.records
-    if exclude:  # of those that are remembered, what they were for may be gone
+    if exclude:  # remembered exclusions may have nothing left to exclude
         records = replace(records, problems=(*records.problems, *items.unmatched))
+    photos = items.photos
+    if photos is not None:
+        photos = replace(photos, unread=known.unread, ocr=known.ocr if ocr is None else ocr)
     return replace(items, records=records, photos=photos, ocr=ocr)
+
+
+def _known_photos(address: str, source: Path | None) -> PhotoSource:
+    """Return how the folder of a store was read the last time; for another source, nothing is
+    known.
+    """
+    known = None if "://" in address else PhotoSource.read(find_or_keep(Path(address)))
+    if source is None:
+        if known is None:
+            raise InputError(
+                f"{address}: was not made of a folder of pictures; name the SOURCE of its items"
+            )
+        return known
+    is_same = known is not None and source.resolve() == known.folder.resolve()
+    return known if known and is_same else PhotoSource(source)
 
 
 def _still_damaged(photos: PhotoSource) -> set[str]:
     """Return the ids of the images that could not be read the last time, and have not changed."""
     damaged = set()
     for name, unread in photos.unread.items():
-        with suppress(OSError):  # it is gone, and lies beside no raw original any more
+        with suppress(OSError):  # an image that is gone lies beside no raw original
             if reading_state(photos.folder / name) == unread.state:
                 damaged.add(name)
     return damaged
@@ -367,16 +261,15 @@ def _holds_items(address: str) -> bool:
         return False
 
 
-def _check_encoder(address: str, word: Word) -> None:
+def _check_encoder(store: Store, word: Word) -> None:
     """Refuse an encoder to whose features the codes of a store were not fitted."""
-    with open_store(address) as store:
-        present = fit_facts(described_fit(store)).get("encoder", "a run")
-    if present != (name := in_one_word(absolute_word(word))):
-        line = (
-            f"{address}: holds codes of {present}, not of {name}; leave the encoder out, or make "
-            "another store"
+    present = fit_facts(described_fit(store)).get("encoder", "a run")
+    given = in_one_word(absolute_word(word))
+    if present != given:
+        raise InputError(
+            f"{store.address}: holds codes of {present}, not of {given}; leave the encoder out, or "
+            "make another store"
         )
-        raise InputError(line)
 
 
 def create_store(
@@ -392,7 +285,9 @@ def create_store(
     the run. Other stores keep only the model's fingerprint.
     """
     with _only_run(address, progress):
-        return _create_store(address, codes, source, progress, projections)
+        store, indexed = _create_store(address, codes, source, progress, projections)
+        store.close()
+        return indexed
 
 
 def _create_store(
@@ -401,36 +296,41 @@ def _create_store(
     source: Source | None,
     progress: StageProgress,
     projections: bool | None = None,
-) -> Indexed:
+) -> tuple[Store, Indexed]:
     began = time.perf_counter()
     in_folder = not address.startswith(tuple(STORES))
-    fits = codes.encoder is None or is_encoder(codes.encoder)
-    if fits and not in_folder:
+    is_fitted = codes.encoder is None or is_encoder(codes.encoder)
+    if is_fitted and not in_folder:
         raise InputError(
             f"{address}: keeps no model; make a store in a folder, then `channelhash index push` it"
         )
     _check_free(address)
-    if not fits:
+    encoded = list[EncodedBatch]()
+    if not is_fitted:
         encoder: Model = load_model(Path(str(codes.encoder)), device="auto")
-        ready = list[EncodedBatch]()
     elif source is None:
-        line = (
+        raise InputError(
             f"{address}: codes are fitted to items; name their SOURCE, or a run that has codes: "
             "--model RUN"
         )
-        raise InputError(line)
     else:
-        encoder, ready, source = _fit_source(source, codes, progress("fit"))
+        encoder, encoded, source = fit_source(source, codes, progress("fit"))
     if in_folder:
         encoder.save_pretrained(Path(address) / "model")
-    projected = fits if projections is None else projections
-    with open_store(address, encoder.n_bits, encoder.fingerprint(), projected) as store:
+    projected = is_fitted if projections is None else projections
+    indexed = Indexed()
+    with ExitStack() as opened:
+        store = open_store(address, encoder.n_bits, encoder.fingerprint(), projected)
+        opened.enter_context(store)
         store.make()
-        if source is None:
-            return Indexed()
-        done = _add(store, lambda: encoder, source.encodable(encoder), progress, encoded=ready)
-    seconds = time.perf_counter() - began
-    return replace(done, seconds=seconds, rate=done.added / seconds) if ready else done
+        if source is not None:
+            source = source.encodable(encoder)
+            indexed = _add(store, lambda: encoder, source, progress, encoded=encoded)
+        opened.pop_all()
+    if encoded:  # the time of fitting counts
+        seconds = time.perf_counter() - began
+        indexed = replace(indexed, seconds=seconds, rate=indexed.added / seconds)
+    return store, indexed
 
 
 def add_to_store(
@@ -445,33 +345,55 @@ def add_to_store(
     """
     _check_store(address)
     with _only_run(address, progress):
-        return _add_to_store(address, source, model, progress, prune)
+        store, indexed = _add_to_store(address, source, model, progress, prune)
+        store.close()
+        return indexed
 
 
 def _add_to_store(
-    address: str, source: Source, model: Path | None, progress: StageProgress, prune: bool
-) -> Indexed:
-    with open_store(address) as store:
+    address: str,
+    source: Source,
+    model: Path | None,
+    progress: StageProgress,
+    prune: bool,
+    encoder: Word | None = None,
+) -> tuple[Store, Indexed]:
+    with ExitStack() as opened:
+        store = opened.enter_context(open_store(address))
+        # a run is compared when it is loaded
+        if encoder is not None and is_encoder(encoder):
+            _check_encoder(store, encoder)
         if not store.writable:
             raise InputError(
                 f"{address}: can only be read; make a store with `channelhash index create`"
             )
         description = described_fit(store)
-        load = partial(load_encoder, store, model)
-        # whose networks only changes need
+        load: Callable[[], Model] = partial(load_encoder, store, model)
         if model is None and description and source.folder is not None:
+            # its networks are loaded only if an image has changed
             source = source.with_modalities(list(description["architecture"]["widths"]))
-            return _add(store, load, source, progress, prune)
-        encoder = load()
-        source = source.encodable(encoder)
-        # not its code_spaces: a student makes queries, but adds nothing
-        if store.model in encoder.extends:
-            folder = store.model_folder  # whose model may extend this one in turn, and stays then
-            if folder is not None and encoder.fingerprint() not in load_model(folder).extends:
-                encoder.save_pretrained(folder / "model")
         else:
-            Facts(0, store.model).check(address, Facts(0, encoder.fingerprint()))
-        return _add(store, lambda: encoder, source, progress, prune)
+            loaded = load()
+            source = source.encodable(loaded)
+            _adopt_model(store, address, loaded)
+            load = lambda: loaded  # noqa: E731
+        indexed = _add(store, load, source, progress, prune)
+        opened.pop_all()
+    return store, indexed
+
+
+def _adopt_model(store: Store, address: str, model: Model) -> None:
+    """Keep a model with the store if it extends the store's own; refuse other models.
+
+    A model that only shares the store's code space, a student, makes queries but adds no items.
+    """
+    if store.model not in model.extends:
+        Facts(0, store.model).check(address, Facts(0, model.fingerprint()))
+        return
+    folder = store.model_folder
+    # the model in the folder stays if it extends this one in turn
+    if folder is not None and model.fingerprint() not in load_model(folder).extends:
+        model.save_pretrained(folder / "model")
 
 
 def _add(
@@ -494,42 +416,27 @@ def _add(
         return indexed
     again = replace(with_raw, photos=replace(with_raw.photos or PhotoSource(Path()), unread=unread))
     rest, _ = index_source(store, load, again, progress, prune)
-    return _join(indexed, rest)
-
-
-def _join(first: Indexed, rest: Indexed) -> Indexed:
-    """Return what became of a source that was read twice, the second time with more items."""
-    return replace(
-        rest,
-        added=first.added + rest.added,
-        replaced=first.replaced + rest.replaced,
-        unchanged=first.unchanged,
-        pruned=first.pruned + rest.pruned,
-        problems=tuple(dict.fromkeys((*first.problems, *rest.problems))),
-        seconds=first.seconds + rest.seconds,
-        rate=first.rate or rest.rate,
-        moved=first.moved + rest.moved,
-    )
+    return indexed + rest
 
 
 def put_codes(
     address: str, file: Path, is_new: bool = False, progress: Progress = no_progress
 ) -> Indexed:
-    """Put the items of a file of codes into a store, over those of the same ids; leave those alone
-    that are the same.
+    """Put the items of a file of codes into a store. They replace items of the same ids, unless
+    nothing has changed.
 
-    Texts, pictures and labels are their metadata. A store that is made here keeps the fingerprint
-    of the model that made the codes, but no model.
+    Texts, images and labels become metadata. A store that is made here keeps the fingerprint of the
+    model that made the codes, but no model.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder, "codes.parquet")
-    ...     CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8).save(file)
+    ...     codes = {"image": np.array([[0], [7]], np.uint8)}
+    ...     CodeSet(["a", "b"], codes, None, n_bits=8).save(file)
     ...     put_codes(f"{folder}/a.store", file, is_new=True).added
     2
     """
     codes = CodeSet.load(file)
-    written = 0
     if is_new:
         _check_free(address)
     else:
@@ -544,30 +451,37 @@ def put_codes(
         began = time.perf_counter()
         check_ids(codes.ids, f"{file}: ids")
         known = set(store.ids())
-        added = sum(name not in known for name in codes.ids)
+        written = 0
         for start in range(0, len(codes), _BATCH):
             part = codes.take(range(start, min(start + _BATCH, len(codes))))
-            metadata = metadata_of(part)
-            stored = {
-                item.id: item for item in store.get([name for name in part.ids if name in known])
-            }
-            each = enumerate(zip(part.ids, metadata, strict=True))
-            rows = [
-                row
-                for row, (name, values) in each
-                if not _is_stored(stored.get(name), part, row, values)
-            ]
-            if rows:
-                news = part.take(rows)
-                store.upsert(news.ids, news.codes, metadata=[metadata[row] for row in rows])
-            written += len(rows)
+            written += _put_changed(store, part, known)
             progress(start + len(part), len(codes))
+        added = sum(name not in known for name in codes.ids)
         seconds = time.perf_counter() - began
-        unchanged = len(codes) - written
-        rate = written / seconds
         return Indexed(
-            added, written - added, unchanged, items=len(store), seconds=seconds, rate=rate
+            added=added,
+            replaced=written - added,
+            unchanged=len(codes) - written,
+            items=len(store),
+            seconds=seconds,
+            rate=written / seconds,
         )
+
+
+def _put_changed(store: Store, codes: CodeSet, known: Set[str]) -> int:
+    """Put the items that the store does not have like this, and return how many these are."""
+    metadata = metadata_of(codes)
+    items = store.get([name for name in codes.ids if name in known])
+    stored = {item.id: item for item in items}
+    rows = [
+        row
+        for row, name in enumerate(codes.ids)
+        if not _is_stored(stored.get(name), codes, row, metadata[row])
+    ]
+    if rows:
+        changed = codes.take(rows)
+        store.upsert(changed.ids, changed.codes, metadata=[metadata[row] for row in rows])
+    return len(rows)
 
 
 def _check_free(address: str) -> None:
@@ -589,7 +503,7 @@ def _check_store(address: str, source: str = "SOURCE") -> None:
 
 
 def _is_stored(item: Item | None, codes: CodeSet, row: int, metadata: Mapping[str, Any]) -> bool:
-    """Return whether a store's item is that of a row already."""
+    """Return whether a store's item has the codes and metadata of a row."""
     if item is None or any(item.metadata.get(key) != value for key, value in metadata.items()):
         return False
     return all(

@@ -1,0 +1,147 @@
+"""Fit the codes of a new store to its items."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.errors import InputError
+from channelhash.indexing.encode import EncodedBatch, Outputs, encode_batches, mean_by_image
+from channelhash.indexing.source import Source
+from channelhash.models import fitted
+from channelhash.models.description import FEATURES, Model, Word
+from channelhash.models.encoders import Encoder, is_encoder, open_encoder
+from channelhash.utils.progress import Progress
+from channelhash.utils.seeds import generator
+
+#: The most items that codes are fitted to: more change little, and their features are in memory.
+_SAMPLE = 20_000
+
+
+@dataclass(frozen=True)
+class NewCodes:
+    """The codes of a new store, and what makes them.
+
+    Attributes:
+        encoder: the name of an encoder (`models.encoders`), or a run or saved model, which has
+            codes of its own. None stands for ``features`` if the items are features, else for
+            ``photo``.
+        codes: how codes are fitted, see `models.fitted.fit_codes`.
+        n_bits: code length.
+        seed: seed of the sample and of random rotations.
+
+    >>> NewCodes("photo").n_bits
+    256
+    """
+
+    encoder: Word | None = None
+    codes: fitted.Codes = "auto"
+    n_bits: int = fitted.N_BITS
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        chosen = (self.codes, self.n_bits, self.seed) != ("auto", fitted.N_BITS, 0)
+        if self.encoder is not None and not is_encoder(self.encoder) and chosen:
+            raise InputError(
+                f"--encoder {self.encoder}: a run has its own codes; leave out --codes, --bits and "
+                "--seed, or name an encoder"
+            )
+
+
+def fit_source(
+    source: Source, codes: NewCodes, progress: Progress
+) -> tuple[fitted.FittedModel, list[EncodedBatch], Source]:
+    """Fit codes to at most 20,000 items of a source, without images that cannot be read.
+
+    Return the model, the items of the sample encoded by it, and the source. Raw originals join the
+    source where no image beside them can be read. Memory grows with the sample's features, about
+    5 KB an image with ``photo-backbones``.
+    """
+    widths = fitted.feature_widths(source.records)
+    encoder = open_encoder(codes.encoder or (FEATURES if widths else "photo"), widths)
+    if not encoder.modalities:
+        raise InputError(
+            "--encoder features: the items are images or texts; name the encoder of these, such as "
+            "photo"
+        )
+    extract = fitted.FittedModel.from_encoder(encoder)
+    source = source.encodable(extract)
+    batches = _encode_sample(extract, source, _sample(source, encoder, codes), progress)
+    if not any(batch.rows for batch in batches):
+        unread = list(chain.from_iterable(batch.unread.items() for batch in batches))
+        with_raw = source.read_beside({source.records.ids[row] for row, _ in unread})
+        if with_raw is not None:
+            return fit_source(with_raw, codes, progress)
+        problems = [*(image.problem for _, image in unread), *source.records.problems]
+        raise InputError(
+            f"{problems[0]}; none of the {len(unread):,} pictures can be read, give others"
+        )
+    features = _features(encoder, batches)
+    model = fitted.fit_codes(encoder, features, codes.n_bits, codes.codes, codes.seed)
+    return model, [_project_batch(model, batch) for batch in batches], source
+
+
+def _sample(source: Source, encoder: Encoder, codes: NewCodes) -> list[int]:
+    """Draw the rows to fit to: those with captions, where the fit joins two spaces by them."""
+    candidates = np.arange(len(source.records))
+    if source.captions and not encoder.one_space and codes.codes in ("auto", "cca-itq"):
+        captioned = np.flatnonzero([bool(texts) for texts in source.captions])
+        if len(captioned) >= fitted.MIN_PAIRS or codes.codes == "cca-itq":
+            candidates = captioned
+    drawn = generator(codes.seed, "fit", len(candidates)).permutation(candidates)[:_SAMPLE]
+    return [int(row) for row in np.sort(drawn)]
+
+
+def _encode_sample(
+    model: Model, source: Source, rows: Sequence[int], progress: Progress
+) -> list[EncodedBatch]:
+    batches = []
+    done = 0
+    for batch in encode_batches(model, source, rows):
+        batches.append(batch)
+        done += len(batch.rows) + len(batch.unread)
+        progress(done, len(rows))
+    return batches
+
+
+def _features(encoder: Encoder, batches: Sequence[EncodedBatch]) -> Outputs:
+    """Return features by modality, those of captions among them if these stand for all images."""
+    outputs = [batch.outputs for batch in batches if batch.rows]
+    features = {name: _concatenate(outputs, name) for name in outputs[0]}
+    counts = [len(texts) for texts in chain.from_iterable(batch.captions for batch in batches)]
+    if _stand_for_all(encoder, counts):
+        captions = [batch.caption_outputs for batch in batches if batch.caption_outputs]
+        features["text"] = mean_by_image(_concatenate(captions, "text"), [n for n in counts if n])
+    return features
+
+
+def _concatenate(outputs: Sequence[Outputs], modality: str) -> NDArray[np.float32]:
+    return np.concatenate([rows[modality] for rows in outputs])
+
+
+def _stand_for_all(encoder: Encoder, counts: Sequence[int]) -> bool:
+    """Return whether all images have captions, or enough have some to stand for all."""
+    captioned = sum(map(bool, counts))
+    if encoder.one_space and captioned >= fitted.MIN_PAIRS:
+        return True
+    return 0 < captioned == len(counts)
+
+
+def _project_batch(model: fitted.FittedModel, batch: EncodedBatch) -> EncodedBatch:
+    return batch._replace(
+        outputs=_project(model, batch.outputs),
+        caption_outputs=_project(model, batch.caption_outputs),
+    )
+
+
+def _project(model: fitted.FittedModel, features: Outputs) -> Outputs:
+    """Return the outputs whose signs are the codes, from features of the modalities that have
+    some.
+    """
+    return {
+        name: model.project(name, rows)
+        for name, rows in features.items()
+        if name in model.modalities
+    }
