@@ -1,30 +1,42 @@
-"""Dates as they are written, in one language at a time: what is said, and where it ends."""
+"""Read dates as they are written, in one language at a time."""
 
 import re
 from datetime import date, timedelta
 from typing import NamedTuple
 
 from channelhash.text.constructions import SIDES
-from channelhash.text.questions import DASHES, Days, Question
+from channelhash.text.questions import DASHES, Days, Match, Question
 
-#: Periods: months from 0 on, seasons from 12 on, a year, nothing that is said.
+#: Periods below this one are months, from 0 on; seasons begin with it.
 SEASON = 12
+#: Period of a whole year.
 YEAR = 16
+#: Period of a date that says none: a day alone.
 NO_PERIOD = 17
-#: Sides of an interval that reach on without an end.
+#: Sides of intervals that have no end.
 OPEN = ("before", "until", "since", "after")
-# Units that are counted back.
-DAY_UNIT, _WEEK_UNIT, _MONTH_UNIT, _YEAR_UNIT = range(4)
+#: Places of the units in the table ``units``.
+_DAY_UNIT, _WEEK_UNIT, _MONTH_UNIT, _YEAR_UNIT = range(4)
+#: Greater numbers are no month.
 _N_MONTHS = 12
+#: Greater numbers are no day, so they are a year.
 _MAX_DAY = 31
+#: A year, and perhaps a month and a day, with letters of East Asia between them.
 _EASTERN = re.compile(r"(\d{4})\D+(?:(\d\d?)\D+(?:(\d\d?)\D*)?)?")
+#: The first year of a decade, of four digits or of two.
+_DECADE = r"(\d{3}0|[3-9]0)"
 
 
 class WrittenDate(NamedTuple):
-    """A date as it is written, and where it ends.
+    """A date as it is written.
 
-    A year of 0 and a day of 0 are not said. A bare year is nothing but four digits. Days that are
-    counted back from today are known.
+    Attributes:
+        end: where it ends in the question.
+        period: month, season, `YEAR` or `NO_PERIOD`.
+        year: 0 if it says none.
+        day: day of the month, 0 if it says none.
+        bare: whether it is nothing but the four digits of a year.
+        days: known already for dates that are counted back from today.
     """
 
     end: int
@@ -36,7 +48,17 @@ class WrittenDate(NamedTuple):
 
 
 class Construction(NamedTuple):
-    """Dates with the words around them; ``lead`` is where those before them end."""
+    """Dates with the words around them.
+
+    Attributes:
+        end: where they end in the question.
+        side: the preposition, a key of the tables.
+        dates: one, several, or the first and the last of a range.
+        is_range: whether all days from the first date to the last are meant.
+        start: where the first word stands.
+        denied: whether the words begin with a negation.
+        lead: where the words before the dates end.
+    """
 
     end: int
     side: str
@@ -55,32 +77,35 @@ class DateReader:
         self._language = language
         self._today = today
 
-    def _match(self, table: str, at: int) -> tuple[int, int] | None:
+    def _match(self, table: str, at: int) -> Match | None:
         return self._question.match(table, self._language, at)
 
     def _skip(self, table: str, at: int) -> int:
-        """Return where a phrase of a kind ends, or the same place where none begins."""
+        """Return where a phrase of a table ends, or the same place where none begins."""
         match = self._match(table, at)
-        return match[0] if match else at
+        return match.end if match else at
+
+    def _match_shown(self, table: str, at: int) -> Match | None:
+        """Return the phrase of a table that begins here, if its words show the language."""
+        match = self._match(table, at)
+        return match if match and self._question.shows(self._language, at) else None
 
     def read(self, start: int) -> Construction | None:
         """Return the longest construction that begins here."""
         at = self._question.after_denial(self._language, start)
-        sides = [(at, "")]
+        read = [self._after_side("", at)]
         for side in (*SIDES, "from"):
             match = self._match(side, at)
-            is_plain = side in ("in", "of", "article") and match and match[0] == at + 1
+            is_plain = side in ("in", "of", "article") and match and match.end == at + 1
             if match and (not is_plain or self._question.shows(self._language, at)):
-                sides.append((match[0], side))
-        read = [
-            one._replace(start=start, denied=at > start, lead=after)
-            for after, side in sides
-            if (one := self._after_side(side, after))
-        ]
-        return max(read, key=lambda one: (one.end, one.lead), default=None)
+                read.append(self._after_side(side, match.end))
+        longest = max(filter(None, read), key=lambda one: (one.end, one.lead), default=None)
+        return longest and longest._replace(start=start, denied=at > start)
 
     def _after_side(self, side: str, at: int) -> Construction | None:
-        """Read dates after a preposition: one, a range, a list, or one that is opened behind."""
+        """Read dates after a preposition: one, a range, a list, or one with a word behind that
+        makes it an interval.
+        """
         first = self._date(at)
         if not first and side:
             first = self._date(self._skip("article", at))
@@ -88,32 +113,41 @@ class DateReader:
             return None
         second = self._second(first.end, "and" if side == "between" else "to")
         if second:
-            is_range = side not in ("before", "until", "after")
-            both = (first, second)
-            within = "in" if side else ""
-            return Construction(second.end, within, both, is_range=True) if is_range else None
+            return self._range(side, at, first, second)
         if side in ("between", "from"):
             return None
-        if closed := self._closed(side, first):
+        closed = self._closed(side, at, first)
+        if closed:
             return closed
         dates = [first] if side in OPEN else self._listed(first)
-        return Construction(dates[-1].end, side, tuple(dates))
+        return Construction(dates[-1].end, side, tuple(dates), lead=at)
+
+    def _range(
+        self, side: str, at: int, first: WrittenDate, last: WrittenDate
+    ) -> Construction | None:
+        if side in ("before", "until", "after"):
+            return None
+        within = "in" if side else ""
+        return Construction(last.end, within, (first, last), is_range=True, lead=at)
 
     def _second(self, at: int, joint: str) -> WrittenDate | None:
         """Return the date that follows "to" or a dash, or "and"."""
-        if match := self._match(joint, at):
-            return self._date(self._skip("article", match[0]))
+        match = self._match(joint, at)
+        if match:
+            return self._date(self._skip("article", match.end))
         is_dash = joint == "to" and self._question.word(at) in DASHES
         return self._date(at + 1) if is_dash else None
 
-    def _closed(self, side: str, first: WrittenDate) -> Construction | None:
-        """Return a date that is opened by what follows: "2016 and later", "from 2016 on"."""
+    def _closed(self, side: str, at: int, first: WrittenDate) -> Construction | None:
+        """Return the interval that words behind a date make of it: "2016 and later", "from 2016
+        on".
+        """
         if side in ("before", "until", "after"):
             return None
         for table, opened in (("onwards", "since"), ("backwards", "until")):
             match = self._match(table, first.end)
-            if match and self._closes(side, first.end, match[0]):
-                return Construction(match[0], opened, (first,))
+            if match and self._closes(side, first.end, match.end):
+                return Construction(match.end, opened, (first,), lead=at)
         return None
 
     def _closes(self, side: str, start: int, end: int) -> bool:
@@ -130,7 +164,7 @@ class DateReader:
             at = dates[-1].end
             after = at + 1 if self._question.word(at) == "," else at
             joint = self._match("or", after) or self._match("and", after)
-            after = joint[0] if joint else after
+            after = joint.end if joint else after
             following = self._date(self._after_lead(after)) if after > at else None
             if not following:
                 return dates[:n_kept]
@@ -147,7 +181,7 @@ class DateReader:
         if kind in ("date", "eastern"):
             return _read_numbers(self._question.word(at), at + 1)
         forms = (self._of_month(at), self._relative(at), self._decade(at), self._of_year(at))
-        return max((form for form in forms if form), key=lambda form: form.end, default=None)
+        return max(filter(None, forms), key=lambda form: form.end, default=None)
 
     def _number(self, at: int, pattern: str) -> int:
         """Return a number of a form, or 0."""
@@ -159,17 +193,18 @@ class DateReader:
     def _day(self, at: int) -> tuple[int, int]:
         """Return the day of a month that stands here, or 0, and where it ends."""
         day = self._number(at, r"(\d\d?)(?:st|nd|rd|th|er|re|e|o|a)?")
-        if not day:
-            return 0, at
-        has_point = self._question.word(at + 1) == "." and self._question.touches(at + 1)
-        return day, at + 2 if has_point else at + 1
+        return (day, self._after_point(at + 1)) if day else (0, at)
+
+    def _after_point(self, at: int) -> int:
+        """Return the place after a point that ends the word before it, else the same place."""
+        return at + (self._question.word(at) == "." and self._question.touches(at))
 
     def _of_year(self, at: int) -> WrittenDate | None:
         """Read "2019" or "the year 2019"."""
         unit = self._match("units", at)
         after = at
-        if unit and unit[1] == _YEAR_UNIT:
-            after = self._skip("relative of", unit[0])
+        if unit and unit.place == _YEAR_UNIT:
+            after = self._skip("relative of", unit.end)
         year = self._number(after, r"(\d{4})")
         return WrittenDate(after + 1, YEAR, year, bare=after == at) if year else None
 
@@ -181,16 +216,14 @@ class DateReader:
         name = self._name(self._skip("relative of", end) if day else end)
         if not name:
             return self._day_alone(day, end) if day else None
-        end, period = name
-        if period >= SEASON:
-            year, end = self._year(end)
-            return None if day else WrittenDate(end, period, year)
-        if self._question.word(end) == "." and self._question.touches(end):
-            end += 1
+        if name.place >= SEASON:
+            year, end = self._year(name.end)
+            return None if day else WrittenDate(end, name.place, year)
+        end = self._after_point(name.end)
         if not day:
             day, end = self._day(end)
         year, end = self._year(end)
-        return WrittenDate(end, period, year, day)
+        return WrittenDate(end, name.place, year, day)
 
     def _day_alone(self, day: int, end: int) -> WrittenDate:
         """Read a day as it stands in ranges, perhaps with a year: "July 14 to 16, 2019"."""
@@ -198,18 +231,17 @@ class DateReader:
         year, end = self._year(end) if has_comma else (0, end)
         return WrittenDate(end, NO_PERIOD, year, day)
 
-    def _name(self, at: int) -> tuple[int, int] | None:
-        """Return where the name of a month or season ends, and its period."""
-        for table, first in (("months", 0), ("seasons", SEASON)):
-            match = self._match(table, at)
-            if match and self._question.shows(self._language, at):
-                return match[0], first + match[1]
-        return None
+    def _name(self, at: int) -> Match | None:
+        """Return the name of a month or season, with its period as the place."""
+        month = self._match_shown("months", at)
+        season = self._match_shown("seasons", at)
+        return month or (season and Match(season.end, SEASON + season.place))
 
     def _year(self, at: int) -> tuple[int, int]:
         """Return the year that follows a month or season, or 0, and where it ends."""
         after = at + 1 if self._question.word(at) == "," else self._skip("relative of", at)
-        if year := self._of_year(after):
+        year = self._of_year(after)
+        if year:
             return year.year, year.end
         relative = self._relative(self._skip("article", after))
         if relative and relative.period == YEAR and relative.days:
@@ -218,53 +250,56 @@ class DateReader:
 
     def _relative(self, at: int) -> WrittenDate | None:
         """Read "yesterday", "last summer", "l'anno scorso", "this week" or "two years ago"."""
-        for table, count in (("relative today", 0), ("relative yesterday", 1)):
+        for n_back, table in enumerate(("relative today", "relative yesterday")):
+            day = self._match_shown(table, at)
+            if day:
+                return self._back(day.end, _DAY_UNIT, n_back)
+        for table, n_back in (("relative last", 1), ("relative this", 0)):
             match = self._match(table, at)
-            if match and self._question.shows(self._language, at):
-                return self._back(match[0], DAY_UNIT, count)
-        if match := self._match("relative last", at):
-            return self._named(match[0], True, 1)
-        if match := self._match("relative this", at):
-            return self._named(match[0], True, 0)
-        return self._named(at, False, 1) or self._ago(at)
+            if match:
+                return self._named(match.end, n_back)
+        return self._named(at, 1, is_last_behind=True) or self._ago(at)
 
-    def _named(self, at: int, is_before: bool, count: int) -> WrittenDate | None:
-        """Read a month, season or unit behind "last" or "this", or in front of "scorso"."""
+    def _named(self, at: int, n_back: int, is_last_behind: bool = False) -> WrittenDate | None:
+        """Read the month, season or unit behind "last" or "this", or in front of "scorso"."""
         name = self._name(at)
-        unit = self._match("units", at)
-        found = name or unit
-        if not found or (not name and found[1] == DAY_UNIT):
+        found = name or self._match("units", at)
+        if not found or (not name and found.place == _DAY_UNIT):
             return None
-        end = found[0]
-        if not is_before:
-            last = self._match("relative last after", end)
-            if not last:
+        end = found.end
+        if is_last_behind:
+            end = self._skip("relative last after", found.end)
+            if end == found.end:
                 return None
-            end = last[0]
         if not name:
-            return self._back(end, found[1], count)
-        if found[1] < SEASON and not count:
+            return self._back(end, found.place, n_back)
+        if name.place < SEASON and not n_back:
             return None  # "this may" is no month
-        return WrittenDate(end, found[1], days=last_period(found[1], count, self._today))
+        return WrittenDate(end, name.place, days=last_period(name.place, n_back, self._today))
 
     def _ago(self, at: int) -> WrittenDate | None:
         """Read "two years ago", "vor zwei Jahren" or "il y a deux ans"."""
         before = self._match("relative ago before", at)
         if before and not self._question.shows(self._language, at):
             return None
-        after = before[0] if before else at
-        counted = self._match("counts", after)
-        count = counted[1] + 1 if counted else self._number(after, r"(\d{1,3})")
-        unit = self._match("units", counted[0] if counted else after + 1)
+        count, end = self._count(before.end if before else at)
+        unit = self._match("units", end)
         if not count or not unit:
             return None
-        behind = self._match("relative ago after", unit[0])
-        if not before and not behind:
+        end = self._skip("relative ago after", unit.end)
+        if not before and end == unit.end:
             return None
-        return self._back(behind[0] if behind else unit[0], unit[1], count)
+        return self._back(end, unit.place, count)
+
+    def _count(self, at: int) -> tuple[int, int]:
+        """Return the number that stands here in words or digits, or 0, and where it ends."""
+        counted = self._match("counts", at)
+        if counted:
+            return counted.place + 1, counted.end
+        return self._number(at, r"(\d{1,3})"), at + 1
 
     def _back(self, end: int, unit: int, count: int) -> WrittenDate | None:
-        """Return the day, week, month or year so many before today's."""
+        """Return the day, week, month or year that lies so many before today's."""
         period = YEAR if unit == _YEAR_UNIT else NO_PERIOD
         try:
             return WrittenDate(end, period, days=_counted_back(unit, count, self._today))
@@ -275,22 +310,26 @@ class DateReader:
         """Read "1990s", "the 90s", "the nineties", "neunziger Jahre" or "années 90"."""
         noun = self._match("relative decade", at)
         if noun:
-            start = noun[0] + (self._question.word(noun[0]) == "'")
-            return _decade_of(start + 1, self._number(start, r"(\d{3}0|[3-9]0)"))
-        named = self._match("relative tens", at)
+            start = noun.end + (self._question.word(noun.end) == "'")
+            return _decade_of(start + 1, self._number(start, _DECADE))
         is_german = self._language == "de"
-        form = r"(\d{3}0|[3-9]0)er" if is_german else r"(\d{3}0|[3-9]0)['’]?s"
-        first = 10 * named[1] + 30 if named else self._number(at, form)
-        end = named[0] if named else at + 1
-        if is_german:
-            unit = self._match("units", end)
-            return _decade_of(unit[0] if unit else end, first if unit or first > 99 else 0)
-        is_said = first > 99 or self._question.word(at - 1) == "the"  # no 80s of a clip
-        return _decade_of(end, first if is_said else 0)
+        first, end = self._tens(at, "er" if is_german else "['’]?s")
+        unit = self._match("units", end) if is_german else None
+        if unit:
+            return _decade_of(unit.end, first)
+        is_shown = not is_german and self._question.word(at - 1) == "the"  # no 80s of a clip
+        return _decade_of(end, first) if is_shown or first > 99 else None
+
+    def _tens(self, at: int, ending: str) -> tuple[int, int]:
+        """Return the first year of the decade that stands here, or 0, and where it ends."""
+        named = self._match("relative tens", at)
+        if named:
+            return 30 + 10 * named.place, named.end
+        return self._number(at, _DECADE + ending), at + 1
 
 
 def _decade_of(end: int, first: int) -> WrittenDate | None:
-    """Return the ten years from one on, of which two digits may be left out; None from 0 on."""
+    """Return the ten years from one on, whose century may be left out; None for 0."""
     if not first:
         return None
     year = first if first > 99 else 1900 + first
@@ -303,20 +342,18 @@ def _read_numbers(text: str, end: int) -> WrittenDate:
     >>> _read_numbers("14/07/2019", 1)[1:4], _read_numbers("07/08/2019", 1)[1:4]
     ((6, 2019, 14), (17, 0, 0))
     """
-    if match := _EASTERN.fullmatch(text):
-        year, month, day = (int(part or 0) for part in match.groups())
+    eastern = _EASTERN.fullmatch(text)
+    if eastern:
+        year, month, day = (int(part or 0) for part in eastern.groups())
         return _numbered(end, year, month, day) if month else WrittenDate(end, YEAR, year)
-    first, second, *others = (int(part) for part in re.split(r"\D", text))
+    first, second, *others = map(int, re.split(r"\D", text))
     if first > _MAX_DAY:
         return _numbered(end, first, second, *others)
-    day = first
-    month = second
-    has_order = "." in text or first == second  # 1.7.2019 is German
-    if not has_order and second > _N_MONTHS:
-        day = second
-        month = first
-    is_clear = has_order or max(first, second) > _N_MONTHS
-    return _numbered(end, others[0], month, day) if is_clear else WrittenDate(end, NO_PERIOD)
+    if "." in text or first == second:  # 1.7.2019 is German
+        return _numbered(end, others[0], second, first)
+    if max(first, second) <= _N_MONTHS:
+        return WrittenDate(end, NO_PERIOD)
+    return _numbered(end, others[0], *sorted((first, second)))
 
 
 def _numbered(end: int, year: int, month: int, day: int = 0) -> WrittenDate:
@@ -326,15 +363,13 @@ def _numbered(end: int, year: int, month: int, day: int = 0) -> WrittenDate:
 
 
 def months(first: int, length: int) -> Days:
-    """Return the first day of some months and the day after their last; the months since year 0 are
-    counted.
-    """
+    """Return the days of ``length`` months; the first is counted from year 0."""
     stop = first + length
     return date(first // 12, first % 12 + 1, 1), date(stop // 12, stop % 12 + 1, 1)
 
 
 def span(period: int, year: int) -> Days:
-    """Return the first day of a month, season or year and the day after its last."""
+    """Return the days of a month, season or year."""
     if period == YEAR:
         return months(12 * year, 12)
     if period < SEASON:
@@ -343,8 +378,8 @@ def span(period: int, year: int) -> Days:
 
 
 def last_period(period: int, count: int, today: date) -> Days:
-    """Return the last month or season that is over, or that of this year; this winter may have
-    begun last year.
+    """Return the last month or season that is over, or for a count of 0 that of this year: this
+    winter may have begun last year.
     """
     years = [span(period, today.year - back) for back in range(3)]
     if count:

@@ -20,17 +20,23 @@ from channelhash.text.date_reader import (
     WrittenDate,
     span,
 )
-from channelhash.text.questions import DASHES, Days, Found, Question, openers
+from channelhash.text.questions import DASHES, Days, Found, Question, any_of, openers
 
 #: Year of the first photograph.
 _OLDEST = 1826
-#: Bounds of open intervals: "0000-00-00", which programs write for none, lies before the first.
+#: Where intervals without a beginning begin: "0000-00-00", which programs write for none, lies
+#: before.
 _FIRST = "0001"
+#: Where intervals without an end end.
 _LAST = "9999"
-#: Of constructions of the same words in two languages, the one that says more comes last.
+#: Formats of dates, by the length of what ISO 8601 says as exactly.
+_FORMATS = {4: "%Y", 7: "%B %Y", 10: "%d %B %Y"}
+#: Sides of constructions, the one that says least first: where two languages have the same words,
+#: the one that says more counts.
 _PREFERENCE = ("", "article", "of", "in", *OPEN)
-# What every date has that has no year; what a construction may begin with.
+#: Tables of words that every date without digits of a year has.
 _NAMES = ("months", "seasons", "units", "relative today", "relative yesterday", "relative tens")
+#: Tables of words that a construction may begin with.
 _OPENERS = (
     *_NAMES,
     *SIDES,
@@ -42,11 +48,13 @@ _OPENERS = (
     "relative ago before",
     "relative decade",
 )
-_NUMBERED = re.compile(r"\d{4,}|\d+['’]?s|\d+er")
-# What turns a date in Chinese, Japanese or Korean into another: before, after, from, until, not.
+#: Numbers that may be a year or a decade.
+_YEARS = re.compile(r"\d{4,}|\d+['’]?s|\d+er")
+#: Words of East Asia behind a date that make another of it: before, after, from, until, not.
 _EASTERN_AFTER = re.compile(
     r"\s?(?:[以之前後后到至か和或또이가–—~〜-]|まで|から|頃|ごろ|より|や|と|부터|까지|전|후)"
 )
+#: Such words in front of a date.
 _EASTERN_BEFORE = re.compile(r"(?:[不非除未没到至和或か와과~〜–—-]|から|부터|除了)\s?$")
 
 
@@ -56,8 +64,7 @@ def find_dates(question: Question, today: date) -> list[Found]:
     >>> [found.means for found in find_dates(Question("dogs, not before 2015"), date(2026, 11, 27))]
     ['not before 2015']
     """
-    languages = _languages(question)
-    readers = {name: DateReader(question, name, today) for name in LANGUAGES if name in languages}
+    readers = {name: DateReader(question, name, today) for name in _languages(question)}
     found = list[Found]()
     refused = set[int]()
     at = 0
@@ -82,9 +89,9 @@ def _read(question: Question, readers: Mapping[str, DateReader], at: int) -> Con
     languages: Collection[str] = openers(*_OPENERS).get(question.word(at), ())
     if question.kind(at) != "word":
         languages = readers
-    read = [reader.read(at) for name, reader in readers.items() if name in languages]
+    read = (reader.read(at) for name, reader in readers.items() if name in languages)
     return max(
-        (one for one in read if one),
+        filter(None, read),
         key=lambda one: (one.end, _PREFERENCE.index(one.side)),
         default=None,
     )
@@ -96,26 +103,23 @@ def _add_up(first: Found, second: Found | None) -> bool:
         return True
     if second.days is None:
         return second.test.startswith("NOT")
-    return bool(first.days) and date.min in (first.days or ()) + second.days
+    return first.days is not None and date.min in first.days + second.days
 
 
-def _languages(question: Question) -> frozenset[str]:
+def _languages(question: Question) -> list[str]:
     """Return the languages in which a question may name a date."""
     named = openers(*_NAMES)
-    found: frozenset[str] = frozenset()
+    found = set[str]()
     for word in question.words:
-        if word.kind in ("date", "eastern") or (
-            word.kind == "number" and _NUMBERED.fullmatch(word.text)
-        ):
-            return frozenset(LANGUAGES)
-        found |= named.get(word.text, found)
-    return found
+        is_year = word.kind == "number" and _YEARS.fullmatch(word.text)
+        if is_year or word.kind in ("date", "eastern"):
+            return [*LANGUAGES]
+        found.update(named.get(word.text, ()))
+    return [name for name in LANGUAGES if name in found]
 
 
 def _days_of(one: WrittenDate, today: date) -> Days | None:
-    """Return the first day of a date and the day after its last; None where there is no such day,
-    or it is none of photographs.
-    """
+    """Return the days of a date; None if there is no such day, or no photograph of it."""
     try:
         days = one.days or span(one.period, one.year)
         if one.day:
@@ -132,24 +136,27 @@ def _completed(dates: Sequence[WrittenDate], is_range: bool) -> list[WrittenDate
     2015 and 2016.
     """
     first = dates[0]
-    last = dates[-1]
     # "summer 2015 and 2016" are two summers, "summer 2015 to 2016" ends with the year
-    is_named = first.period < YEAR and first.year and not first.day and not is_range
-    complete = []
-    for one in dates:
-        if one.days is None and one.period == NO_PERIOD:
-            period = first.period if one is last else last.period
-            one = one._replace(period=period, year=one.year or last.year)
-        elif one.days is None and not one.year:
-            one = one._replace(year=last.year)
-        elif one.bare and is_named:
-            one = one._replace(period=first.period)
-        complete.append(one)
-    return complete
+    is_name_of_all = bool(first.period < YEAR and first.year and not first.day and not is_range)
+    return [_complete(one, first, dates[-1], is_name_of_all) for one in dates]
+
+
+def _complete(
+    one: WrittenDate, first: WrittenDate, last: WrittenDate, is_name_of_all: bool
+) -> WrittenDate:
+    """Return a date with the year of the last one, and the month or season of the first or last."""
+    if one.days is not None:
+        return one
+    if one.period == NO_PERIOD:
+        period = first.period if one is last else last.period
+        return one._replace(period=period, year=one.year or last.year)
+    if not one.year:
+        return one._replace(year=last.year)
+    return one._replace(period=first.period) if one.bare and is_name_of_all else one
 
 
 def _understand(question: Question, one: Construction, today: date) -> Found | None:
-    """Return what a construction means; None where it means nothing that is sure."""
+    """Return what a construction means; None if it means nothing for sure."""
     if one.denied and one.side == "until":
         return None  # "not until 2016" means from then on, or later
     dates = _completed(one.dates, one.is_range)
@@ -160,15 +167,12 @@ def _understand(question: Question, one: Construction, today: date) -> Found | N
         intervals = _intervals(dates, one.is_range, today)
         side = one.side if one.side in OPEN else ""
         said = _say(side, intervals) if intervals else None
-        if len(intervals) == 1 and not one.denied:
+        if len(intervals) == 1:
             days = _reach(side, intervals[0])
     if not said:
         return None
-    means, test = said
-    if one.denied:
-        means = f"not {means}"
-        test = f"NOT ({test})"
-    return Found(one.start, one.end, means, test, days=days)
+    found = Found(one.start, one.end, *said, days=days)
+    return found.negated() if one.denied else found
 
 
 def _is_any_year(dates: Sequence[WrittenDate]) -> bool:
@@ -176,7 +180,7 @@ def _is_any_year(dates: Sequence[WrittenDate]) -> bool:
 
 
 def _intervals(dates: Sequence[WrittenDate], is_range: bool, today: date) -> list[Days]:
-    """Return the days of dates, or of their range; nothing where one is none."""
+    """Return the days of each date, or of their range; nothing if one of them has none."""
     intervals = [_days_of(part, today) for part in dates]
     known = [days for days in intervals if days]
     if len(known) < len(dates):
@@ -188,7 +192,7 @@ def _intervals(dates: Sequence[WrittenDate], is_range: bool, today: date) -> lis
 
 
 def _reach(side: str, days: Days) -> Days:
-    """Return the days that a side of an interval reaches over."""
+    """Return the days on a side of an interval: those before it, from its first on, and so on."""
     first, stop = days
     return {
         "before": (date.min, first),
@@ -208,37 +212,36 @@ def _say(side: str, intervals: Sequence[Days]) -> tuple[str, str]:
     said = [_say_one(side, first, stop) for first, stop in intervals]
     means = " or ".join(dict.fromkeys(words for words, _ in said))
     tests = [test for _, test in said]
-    return means, tests[0] if len(tests) == 1 else f"({' OR '.join(f'({test})' for test in tests)})"
+    return means, any_of(tests if len(tests) == 1 else [f"({test})" for test in tests])
 
 
 def _say_one(side: str, first: date, stop: date) -> tuple[str, str]:
     is_exact = not side and (stop - first).days < 28
     low = first.isoformat() if is_exact else _edge(first)
     high = _edge(stop)
-    signs = {4: "%Y", 7: "%B %Y"}.get(max(len(low), len(high)), "%d %B %Y")
-    begin, end = (f"{day:{signs}}".lstrip("0") for day in (first, stop - timedelta(1)))
+    form = _FORMATS[max(len(low), len(high))]
+    begin, end = (f"{day:{form}}".lstrip("0") for day in (first, stop - timedelta(1)))
+    means = " to ".join(dict.fromkeys((begin, end)))
     if side:
         means = f"{side} {begin if side in ('before', 'since') else end}"
-    else:
-        means = " to ".join(dict.fromkeys((begin, end)))
     low, high = {
         "before": (_FIRST, low),
         "until": (_FIRST, high),
         "since": (low, _LAST),
         "after": (high, _LAST),
     }.get(side, (low, high))
+    tests = [f"{{0}} >= '{low}'", f"{{0}} < '{high}'"]
     # A date that is less exact than the end may lie behind it.
-    unsure = [high[:n] for n in (4, 7) if n < len(high) and high[:n] >= low]
-    tests = [f"{{0}} >= '{low}'", f"{{0}} < '{high}'", *(f"{{0}} != '{one}'" for one in unsure)]
+    for length in _FORMATS:
+        if length < len(high) and high[:length] >= low:
+            tests.append(f"{{0}} != '{high[:length]}'")
     return means, " AND ".join(tests)
 
 
 def _any_year(
     question: Question, one: Construction, dates: Sequence[WrittenDate]
 ) -> tuple[str, str] | None:
-    """Return what "in July", "June to August" or "on 14 July" mean, of whichever year, and their
-    test.
-    """
+    """Return what "in July", "June to August" or "on 14 July" mean without a year, and their test."""
     periods = [part.period for part in dates]
     if max(periods) >= SEASON or one.side not in ("in", "article", ""):
         return None
@@ -250,14 +253,13 @@ def _any_year(
 
 
 def _any_years_months(periods: Sequence[int], is_range: bool) -> tuple[str, str]:
-    """Return what months from the first to the last mean, or each of some, and their test."""
+    """Return what some months mean, or those from the first to the last, and their test."""
     names = [f"{date(2000, period + 1, 1):%B}" for period in periods]
     means = f"{(' to ' if is_range else ' or ').join(names)} of any year"
     if is_range:
         first, last = periods
         periods = [(first + n) % 12 for n in range((last - first) % 12 + 1)]
-    tests = [f"{{0}} LIKE '____-{period + 1:02}%'" for period in periods]
-    return means, tests[0] if len(tests) == 1 else f"({' OR '.join(tests)})"
+    return means, any_of([f"{{0}} LIKE '____-{period + 1:02}%'" for period in periods])
 
 
 def _any_years_day(one: WrittenDate) -> tuple[str, str] | None:
@@ -269,7 +271,7 @@ def _any_years_day(one: WrittenDate) -> tuple[str, str] | None:
 
 
 def _fits(question: Question, one: Construction, refused: set[int]) -> bool:
-    """Return whether what stands around dates leaves them what they are."""
+    """Return whether the words around dates leave them what they are."""
     if question.kind(one.lead) == "eastern":
         before = question.text[: question.words[one.start].start]
         after = question.text[question.words[one.end - 1].end :]
@@ -278,7 +280,7 @@ def _fits(question: Question, one: Construction, refused: set[int]) -> bool:
 
 
 def _may_follow(question: Question, one: Construction, refused: set[int]) -> bool:
-    """Return whether dates may stand behind the word that is before them."""
+    """Return whether dates may stand behind the word before them."""
     before = one.start - 1
     is_led = one.side not in ("", "article")
     if question.parts_before(one.start):
@@ -293,7 +295,7 @@ def _may_follow(question: Question, one: Construction, refused: set[int]) -> boo
 
 
 def _may_lead(question: Question, before: int, is_led: bool, is_refused: bool) -> bool:
-    """Return whether a word may stand before dates that begin, or not, with a preposition."""
+    """Return whether a word may stand before dates, which are led by a preposition or not."""
     if question.is_any("and", before) or question.is_any("but", before):
         return is_led and not is_refused
     if question.is_any("articles", before):
@@ -302,21 +304,16 @@ def _may_lead(question: Question, before: int, is_led: bool, is_refused: bool) -
 
 
 def _may_precede(question: Question, at: int) -> bool:
-    """Return whether what follows dates does not go on with them: "2014 or dogs", "2019 to
+    """Return whether the words behind dates do not go on with them: "2014 or dogs", "2019 to
     Rome".
     """
     if question.parts_after(at):
         return question.word(at) not in DASHES or question.kind(at + 1) not in ("number", "date")
-    if question.kind(at) != "word":
-        return False
-    return not any(
-        question.match("hanging", language, at) and question.shows(language, at)
-        for language in LANGUAGES
-    )
+    return question.kind(at) == "word" and not question.hanging(at)
 
 
 def _is_sure(question: Question, one: Construction) -> bool:
-    """Return whether dates are no attribute of what stands beside them: "a 2019 calendar"."""
+    """Return whether dates do not describe what stands beside them: "a 2019 calendar"."""
     if question.kind(one.lead) == "eastern":
         return True
     is_led = one.side not in ("", "article")

@@ -1,72 +1,60 @@
-"""Questions as words: what stands around a date or a place, and which language they show."""
+"""Split questions into words, and find phrases of several languages in them."""
 
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import cache, cached_property, lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from channelhash.text.constructions import AMBIGUOUS, LANGUAGES, SIDES, TABLES
 from channelhash.text.words import fold
 
-# Parts of a question that are no plain words, as `search.query.parse_question` reads them; or a
-# plain word.
+#: Parts of a question: phrases in quotes, unwanted words and words with a weight, as
+#: `search.query.parse_question` reads them; a group holds any other word.
 _PART = re.compile(r'-?["“”][^"“”]*["“”](?:\^[\d.]+)?|-(?=[^-])\S+|\S+\^[\d.]+(?!\S)|(\S+)')
-# A date in Chinese, Japanese or Korean; one in numbers, of which nothing is left out.
+#: A date in Chinese, Japanese or Korean.
 _EASTERN = r"\d{4}\s?[年년](?:\s?\d\d?\s?[月월](?:\s?\d\d?\s?[日일])?)?[の的]?"
+#: A date in numbers, with its year.
 _DATE = (
     r"(?<![\w./-])(?:\d{4}[-/]\d\d(?:[-/]\d\d?)?|\d{4}[-/]\d[-/]\d\d?|\d{4}\.\d\d?\.\d\d?"
     r"|\d\d?/\d\d?/\d{4}|\d\d?-\d\d?-\d{4}|\d\d?\.\d\d?\.\d{4})(?![\w/]|[-.]\w)"
 )
-#: A word as phrases are made of, with its vowel signs; what an apostrophe ends is a word of its
-#: own.
+#: A letter, with the vowel signs that follow it.
 _LETTER = r"(?:[^\W\d_]|[\u0300-\u036f\u0591-\u05c7\u0610-\u065f\u0900-\u0963\u0966-\u109f])"
+#: A word of a phrase. One that ends with an apostrophe stands alone: "l'" and "été".
 WORD = rf"{_LETTER}+(?:['’](?=\w))?"
+#: A number with letters that belong to it: 90s, 14th.
 _NUMBER = r"\d+(?:['’]?[^\W\d_]+)*"
+#: Everything that a question is made of; the names of the groups are kinds.
 _TOKEN = re.compile(
     rf"(?P<gap>\0+)|(?P<eastern>{_EASTERN})|(?P<date>{_DATE})"
     rf"|(?P<number>{_NUMBER})|(?P<word>{WORD})|(?P<mark>[^\w\s]|_)"
 )
-#: Marks that part what stands before from what stands after.
+#: Marks between parts of a question that have nothing to do with each other.
 _STOPS = frozenset(",;:.!?()[]…、。，！？")
+#: Marks that may stand for "to".
 DASHES = frozenset("-–—")
 #: Words whose dot ends no sentence: no. 2016, ca. 2016.
-_ABBREVIATIONS = frozenset(
-    [
-        "approx",
-        "aprox",
-        "art",
-        "c",
-        "ca",
-        "cca",
-        "ch",
-        "env",
-        "fig",
-        "n",
-        "no",
-        "nr",
-        "num",
-        "p",
-        "pp",
-        "st",
-        "vol",
-    ]
-)
+_ABBREVIATED = "approx aprox art c ca cca ch env fig n no nr num p pp st vol"
+_ABBREVIATIONS = frozenset(_ABBREVIATED.split())
 
-# Kinds of words that show a language.
+#: Tables whose words show a language.
 _EVIDENCE = ("function words", *SIDES, "photographs", "months", "seasons")
 
+Kind = Literal["gap", "eastern", "date", "number", "word", "mark"]
+#: A first day, and the day after the last.
+Days = tuple[date, date]
 
-#: Words whose folded forms are kept: those of many places.
+#: Words that `fold_word` remembers: those of many places.
 _KEPT = 20_000
 #: `fold`, which is asked for the same words again and again.
 fold_word = lru_cache(_KEPT)(fold)
 
 
 def split_name(name: str) -> tuple[str, ...]:
-    """Return the words of a name as a question's words are, without apostrophes.
+    """Return the words of a name as a question splits them, without apostrophes.
 
     >>> split_name("L'Aquila (città)")
     ('l', 'aquila', 'citta')
@@ -75,7 +63,7 @@ def split_name(name: str) -> tuple[str, ...]:
     return tuple(word.rstrip("'") for word in words)
 
 
-# A word with letters that may follow, or nothing: diese(|n).
+#: Alternatives within a phrase: diese(|n).
 _CHOICE = re.compile(r"\(([^()]*)\)")
 
 
@@ -93,7 +81,7 @@ def spell(phrase: str) -> Iterator[str]:
 
 @cache
 def phrases(table: str, language: str) -> Mapping[str, list[tuple[tuple[str, ...], int]]]:
-    """Return the phrases of a kind by their first words, longest first, with their places in the
+    """Return the phrases of a table by their first words, longest first, with their places in the
     list.
 
     >>> phrases("and", "es")["e"]
@@ -101,43 +89,26 @@ def phrases(table: str, language: str) -> Mapping[str, list[tuple[tuple[str, ...
     """
     found: dict[str, list[tuple[tuple[str, ...], int]]] = {}
     for place, phrase in enumerate(TABLES[table].get(language, "").split(", ")):
-        for words in dict.fromkeys(
-            tuple(re.findall(r"[^\W\d_]+'?", form)) for form in spell(phrase)
-        ):
-            if words:
-                found.setdefault(words[0], []).append((words, place))
+        spellings = (tuple(re.findall(r"[^\W\d_]+'?", form)) for form in spell(phrase))
+        for words in dict.fromkeys(filter(None, spellings)):
+            found.setdefault(words[0], []).append((words, place))
     for several in found.values():
         several.sort(key=lambda pair: -len(pair[0]))
     return found
 
 
 @cache
-def words_of(table: str, language: str | None = None) -> frozenset[str]:
-    """Return the words that begin a phrase of a kind, in one language or in any."""
-    languages = LANGUAGES if language is None else (language,)
-    return frozenset(word for name in languages for word in phrases(table, name))
+def openers(*tables: str) -> Mapping[str, Sequence[str]]:
+    """Return the languages in which a word begins a phrase of some tables.
 
-
-@cache
-def openers(*tables: str) -> Mapping[str, frozenset[str]]:
-    """Return the languages in which a word begins a phrase of some kinds.
-
-    >>> sorted(openers("and", "or")["o"])
+    >>> openers("and", "or")["o"]
     ['es', 'it']
     """
-    words = {word for table in tables for word in words_of(table)}
-    return {
-        word: frozenset(
-            name for name in LANGUAGES if any(word in words_of(table, name) for table in tables)
-        )
-        for word in words
-    }
-
-
-Kind = Literal["gap", "eastern", "date", "number", "word", "mark"]
-
-
-Days = tuple[date, date]
+    found: dict[str, list[str]] = {}
+    for language in LANGUAGES:
+        for word in set[str]().union(*(phrases(table, language) for table in tables)):
+            found.setdefault(word, []).append(language)
+    return found
 
 
 class Found(NamedTuple):
@@ -146,10 +117,10 @@ class Found(NamedTuple):
     Attributes:
         start: place of their first word.
         end: place after their last.
-        means: the same in other words.
-        test: a filter of where it is so.
-        sure: whether they say so wherever they stand; else only where nothing else is asked.
-        days: first day and the day after the last, of dates that are one interval.
+        means: what they mean, in other words.
+        test: a filter of the items that they mean.
+        sure: whether they mean this wherever they stand; else only where nothing else is asked.
+        days: the days of dates that are one interval.
     """
 
     start: int
@@ -159,6 +130,31 @@ class Found(NamedTuple):
     sure: bool = True
     days: Days | None = None
 
+    def negated(self) -> "Found":
+        """Return what the opposite of these words means."""
+        return self._replace(means=f"not {self.means}", test=f"NOT ({self.test})", days=None)
+
+
+def any_of(tests: Sequence[str]) -> str:
+    """Return a filter that passes where any of some filters does.
+
+    >>> any_of(["a"]), any_of(["a", "b"])
+    ('a', '(a OR b)')
+    """
+    return tests[0] if len(tests) == 1 else f"({' OR '.join(tests)})"
+
+
+class Match(NamedTuple):
+    """A phrase of a table in a question.
+
+    Attributes:
+        end: where it ends in the question.
+        place: its place in the table.
+    """
+
+    end: int
+    place: int
+
 
 class Word(NamedTuple):
     """A word, number or mark of a question.
@@ -167,7 +163,7 @@ class Word(NamedTuple):
         text: in small letters without accents.
         start: where it begins.
         end: where it ends.
-        kind: what it is; a gap is a phrase in quotes, a word with a weight or an unwanted word.
+        kind: a gap is a phrase in quotes, a word with a weight or an unwanted word.
     """
 
     text: str
@@ -186,69 +182,66 @@ class Question:
     def __init__(self, text: str) -> None:
         self.text = text
         plain = _PART.sub(lambda part: part[0] if part[1] else "\0" * len(part[0]), text)
-        self.words = [
-            Word(fold_word(match[0]), match.start(), match.end(), match.lastgroup)  # type: ignore[arg-type]
-            for match in _TOKEN.finditer(plain)
-        ]
+        self.words = list[Word]()
+        for match in _TOKEN.finditer(plain):
+            kind = cast(Kind, match.lastgroup)
+            self.words.append(Word(fold_word(match[0]), *match.span(), kind))
 
     def raw(self, at: int) -> str:
         """Return a word as it is written; nothing beyond the last."""
-        word = self.words[at] if 0 <= at < len(self.words) else None
-        return self.text[word.start : word.end] if word else ""
+        if not 0 <= at < len(self.words):
+            return ""
+        return self.text[self.words[at].start : self.words[at].end]
 
     def word(self, at: int) -> str:
         """Return a word in small letters without accents; nothing where there is none, or a gap."""
-        if not 0 <= at < len(self.words) or self.words[at].kind == "gap":
-            return ""
-        return self.words[at].text
+        return "" if self.kind(at) in (None, "gap") else self.words[at].text
 
     def kind(self, at: int) -> Kind | None:
-        """Return what a word is; None beyond the first and the last."""
+        """Return the kind of a word; None before the first and beyond the last."""
         return self.words[at].kind if 0 <= at < len(self.words) else None
 
     def touches(self, at: int) -> bool:
-        """Return whether no space parts a word from the one before it."""
+        """Return whether there is no space between a word and the one before it."""
         return 0 < at < len(self.words) and self.words[at - 1].end == self.words[at].start
 
-    def match(self, table: str, language: str, at: int) -> tuple[int, int] | None:
-        """Return where the longest phrase of a kind ends that begins here, and its place in the
-        table.
-        """
+    def match(self, table: str, language: str, at: int) -> Match | None:
+        """Return the longest phrase of a table that begins here."""
         for words, place in phrases(table, language).get(self.word(at), ()):
-            end = at + len(words)
             if all(self.word(at + n) == word for n, word in enumerate(words)):
-                return end, place
+                return Match(at + len(words), place)
         return None
 
     def is_any(self, table: str, at: int) -> bool:
-        """Return whether a phrase of a kind begins here with this word in any language."""
-        return self.word(at) in words_of(table)
+        """Return whether this word begins a phrase of a table in any language."""
+        return self.word(at) in openers(table)
 
     def parts_before(self, at: int) -> bool:
-        """Return whether nothing, or a mark that parts, stands before a word."""
+        """Return whether a question or one of its parts begins with this word."""
         return at == 0 or self._parts(at - 1)
 
     def parts_after(self, at: int) -> bool:
-        """Return whether nothing, or a mark that parts, stands where the last word has ended."""
+        """Return whether a question or one of its parts ends before this word."""
         return at == len(self.words) or self._parts(at)
 
     def _parts(self, at: int) -> bool:
+        """Return whether a word stands between two parts: a gap, or a mark that joins nothing."""
         word = self.words[at]
         if word.kind == "gap":
             return True
         if word.text in DASHES:  # within a compound it joins
             return not self.touches(at) and not self.touches(at + 1)
-        if word.text == "." and self.touches(at) and self.word(at - 1) in _ABBREVIATIONS:
+        if word.text not in _STOPS or self._is_abbreviated(at):
             return False
-        return (
-            word.kind == "mark"
-            and word.text in _STOPS
-            and not (word.text != "," and self.touches(at + 1) and self.kind(at + 1) != "mark")
-        )
+        return word.text == "," or not self.touches(at + 1) or self.kind(at + 1) == "mark"
+
+    def _is_abbreviated(self, at: int) -> bool:
+        is_dot = self.word(at) == "." and self.touches(at)
+        return is_dot and self.word(at - 1) in _ABBREVIATIONS
 
     def ends(self, at: int) -> bool:
-        """Return whether what ends before this word is no attribute of it: a mark, a preposition,
-        an article or the like follows.
+        """Return whether the words before this one do not describe it: a mark, a preposition, an
+        article or the like follows.
         """
         return self.parts_after(at) or self.is_any("function words", at)
 
@@ -260,24 +253,28 @@ class Question:
 
     @cached_property
     def _evidence(self) -> Counter[str]:
-        """How many words of each language the question has that show it."""
+        """The number of words that show a language."""
         shown = openers(*_EVIDENCE)
-        return Counter(name for word in self.words for name in shown.get(word.text, ()))
+        counts = Counter[str]()
+        for word in self.words:
+            counts.update(shown.get(word.text, ()))
+        return counts
 
     def shows(self, language: str, at: int) -> bool:
-        """Return whether a word is sure to be one of a language: it has no other meaning elsewhere,
-        or others of the question are of this language rather than of those.
+        """Return whether a word is sure to be one of a language: it means nothing else in others,
+        or the other words show this language rather than those.
         """
-        others = AMBIGUOUS.get(language, {}).get(self.word(at))
-        if others is None or not self.raw(at).isascii():
+        rivals = AMBIGUOUS.get(language, {}).get(self.word(at))
+        if rivals is None or not self.raw(at).isascii():
             return True
-        rivals = max((self._beside(other, at) for other in others.split()), default=0)
-        return self._beside(language, at) > rivals
+        return self._evidence_beside(at, [language]) > self._evidence_beside(at, rivals.split())
 
-    def _beside(self, language: str, at: int) -> int:
-        """Return how many other words show a language."""
-        is_own = language in openers(*_EVIDENCE).get(self.word(at), ())
-        return self._evidence[language] - is_own
+    def _evidence_beside(self, at: int, languages: Iterable[str]) -> int:
+        """Return how many words besides this one show the language, out of several, that most do;
+        -1 if there is none.
+        """
+        own = openers(*_EVIDENCE).get(self.word(at), ())
+        return max((self._evidence[name] - (name in own) for name in languages), default=-1)
 
     def joins(self, end: int, start: int) -> bool:
         """Return whether nothing but "and" or "but" stands between two phrases."""
@@ -288,27 +285,28 @@ class Question:
         none begins.
         """
         match = self.match("not", language, start) if self.denies(start, surely=True) else None
-        at = match[0] if match else start
-        while at > start and (noun := self.match("photographs", language, at)):
-            at = noun[0]
+        at = start
+        while match:
+            at = match.end
+            match = self.match("photographs", language, at)
         return at
 
-    def _languages_of(self, table: str, at: int) -> list[str]:
-        """Return the languages in which a phrase of a kind begins here."""
+    def languages_of(self, table: str, at: int) -> list[str]:
+        """Return the languages in which a phrase of a table begins here."""
         return [name for name in LANGUAGES if self.match(table, name, at)]
+
+    def hanging(self, at: int) -> list[str]:
+        """Return the languages in which this word goes on with what stands before: "or", "to"."""
+        return [name for name in self.languages_of("hanging", at) if self.shows(name, at)]
 
     def denies(self, at: int, surely: bool = False) -> bool:
         """Return whether a negation may stand here, or surely does: "no" is none in Portuguese."""
-        if not surely and self._languages_of("unclear", at):
+        if not surely and self.languages_of("unclear", at):
             return True
-        speakers = self._languages_of("not", at)
+        speakers = self.languages_of("not", at)
         if not speakers:
             return False
-        silent = [
-            self._beside(name, at)
-            for name, words in AMBIGUOUS.items()
-            if self.word(at) in words and name not in speakers
-        ]
-        spoken = max(self._beside(name, at) for name in speakers)
-        unspoken = max(silent, default=-1)
-        return spoken > unspoken or (spoken == unspoken and not surely)
+        ambiguous = {name for name, words in AMBIGUOUS.items() if self.word(at) in words}
+        spoken = self._evidence_beside(at, speakers)
+        unspoken = self._evidence_beside(at, ambiguous.difference(speakers))
+        return spoken > unspoken if surely else spoken >= unspoken
