@@ -1,17 +1,75 @@
-"""What the README imports: `ch.train`, `ch.evaluate` and `ch.index` do what the commands do."""
+"""The public face: names and pages agree, and `ch.train`, `ch.evaluate` and `ch.index` do what the
+commands do.
+"""
 
+import dataclasses
+import importlib
+import inspect
 import json
 import os
+import re
+import shutil
+import textwrap
 
 import pytest
 import yaml
 from PIL import Image
 
 import channelhash as ch
+from channelhash.indexing import stores
 from channelhash.models import photo
+from channelhash.search import SearchOptions
+from pages import DOCS
 from refusals import check_refusal
 from small_runs import feature_config, run_json, write_features
 from small_stores import picture_folder
+
+PAGES = sorted((DOCS / "reference" / "api").glob("*.md"))
+PACKAGES = [page.stem for page in PAGES if page.stem != "channelhash"]
+
+
+def documented_names(package):
+    """The names of a package that its page documents."""
+    text = (DOCS / "reference" / "api" / f"{package.split('.')[-1]}.md").read_text()
+    return set(re.findall(rf"^::: {re.escape(package)}\.(\w+)$", text, re.M))
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_completion_shows_what_the_page_of_a_package_documents(name):
+    package = importlib.import_module(f"channelhash.{name}")
+    assert set(dir(package)) == documented_names(package.__name__)
+    assert sorted(package.__all__) == dir(package)
+    assert all(hasattr(package, public) for public in dir(package))
+
+
+def test_completion_of_channelhash_shows_its_page_and_the_names_of_other_pages():
+    own = documented_names("channelhash")
+    others = set(dir(ch)) - own - set(PACKAGES) - {"__version__"}
+    assert own | set(PACKAGES) < set(dir(ch))
+    for name in others:
+        assert any(getattr(ch, name) is getattr(getattr(ch, page), name, None) for page in PACKAGES)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_documents_other_packages_only_if_they_have_no_page(page):
+    own = "channelhash" if page.stem == "channelhash" else f"channelhash.{page.stem}"
+    for name in re.findall(r"^::: (\S+)$", page.read_text(), re.M):
+        parent = name.rpartition(".")[0]
+        assert parent == own or parent.split(".")[1] not in PACKAGES, name
+
+
+def test_the_examples_of_the_public_functions_run(config, saved_model, tmp_path, monkeypatch):
+    shutil.copy(config, tmp_path / "features.yaml")
+    shutil.copytree(saved_model, tmp_path / "model")
+    picture_folder(tmp_path / "photos")
+    monkeypatch.chdir(tmp_path)
+    names = {"ch": ch}
+    for public in (ch.train, ch.evaluate, ch.index, ch.Index.search, ch.explain):
+        example = inspect.getdoc(public).partition("Example::\n")[2]
+        exec(compile(textwrap.dedent(example), public.__qualname__, "exec"), names)
+    names["index"].store.close()
+    assert names["run"].epochs == 3
+    assert names["explanation"].distance >= 0
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +159,34 @@ def test_an_index_is_searched_with_words_an_image_or_an_item(tmp_path, saved_mod
     )
     assert index.search("a dark red picture", like="2.png", minus=["blue"], k=1)
     index.store.close()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("k", 3),
+        ("radius", 2),
+        ("limit", 4),
+        ("modality", "text"),
+        ("where", "year = 2019"),
+        ("rerank", 7),
+        ("collapse", True),
+        ("by", "words"),
+        ("offset", 5),
+        ("leave_out", "a"),
+        ("fitting", True),
+    ],
+)
+def test_a_search_of_an_index_has_each_option(option, value, monkeypatch):
+    searched = []
+    monkeypatch.setattr(stores, "search_store", lambda store, *given, **_: searched.extend(given))
+    ch.Index(None, ch.Indexed(), lambda: None).search("a dog", **{option: value})
+    assert searched == [SearchOptions(**{option: value})]
+
+
+def test_a_search_of_an_index_has_all_options():
+    options = {field.name for field in dataclasses.fields(SearchOptions)}
+    assert options < set(inspect.signature(ch.Index.search).parameters)
 
 
 def test_index_without_a_model_takes_photo_and_says_what_to_install(tmp_path, monkeypatch):

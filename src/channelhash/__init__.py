@@ -1,48 +1,79 @@
-"""Cross-modal hashing: short binary codes for pictures and their words. See the README for the
+"""Cross-modal hashing: short binary codes for images and their words. See the README for the
 whole use in ten lines.
 
 Public names are loaded on first use, so that ``import channelhash`` and ``channelhash --help`` do
 not import torch.
 """
 
-import importlib
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 from channelhash._version import __version__
 from channelhash.utils import machine, optional_imports
+from channelhash.utils.public_names import load_name
 
 if TYPE_CHECKING:
     from channelhash import (
         channels as channels,
         codes as codes,
+        data as data,
         losses as losses,
         metrics as metrics,
+        models as models,
         search as search,
     )
     from channelhash.codes import CodeSet as CodeSet
-    from channelhash.explanation import explain as explain
-    from channelhash.indexing.stores import index as index
+    from channelhash.duplicates.groups import (
+        DuplicateGroup as DuplicateGroup,
+        find_duplicates as find_duplicates,
+    )
+    from channelhash.errors import InputError as InputError, JobError as JobError
+    from channelhash.explanation import Explanation as Explanation, explain as explain
+    from channelhash.indexing.encode import Indexed as Indexed
+    from channelhash.indexing.stores import Index as Index, index as index
     from channelhash.models import HashModel as HashModel, load_model as load_model
     from channelhash.runs.evaluate import evaluate as evaluate
+    from channelhash.runs.folder import Run as Run
     from channelhash.runs.train import train as train
-    from channelhash.search import Store as Store, open_store as open_store
+    from channelhash.search import (
+        Hit as Hit,
+        Hits as Hits,
+        Store as Store,
+        open_store as open_store,
+    )
 
-_MODULES = ("channels", "codes", "losses", "metrics", "search")
-_NAMES = {
+#: Public name -> the module that it is, or that defines it.
+_MODULES = {
     "CodeSet": "channelhash.codes",
+    "DuplicateGroup": "channelhash.duplicates.groups",
+    "Explanation": "channelhash.explanation",
     "HashModel": "channelhash.models",
+    "Hit": "channelhash.search.hits",
+    "Hits": "channelhash.search.hits",
+    "Index": "channelhash.indexing.stores",
+    "Indexed": "channelhash.indexing.encode",
+    "InputError": "channelhash.errors",
+    "JobError": "channelhash.errors",
+    "Run": "channelhash.runs.folder",
     "Store": "channelhash.search",
+    "channels": "channelhash.channels",
+    "codes": "channelhash.codes",
+    "data": "channelhash.data",
     "evaluate": "channelhash.runs.evaluate",
     "explain": "channelhash.explanation",
+    "find_duplicates": "channelhash.duplicates.groups",
     "index": "channelhash.indexing.stores",
     "load_model": "channelhash.models",
+    "losses": "channelhash.losses",
+    "metrics": "channelhash.metrics",
+    "models": "channelhash.models",
     "open_store": "channelhash.search",
+    "search": "channelhash.search",
     "train": "channelhash.runs.train",
 }
 
-__all__ = ["__version__", *_MODULES, *_NAMES]
+__all__ = ["__version__", *_MODULES]
 
 
 # Numba reads this when it is imported: compiled loops take no more cores than PyTorch.
@@ -55,11 +86,7 @@ machine.install()
 
 def __getattr__(name: str) -> Any:
     with optional_imports.naming_extra("photos" if name == "index" else ""):
-        if name in _MODULES:
-            return importlib.import_module(f"channelhash.{name}")
-        if name in _NAMES:
-            return getattr(importlib.import_module(_NAMES[name]), name)
-    raise AttributeError(f"module 'channelhash' has no attribute {name!r}")
+        return load_name(__name__, _MODULES, name)
 
 
 def __dir__() -> list[str]:

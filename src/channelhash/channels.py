@@ -10,12 +10,25 @@ import math
 import torch
 from torch import Tensor
 
+__all__ = [
+    "balanced_bounds",
+    "dsch_bounds",
+    "label_similarity",
+    "relaxed_hamming",
+    "sch_bounds",
+    "similarity_ratio",
+]
+
 # Rows of pairs at a time.
 _BLOCK = 1024
 # Blended labels are above 1 by rounding.
 _ROUNDING = 1 + 1e-3
 # Below this norm a row has no direction: its cosine to anything is 0 and its gradient stays finite.
 _SMALLEST_NORM = 1e-12
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def label_similarity(labels: Tensor, others: Tensor | None = None) -> Tensor:

@@ -319,7 +319,7 @@ def test_near_codes_of_different_photographs_are_no_duplicates(store, tmp_path):
     assert ids(module.find_duplicates(store)) == [["b", "b2", "b3"]]
     assert [group.distances for group in module.find_duplicates(store)] == [[0, 2, 3]]
     assert ids(module.find_duplicates(store, radius=1)) == [["b2", "b3"]]
-    assert ids(module.find_duplicates(store, pictures=False)) == [["a", "b", "b2", "b3", "c"]]
+    assert ids(module.find_duplicates(store, compare_images=False)) == [["a", "b", "b2", "b3", "c"]]
     assert ids(module.find_duplicates(store, modality="text")) == [["a", "b", "b2", "b3", "c"]], (
         "by words alone"
     )
@@ -343,12 +343,12 @@ def test_what_is_deleted_while_duplicates_are_looked_for_is_in_no_group(
 
     monkeypatch.setattr(store, "get", delete_first)
     before = [["b", "b2"]] if pictures else [["a", "b", "b2", "c"]]
-    groups = module.find_duplicates(store, pictures=pictures)
+    groups = module.find_duplicates(store, compare_images=pictures)
     assert ids(groups) == before
     gone.add("b")
     module.draw_groups(store, groups, tmp_path / "groups.png")
     after = [] if pictures else [["a", "b2", "c"]]
-    assert ids(module.find_duplicates(store, pictures=pictures)) == after
+    assert ids(module.find_duplicates(store, compare_images=pictures)) == after
 
 
 def test_collapse_agrees(store):

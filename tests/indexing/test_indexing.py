@@ -362,13 +362,13 @@ def test_one_space_is_searched_with_words_without_captions_and_a_store_keeps_to_
     ch.index(photos, tmp_path / "s", encoder=f"openclip:{net}").store.close()
     says = r"holds codes of openclip:.*net.json, not of photo; leave the encoder out"
     check_refusal(says, ch.index, photos, tmp_path / "s", encoder="photo")
-    ch.index(photos, tmp_path / "other", encoder=f"openclip:{net}", bits=24).store.close()
+    ch.index(photos, tmp_path / "other", encoder=f"openclip:{net}", n_bits=24).store.close()
     says = "these codes were made by another model"
     check_refusal(says, ch.index, photos, tmp_path / "s", model=tmp_path / "other")
 
 
 def test_features_are_an_encoder_of_their_own(tmp_path):
-    index = ch.index(write_features(tmp_path / "f.npz"), tmp_path / "s", bits=24)
+    index = ch.index(write_features(tmp_path / "f.npz"), tmp_path / "s", n_bits=24)
     assert fit_facts(described_fit(index.store))["encoder"] == "features"
     assert [hit.distance for hit in index.search(like=index.store.ids()[0], k=1)] == [0]
 

@@ -48,7 +48,7 @@ def raw_file(path):
 
 
 def bring_up_to_date(photos):
-    index = ch.index(photos, encoder=EXTRACTORS, bits=16, prune=True, trust_code=True)
+    index = ch.index(photos, encoder=EXTRACTORS, n_bits=16, prune=True, trust_code=True)
     with index.store:
         return index.store.ids(), index.indexed
 

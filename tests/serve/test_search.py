@@ -440,7 +440,7 @@ def test_groups_of_duplicates_are_those_of_the_store(client):
     """By pictures there are none, which are noise of a few colours, until two of them become
     one.
     """
-    groups = find_duplicates(client.app_store, 2, pictures=False)
+    groups = find_duplicates(client.app_store, 2, compare_images=False)
     answer = client.get("/duplicates", params={"radius": 2, "k": 1, "pictures": False}).json()
     assert (answer["found"], answer["sizes"]) == (len(groups), [len(groups[0].ids)])
     assert (answer["groups"], answer["distances"]) == ([groups[0].ids], [groups[0].distances])

@@ -21,7 +21,19 @@ if TYPE_CHECKING:
 
     from channelhash.utils.addresses import Place
 
+__all__ = [
+    "CodeSet",
+    "binarize",
+    "hamming_distances",
+    "pack",
+    "unpack",
+]
+
 PackedCodes = NDArray[np.uint8]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def binarize(outputs: "NDArray[Any] | torch.Tensor") -> NDArray[np.bool_]:

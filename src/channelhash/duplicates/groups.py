@@ -153,23 +153,28 @@ def find_duplicates(
     radius: int | None = None,
     modality: str | None = None,
     where: str | None = None,
-    pictures: bool = True,
+    compare_images: bool = True,
     progress: StageProgress = no_stage_progress,
 ) -> list[DuplicateGroup]:
-    """Find the groups of items whose pictures are all alike, or, where there are none to compare,
-    whose codes are near.
+    """Find the groups of items whose images are alike, or, without images, whose codes are near.
 
-    Codes of a small copy are often far from the original's, so by default pictures alone decide.
-    Groups by codes alone are connected by steps of at most ``radius`` bits: the ends of a chain may
-    be farther apart, as `DuplicateGroup.distances` show. What people decided is left out, see
-    `channelhash.duplicates.decisions`.
+    Images decide by default, as codes of a small copy are often far from the original's. Codes are
+    joined in steps of at most ``radius`` bits, so the ends of a chain may be farther apart. Groups
+    that people said are different are left out. All but the keeper of a group can go: files with
+    several names count once, links and what they lead to are left out unless they are kept, and raw
+    originals are copies of each other only. A store in a folder keeps small copies of its images
+    and what was compared, so the next time only what changed is compared.
 
-    All but the keeper of a group can go: a file counts once whatever its names, links are left out,
-    and files that they lead to unless they are kept. Raw originals are copies of each other only,
-    not of what was developed from them.
+    Args:
+        store: the store.
+        radius: how many bits near codes differ in, 0 or more; by default by the code length.
+        modality: modality whose codes are compared; images if the store has any, else its only one.
+        where: filter that items pass, see `channelhash.search.filters`.
+        compare_images: whether images decide where there are some. False compares codes alone.
+        progress: stage -> its callback, which gets the numbers done and in all.
 
-    A store in a folder keeps the small copies of pictures and what was compared: the next time only
-    what changed is.
+    Raises:
+        InputError: the radius is negative, the filter is wrong, or the store has no such codes.
 
     >>> import channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
@@ -182,7 +187,7 @@ def find_duplicates(
     ids, codes = store.codes(modality, where)
     if not ids or store.n_bits is None:
         return []
-    use_pictures = pictures and store.choose_modality(modality) == "image"
+    use_pictures = compare_images and store.choose_modality(modality) == "image"
     with open_decisions(store) as opened:
         decided = decisions(opened)
         if use_pictures:

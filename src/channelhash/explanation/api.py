@@ -470,7 +470,7 @@ def explain(
     texts: Sequence[str] = (),
     likes: Sequence[str] = (),
     by: Sequence[str] = (),
-    model: Path | None = None,
+    model: str | Path | None = None,
     settings: MapSettings | None = _DEFAULT_MAPS,
     trust_code: bool = False,
 ) -> Explanation:
@@ -482,9 +482,9 @@ def explain(
         texts: words.
         likes: ids of items of the store. Images, texts and likes are two together: the pair, in
             this order.
-        by: for each like, the modality of its code, ``"image"`` or ``"text"``; by default that of a
-            search.
-        model: run or saved model that made the codes, if the store knows none.
+        by: for each like, the modality of its code, ``"image"`` or ``"text"``; by default the one
+            that a search compares.
+        model: the run or saved model that made the codes, if the store knows none.
         settings: how parts are hidden for the maps; None makes no maps.
         trust_code: consent to run code of this machine that the model's folder names
             (``python:module:NAME``).
@@ -495,12 +495,17 @@ def explain(
     Raises:
         InputError: there are not two items, one cannot be read or encoded, an id is unknown, or
             there is no such store.
+
+    Example::
+
+        explanation = ch.explain("photos", texts=["a dog on a beach"], likes=["2.png"])
+        explanation.distance, explanation.summary()
     """
     _check_pair(len(images), texts, len(likes), len(by))
     with open_filled_store(address) as store:
         encoders: dict[str, Encode] = {}
         if images or texts or model or store.model_folder:
-            encoder = load_encoder(store, model, trust_code)
+            encoder = load_encoder(store, None if model is None else Path(model), trust_code)
             for modality in encoder.modalities:
                 encoders[modality] = partial(encode_items, encoder, modality)
         paths = [Path(image) if isinstance(image, str) else image for image in images]

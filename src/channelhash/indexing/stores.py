@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -38,7 +38,7 @@ from channelhash.search import (
     open_store,
 )
 from channelhash.search.checks import check_ids
-from channelhash.search.hits import Hit, SearchOptions
+from channelhash.search.hits import Hits, SearchOptions
 from channelhash.search.items import Facts, NoStoreError
 from channelhash.search.match import described_fit
 from channelhash.search.query import load_encoder, search_store
@@ -78,14 +78,47 @@ class Index:
         like: str | None = None,
         minus: Sequence[str | Path | Image.Image] = (),
         minus_like: Sequence[str] = (),
-        **options: Any,
-    ) -> list[Hit]:
-        """Return the items that answer words, an image, an item of the store, or several of them
-        together.
+        k: int = 10,
+        radius: int | None = None,
+        limit: int | None = None,
+        by: Literal["all", "image", "text", "words"] | None = None,
+        modality: str | None = None,
+        where: str | None = None,
+        rerank: int | None = None,
+        collapse: int | bool | None = None,
+        offset: int = 0,
+        leave_out: str | None = None,
+        fitting: bool = False,
+    ) -> Hits:
+        """Search with words, an image, an item of the store, or several of them together.
+
+        Args:
+            text: words. Dates and places among them narrow the search, ``-word`` steers away.
+            image: an image file or an opened image.
+            like: id of an item of the store.
+            minus: words or images that are not wanted.
+            minus_like: ids of items that are not wanted.
+            k: number of answers, 1 or more. This and what follows is as in
+                `channelhash.search.SearchOptions`.
+
+        Returns:
+            The hits, best first. The first ones are the same for every ``k``.
+
+        Raises:
+            InputError: nothing is asked for, an option is out of its range or contradicts another,
+                the filter is wrong, an id is unknown, or an image cannot be read.
+
+        Example::
+
+            index = ch.index("photos", model="model")
+            [(hit.id, hit.distance) for hit in index.search("a dog on a beach", k=5)]
         """
+        options = SearchOptions(
+            k, radius, limit, modality, where, rerank, collapse, by, offset, leave_out, fitting
+        )
         return search_store(
             self.store,
-            SearchOptions(**options),
+            options,
             text=text,
             image=Path(image) if isinstance(image, str) else image,
             like=like,
@@ -99,10 +132,10 @@ class Index:
         radius: int | None = None,
         modality: str | None = None,
         where: str | None = None,
-        pictures: bool = True,
+        compare_images: bool = True,
     ) -> list[DuplicateGroup]:
         """Return the groups of near-duplicates; arguments and errors as in `find_duplicates`."""
-        return find_duplicates(self.store, radius, modality, where, pictures)
+        return find_duplicates(self.store, radius, modality, where, compare_images)
 
 
 def index(
@@ -112,7 +145,7 @@ def index(
     model: str | PathLike[str] | None = None,
     encoder: Word | None = None,
     codes: fitted.Codes = "auto",
-    bits: int = fitted.N_BITS,
+    n_bits: int = fitted.N_BITS,
     root: str | Path | None = None,
     exclude: Sequence[str] = (),
     captions: str | Path | None = None,
@@ -124,38 +157,37 @@ def index(
     """Make a store of a collection, or bring it up to date, and open it for searching.
 
     Args:
-        source: a folder of images, a table, a file of features or a configuration; see
-            `Source.read`.
-        store: the address of the store. The default for a folder of images is ``.channelhash`` in
-            it, or in the user's cache if the folder cannot be written; else it lies beside
-            ``source``: ``items.store`` for ``items.csv``.
-        model: a run, its folder or a saved model. A store that keeps its model needs none once it
-            is made.
-        encoder: instead of ``model``, the encoder of a new store, see `models.encoders`. With
-            neither, features are taken as they are, and images and texts go through ``photo``.
+        source: a folder of images, a table, a file of features or a configuration.
+        store: the address of the store. By default that of a folder of images is ``.channelhash``
+            in it, or in the user's cache if the folder cannot be written; that of ``items.csv`` is
+            ``items.store`` beside it.
+        model: a run, its folder or a saved model. A store that keeps its model needs it only when
+            it is made.
+        encoder: instead of ``model``, for a new store: ``"photo"`` or another encoder, see
+            `channelhash.models.open_encoder`. With neither, features are taken as they are, and
+            images and texts go through ``photo``.
         codes: with an encoder, how items get codes: ``auto``, ``learned``, ``sign``, ``itq`` or
             ``cca-itq``.
-        bits: with an encoder, the code length.
+        n_bits: with an encoder, the code length k, 1 or more.
         root: for a table, the folder of its images.
         exclude: for a folder, patterns of paths to leave out, as in a ``.gitignore``, or paths in
-            it; by default those of the last time. Items of such paths leave the store.
-        captions: for a folder, a file with captions of its images, see `find_captions`; by default
-            that of the last time.
-        ocr: whether the text in images is read, see `Source`; for a folder, False holds until True
-            is given.
+            it; if empty, those of the last time. Items that they leave out are removed.
+        captions: for a folder, a file with captions of its images; if None, that of the last time.
+        ocr: whether to read the text in images, also in those stored without it. None reads it in
+            new images of a folder if the extra ``ocr`` is installed and False was never given.
         prune: for a folder, remove the items whose image is no longer in it.
         trust_code: consent to run code of this machine that the model or the store names
             (``python:module:NAME``).
-        progress: stage -> its callback.
+        progress: stage -> its callback, which gets the numbers done and in all.
 
     Raises:
-        InputError: the store has another encoder, or the model names code and ``trust_code`` is
-            false; or as `create_store` and `add_to_store`.
+        InputError: the source cannot be read or has no items, the store has another encoder, the
+            model cannot encode the items, or it names code and ``trust_code`` is false.
 
     Example::
 
-        index = ch.index("photos", model="runs/table")
-        [hit.id for hit in index.search("a dog on a beach", k=5)]
+        index = ch.index("photos", model="model")
+        index.indexed.added, len(index.store)
     """
     path = Path(source).resolve()
     address = default_address(path) if store is None else str(store)
@@ -168,7 +200,7 @@ def index(
             if _holds_items(address):
                 opened, indexed = _add_to_store(address, items, saved, progress, prune, encoder)
             else:
-                new = NewCodes(str(saved) if saved else encoder, codes, bits)
+                new = NewCodes(str(saved) if saved else encoder, codes, n_bits)
                 opened, indexed = _create_store(address, new, items, progress)
         return Index(opened, indexed, partial(load_encoder, opened, saved, trust_code))
 

@@ -15,28 +15,73 @@ from pydantic import Field
 from torch import Tensor
 
 from channelhash.errors import InputError
-from channelhash.losses.base import Batch as Batch, ChannelLoss as ChannelLoss, HashLoss as HashLoss
-from channelhash.losses.bsch import BSCHLoss as BSCHLoss
-from channelhash.losses.contrastive import ContrastiveLoss as ContrastiveLoss
-from channelhash.losses.csq import CSQLoss as CSQLoss
-from channelhash.losses.dcgh import DCGHLoss as DCGHLoss
-from channelhash.losses.dcmh import DCMHLoss as DCMHLoss
-from channelhash.losses.distillation import DistillationLoss as DistillationLoss
-from channelhash.losses.dnph import DNPHLoss as DNPHLoss
-from channelhash.losses.dsch import DSCHLoss as DSCHLoss
-from channelhash.losses.greedyhash import GreedyHashLoss as GreedyHashLoss
-from channelhash.losses.hashnet import HashNetLoss as HashNetLoss
-from channelhash.losses.hyp2 import HyP2Loss as HyP2Loss
-from channelhash.losses.idhn import IDHNLoss as IDHNLoss
-from channelhash.losses.orthohash import OrthoHashLoss as OrthoHashLoss
-from channelhash.losses.qsmi import QSMILoss as QSMILoss
-from channelhash.losses.rsch import RSCHLoss as RSCHLoss
-from channelhash.losses.sch import SCHLoss as SCHLoss, SCHOriginalLoss as SCHOriginalLoss
-from channelhash.losses.talr import TALRLoss as TALRLoss
-from channelhash.losses.tdsrdh import TDSRDHLoss as TDSRDHLoss
+from channelhash.losses import multimodal
+from channelhash.losses.base import (
+    Batch,
+    ChannelLoss,
+    HashLoss,
+    hash_centres,
+    quantization_error,
+    random_signs,
+    set_weights,
+    sign,
+)
+from channelhash.losses.bsch import BSCHLoss
+from channelhash.losses.contrastive import ContrastiveLoss
+from channelhash.losses.csq import CSQLoss
+from channelhash.losses.dcgh import DCGHLoss
+from channelhash.losses.dcmh import DCMHLoss
+from channelhash.losses.distillation import DistillationLoss
+from channelhash.losses.dnph import DNPHLoss
+from channelhash.losses.dsch import DSCHLoss
+from channelhash.losses.greedyhash import GreedyHashLoss
+from channelhash.losses.hashnet import HashNetLoss
+from channelhash.losses.hyp2 import HyP2Loss
+from channelhash.losses.idhn import IDHNLoss
+from channelhash.losses.orthohash import OrthoHashLoss
+from channelhash.losses.qsmi import QSMILoss
+from channelhash.losses.rsch import RSCHLoss
+from channelhash.losses.sch import SCHLoss, SCHOriginalLoss
+from channelhash.losses.talr import TALRLoss
+from channelhash.losses.tdsrdh import TDSRDHLoss
 from channelhash.utils.typed_settings import Settings, look_up, settings_of
 
-#: name in a configuration -> class; its keyword arguments are the keys of the section ``loss``.
+__all__ = [
+    "BSCHLoss",
+    "Batch",
+    "CSQLoss",
+    "ChannelLoss",
+    "ContrastiveLoss",
+    "DCGHLoss",
+    "DCMHLoss",
+    "DNPHLoss",
+    "DSCHLoss",
+    "DistillationLoss",
+    "GreedyHashLoss",
+    "HashLoss",
+    "HashNetLoss",
+    "HyP2Loss",
+    "IDHNLoss",
+    "LossWithTerms",
+    "OrthoHashLoss",
+    "QSMILoss",
+    "RSCHLoss",
+    "SCHLoss",
+    "SCHOriginalLoss",
+    "TALRLoss",
+    "TDSRDHLoss",
+    "Terms",
+    "hash_centres",
+    "make_loss",
+    "multimodal",
+    "quantization_error",
+    "random_signs",
+    "resolve_loss",
+    "set_weights",
+    "sign",
+]
+
+#: Name in a configuration -> class; its keyword arguments are the keys of the section ``loss``.
 LOSSES: dict[str, type[HashLoss]] = {
     "dsch": DSCHLoss,
     "bsch": BSCHLoss,
@@ -85,6 +130,10 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
 RECOMMENDED = ("dsch", "sch", "bsch")
 
 _Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def resolve_loss(name: str) -> type[HashLoss]:

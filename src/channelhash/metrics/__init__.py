@@ -18,3 +18,7 @@ __all__ = [
     "recall_at_k",
     "report",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

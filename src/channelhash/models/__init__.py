@@ -3,7 +3,6 @@
 Public names are loaded on first use: a saved model's description is read without PyTorch.
 """
 
-import importlib
 import inspect
 from functools import cache
 from pathlib import Path
@@ -11,13 +10,46 @@ from typing import TYPE_CHECKING, Any
 
 from channelhash.errors import InputError
 from channelhash.models.description import read_description
+from channelhash.utils.public_names import load_name
 from channelhash.utils.typed_settings import look_up
 
 if TYPE_CHECKING:
-    from channelhash.models.fitted import FittedModel
-    from channelhash.models.hash_model import Branch, HashModel, ModelKind
+    from channelhash.models.encoders import Encoder as Encoder, open_encoder as open_encoder
+    from channelhash.models.fitted import FittedModel as FittedModel, fit_codes as fit_codes
+    from channelhash.models.hash_model import (
+        Branch as Branch,
+        HashModel as HashModel,
+        ModelKind as ModelKind,
+    )
+    from channelhash.models.heads import (
+        create_aligned_model as create_aligned_model,
+        create_features_model as create_features_model,
+    )
+    from channelhash.models.paper import (
+        create_cliphash_model as create_cliphash_model,
+        create_tdsrdh_model as create_tdsrdh_model,
+    )
+    from channelhash.models.small import create_small_model as create_small_model
 
     MODELS: dict[str, ModelKind]
+
+#: Public name -> the module that defines it.
+_MODULES = {
+    "Branch": "channelhash.models.hash_model",
+    "Encoder": "channelhash.models.encoders",
+    "FittedModel": "channelhash.models.fitted",
+    "HashModel": "channelhash.models.hash_model",
+    "ModelKind": "channelhash.models.hash_model",
+    "create_aligned_model": "channelhash.models.heads",
+    "create_cliphash_model": "channelhash.models.paper",
+    "create_features_model": "channelhash.models.heads",
+    "create_small_model": "channelhash.models.small",
+    "create_tdsrdh_model": "channelhash.models.paper",
+    "fit_codes": "channelhash.models.fitted",
+    "open_encoder": "channelhash.models.encoders",
+}
+
+__all__ = ["load_model", "resolve_model", *_MODULES]
 
 
 @cache
@@ -38,12 +70,11 @@ def _models() -> "dict[str, ModelKind]":
 
 
 def __getattr__(name: str) -> Any:
-    if name == "MODELS":
-        return _models()
-    if name in __all__:  # what this file itself defines is found before
-        module = "fitted" if name == "FittedModel" else "hash_model"
-        return getattr(importlib.import_module(f"channelhash.models.{module}"), name)
-    raise AttributeError(f"module 'channelhash.models' has no attribute {name!r}")
+    return _models() if name == "MODELS" else load_name(__name__, _MODULES, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def resolve_model(name: str) -> "ModelKind":
@@ -122,15 +153,3 @@ def load_hash_model(path: str | Path, trust_code: bool = False) -> "HashModel":
             f"{path}: holds codes that were fitted, and this goes with a trained model; name a run"
         )
     return model
-
-
-__all__ = [
-    "MODELS",
-    "Branch",
-    "FittedModel",
-    "HashModel",
-    "ModelKind",
-    "load_hash_model",
-    "load_model",
-    "resolve_model",
-]

@@ -198,12 +198,20 @@ def evaluate(
     progress: StageProgress = no_stage_progress,
     conventions: Sequence[str] = (),
 ) -> dict[str, dict[str, Any]]:
-    """Return task -> all scores of a finished run, as ``channelhash evaluate`` does.
+    """Compute all scores of a finished run, as ``channelhash evaluate`` does.
 
     Args:
         run: what `ch.train` returned, or a run's folder.
+        split: ``"test"`` or ``"validation"``.
+        checkpoint: the model of the ``"last"`` epoch, or of the one ``"best"`` on validation.
+        leak_free: leave the training rows out of the database.
         trust_code: consent to run code of this machine that the run's folder names
-            (``python:module:NAME``). The other arguments are those of `evaluate_run`.
+            (``python:module:NAME``).
+        progress: stage -> its callback, which gets the numbers done and in all.
+        conventions: programs whose scores are computed, too: ``"qinlab"``, ``"sch"``, ``"hyp2"``.
+
+    Returns:
+        task, such as ``"text->image"``, -> name of a score -> its value.
 
     Raises:
         InputError: there is no such run, the split is empty, there are no training rows to leave
@@ -211,7 +219,7 @@ def evaluate(
 
     Example::
 
-        ch.evaluate("runs/table")["text->image"]["map_tie_aware"]
+        ch.evaluate("runs/features")["text->image"]["map_tie_aware"]
     """
     with trusting(trust_code):
         result = evaluate_run(Path(run), split, checkpoint, leak_free, progress, conventions)

@@ -40,10 +40,10 @@ _log = logging.getLogger("channelhash.train")
 
 @dataclass(frozen=True)
 class Run:
-    """A finished training. It stands for its folder wherever a path is taken.
+    """A finished run. Functions that take its folder take the run itself, too.
 
     Attributes:
-        folder: everything that it has written.
+        folder: where everything that it has written is.
         epochs: number of epochs.
         loss: mean loss of the last epoch.
         validation: task -> score of the last validation, or of the best with ``train.keep: best``;

@@ -48,10 +48,10 @@ def train(
             mapping.
         overrides: each ``"section.key=value"``, like the option ``--set``.
         out: the run's folder; ``runs/<name of the file>`` by default.
-        resume: go on with an interrupted run. A finished run is left as it is.
-        trust_code: consent to code of this machine (``python:module:NAME``) that the folder of an
-            extended run names. Code that ``config`` names needs no consent.
-        progress: stage -> its callback.
+        resume: continue a run that was interrupted. A finished run is left as it is.
+        trust_code: consent to run code of this machine (``python:module:NAME``) that the folder of
+            an extended run names. Code that ``config`` names needs no consent.
+        progress: stage -> its callback, which gets the numbers done and in all.
 
     Raises:
         InputError: the configuration, the overrides or the data cannot be used; the folder is in
@@ -61,7 +61,7 @@ def train(
 
     Example::
 
-        run = ch.train("configs/table.yaml", ["data.path=items.csv", "train.epochs=30"])
+        run = ch.train("features.yaml", ["train.epochs=3"])  # in the folder runs/features
         run.validation["text->image"], run.load_model()
     """
     if isinstance(overrides, str):

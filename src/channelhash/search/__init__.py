@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from channelhash.codes import CodeSet
 from channelhash.data.folder import STORE_FOLDER, no_such
@@ -17,6 +18,50 @@ from channelhash.search.milvus import MilvusStore
 from channelhash.search.postgres import PostgresStore
 from channelhash.search.store import Answers, Item, Store
 from channelhash.utils.files import cache_folder
+from channelhash.utils.public_names import load_name
+
+if TYPE_CHECKING:
+    from channelhash.search import filters as filters
+    from channelhash.search.hits import Hit as Hit, Hits as Hits, search_hits as search_hits
+    from channelhash.search.query import (
+        combine as combine,
+        encode_queries as encode_queries,
+        load_encoder as load_encoder,
+        parse_question as parse_question,
+        query_like as query_like,
+        search_store as search_store,
+    )
+    from channelhash.search.question import Query as Query, SearchOptions as SearchOptions
+    from channelhash.search.rank import Ranking as Ranking, fuse as fuse
+
+#: Public name that is loaded on first use -> the module that it is, or that defines it.
+_MODULES = {
+    "Hit": "channelhash.search.hits",
+    "Hits": "channelhash.search.hits",
+    "Query": "channelhash.search.question",
+    "Ranking": "channelhash.search.rank",
+    "SearchOptions": "channelhash.search.question",
+    "combine": "channelhash.search.query",
+    "encode_queries": "channelhash.search.query",
+    "filters": "channelhash.search.filters",
+    "fuse": "channelhash.search.rank",
+    "load_encoder": "channelhash.search.query",
+    "parse_question": "channelhash.search.query",
+    "query_like": "channelhash.search.query",
+    "search_hits": "channelhash.search.hits",
+    "search_store": "channelhash.search.query",
+}
+
+__all__ = ["Answers", "CodeIndex", "Item", "Store", "open_store", *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    return load_name(__name__, _MODULES, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 # What the first bytes of a run's, a store's and a model's files hold: other programs, too, write a
 # config.json.
@@ -228,5 +273,3 @@ STORES: dict[str, Callable[..., Store]] = {
 
 #: Those whose opener takes ``projections`` as its last argument.
 KEEP_PROJECTIONS = ("postgresql://",)
-
-__all__ = ["KEEP_PROJECTIONS", "STORES", "Answers", "CodeIndex", "Item", "Store", "open_store"]
