@@ -15,13 +15,12 @@ from channelhash.data.images import Resize, image_problem, square
 from channelhash.explanation.occlusion import reduce_image
 from channelhash.indexing.metadata import read_header
 from channelhash.utils import image_files
+from channelhash.utils.contact_sheet import SheetCell, write_contact_sheet
 from channelhash.utils.image_files import (
-    Cell,
     ImageError,
     decode,
     heif_problem,
     open_image,
-    write_contact_sheet,
 )
 from channelhash.utils.seeds import generator
 from channelhash.utils.torchvision_compat import torchvision
@@ -393,7 +392,9 @@ def test_a_large_photograph_is_decoded_smaller_and_looks_the_same(tmp_path):
 
 def test_a_picture_that_cannot_be_read_any_more_is_drawn_as_its_caption(tmp_path):
     (tmp_path / "cut.png").write_bytes(b"\x89PNG")
-    cells = [Cell(tmp_path / name, "a dog") for name in ("gone.png", "cut.png")]
-    write_contact_sheet([cells, [Cell(None, "a dog"), Cell(None, "a dog")]], tmp_path / "sheet.png")
+    cells = [SheetCell(tmp_path / name, "a dog") for name in ("gone.png", "cut.png")]
+    write_contact_sheet(
+        [cells, [SheetCell(None, "a dog"), SheetCell(None, "a dog")]], tmp_path / "sheet.png"
+    )
     first, second = np.split(np.asarray(Image.open(tmp_path / "sheet.png")), 2)
     np.testing.assert_array_equal(first, second)

@@ -35,7 +35,8 @@ from channelhash.search.browsing import date_of
 from channelhash.search.checks import check_count
 from channelhash.search.fold import default_radius
 from channelhash.search.store import Item, Store
-from channelhash.utils.image_files import Cell, bits, open_image, upright_size, write_contact_sheet
+from channelhash.utils.contact_sheet import SheetCell, bits, write_contact_sheet
+from channelhash.utils.image_files import open_image, upright_size
 from channelhash.utils.progress import StageProgress, no_stage_progress
 
 #: Items that are read at a time.
@@ -391,6 +392,8 @@ def draw_groups(store: Store, groups: Sequence[DuplicateGroup], path: Path, most
         for item in items:
             distance = distances[item.id]
             image = item.metadata.get("image")
-            cells.append(Cell(Path(str(image)) if image else None, f"{bits(distance)}: {item.id}"))
+            cells.append(
+                SheetCell(Path(str(image)) if image else None, f"{bits(distance)}: {item.id}")
+            )
         rows.append(cells)
     write_contact_sheet(rows, path)

@@ -26,7 +26,8 @@ from channelhash.explanation.occlusion import Encode, ImageMap, MapSettings, Out
 from channelhash.search import codes_at, open_filled_store
 from channelhash.search.query import coded_item, encode_items, load_encoder
 from channelhash.search.store import Item, Store
-from channelhash.utils.image_files import bits as bits_word, open_image
+from channelhash.utils.contact_sheet import bits as bits_word
+from channelhash.utils.image_files import open_image
 
 _Correlations = NDArray[np.float64]
 _LabelledCodes = Mapping[str, tuple[PackedCodes, NDArray[np.bool_]]]

@@ -18,7 +18,7 @@ from channelhash.models.photo import missing_packages
 from channelhash.presets import preset_path
 from channelhash.runs.evaluate import evaluate_run
 from channelhash.runs.train import start_run
-from channelhash.utils.image_files import Cell, bits, write_contact_sheet
+from channelhash.utils.contact_sheet import SheetCell, bits, write_contact_sheet
 from channelhash.utils.progress import StageProgress
 
 #: Losses of the demo, all with the same data, model, epochs and seed.
@@ -118,7 +118,7 @@ def run_demo(
 
 def _answer_texts(
     model: HashModel, database: CodeSet
-) -> tuple[list[list[Cell]], dict[str, dict[str, float]]]:
+) -> tuple[list[list[SheetCell]], dict[str, dict[str, float]]]:
     """Return one row a text query, the words and the nearest images, right or wrong; and how many
     of these fit.
 
@@ -138,7 +138,7 @@ def _answer_texts(
         answers = zip(result.rows.tolist(), result.distances.tolist(), strict=True)
         sheet.append(
             [
-                Cell(None, text),
+                SheetCell(None, text),
                 *(_answer_cell(database, row, d, bool(right[row])) for row, d in answers),
             ]
         )
@@ -148,7 +148,7 @@ def _answer_texts(
     return sheet, fits
 
 
-def _answer_rows(query: CodeSet, database: CodeSet) -> list[list[Cell]]:
+def _answer_rows(query: CodeSet, database: CodeSet) -> list[list[SheetCell]]:
     """Make one row a query, an image: itself, then the items with the nearest texts, right if they
     share a label.
 
@@ -164,7 +164,9 @@ def _answer_rows(query: CodeSet, database: CodeSet) -> list[list[Cell]]:
     rows = []
     for row, match in zip(picked.tolist(), matches, strict=True):
         picture = _picture(query, row)
-        cells = [Cell(picture, ", ".join(query.names_of(row)) if picture else _words(query, row))]
+        cells = [
+            SheetCell(picture, ", ".join(query.names_of(row)) if picture else _words(query, row))
+        ]
         for item, distance in zip(match.rows.tolist(), match.distances.tolist(), strict=True):
             right = bool((query.labels[row] & database.labels[item]).any())
             cells.append(_answer_cell(database, item, distance, right))
@@ -172,11 +174,11 @@ def _answer_rows(query: CodeSet, database: CodeSet) -> list[list[Cell]]:
     return rows
 
 
-def _answer_cell(database: CodeSet, row: int, distance: int, right: bool) -> Cell:
+def _answer_cell(database: CodeSet, row: int, distance: int, right: bool) -> SheetCell:
     """Return the cell of an answer: its distance, and its image and text or what else is known of
     it.
     """
-    return Cell(_picture(database, row), f"{bits(distance)}: {_words(database, row)}", right)
+    return SheetCell(_picture(database, row), f"{bits(distance)}: {_words(database, row)}", right)
 
 
 def _words(codes: CodeSet, row: int) -> str:

@@ -18,7 +18,7 @@ from channelhash.search.question import WORDS, Query, SearchOptions
 from channelhash.search.sqlite.words import quote
 from channelhash.search.store import Item, Store
 from channelhash.text.phrases import Phrase
-from channelhash.utils.image_files import Cell, write_contact_sheet
+from channelhash.utils.contact_sheet import SheetCell, write_contact_sheet
 
 __all__ = [
     "Hit",
@@ -153,10 +153,10 @@ class Hits(list[Hit]):
 
     def draw(self, query: str | Path, path: Path) -> None:
         """Draw a query, words or an image file, and the hits as one row of a PNG."""
-        cells = [Cell(query, "query") if isinstance(query, Path) else Cell(None, query)]
+        cells = [SheetCell(query, "query") if isinstance(query, Path) else SheetCell(None, query)]
         for rank, hit in enumerate(self, start=1):
             cells.append(
-                Cell(Path(hit.image) if hit.image else None, f"{rank}. {hit.text or hit.id}")
+                SheetCell(Path(hit.image) if hit.image else None, f"{rank}. {hit.text or hit.id}")
             )
         write_contact_sheet([cells], path)
 

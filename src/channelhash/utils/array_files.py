@@ -44,7 +44,8 @@ class SparseRows:
     SciPy's own ``toarray`` trusts the indices: those of a damaged file made it write outside the
     matrix.
 
-    >>> rows = SparseRows(np.array([5.0, 7.0]), np.array([1, 0]), np.array([0, 1, 1, 2]), n_columns=2)
+    >>> starts = np.array([0, 1, 1, 2])
+    >>> rows = SparseRows(np.array([5.0, 7.0]), np.array([1, 0]), starts, n_columns=2)
     >>> rows[1:].tolist(), rows[0].tolist(), rows.take([2, 2]).shape, rows.T[0].tolist()
     ([[0.0, 0.0], [7.0, 0.0]], [0.0, 5.0], (2, 2), [0.0, 0.0, 7.0])
 
@@ -67,15 +68,9 @@ class SparseRows:
         self.indptr = starts
         self.shape = (len(starts) - 1, n_columns)
         self.dtype = data.dtype
-        fits = (
-            len(self.data) == len(self.indices) == starts[-1]
-            and self.data.ndim == self.indices.ndim == 1
-        )
-        if (
-            not fits
-            or indices.dtype.kind not in "iu"
-            or not ((self.indices >= 0) & (self.indices < n_columns)).all()
-        ):
+        one_each = self.data.shape == self.indices.shape == (starts[-1],)
+        inside = (self.indices >= 0) & (self.indices < n_columns)
+        if not (one_each and indices.dtype.kind in "iu" and inside.all()):
             raise ValueError("indices of a sparse matrix that are not in it")
         if len(np.unique(self.rows * n_columns + self.indices)) < len(self.indices):
             raise ValueError(
@@ -212,12 +207,9 @@ def _read_folder(path: Path, sparse: bool) -> Arrays:
     arrays: Arrays = {}
     file_of: dict[str, str] = {}
     for file in files:
-        read = _read_file(file, sparse)
-        if {"format", "shape", "data"} <= read.keys():  # one sparse matrix, as SciPy saves it
-            read = {f"{file.stem}_{name}": values for name, values in read.items()}
-        elif list(read) == ["arr_0"]:  # NumPy's name for an array that was given none
-            read = {file.stem: read["arr_0"]}
-        if twice := sorted(read.keys() & arrays.keys()):
+        read = _named_after_file(_read_file(file, sparse), file)
+        twice = sorted(read.keys() & arrays.keys())
+        if twice:
             raise InputError(
                 f"{path}: {file_of[twice[0]]} and {file.name} both hold {twice[0]}; take one of "
                 "them away"
@@ -227,30 +219,31 @@ def _read_folder(path: Path, sparse: bool) -> Arrays:
     return arrays
 
 
+def _named_after_file(arrays: Arrays, file: Path) -> Arrays:
+    """Return the arrays of a file of a folder, under the file's name where they have none."""
+    if {"format", "shape", "data"} <= arrays.keys():  # one sparse matrix, as SciPy saves it
+        return {f"{file.stem}_{name}": values for name, values in arrays.items()}
+    if list(arrays) == ["arr_0"]:  # NumPy's name for an array that was given none
+        return {file.stem: arrays["arr_0"]}
+    return arrays
+
+
 def _read_hdf5(path: Path, matlab: bool) -> Arrays:
     h5py = library("h5py", "mat")
+    arrays: Arrays = {}
+    has_cells = False
     with h5py.File(path, "r") as file:
-        # In lists: an iterator that an error leaves would hold h5py's lock, for which another
+        # A list: an iterator that an error leaves would hold h5py's lock, for which another
         # thread waits for ever.
-        datasets = {
-            name: item for name, item in list(file.items()) if isinstance(item, h5py.Dataset)
-        }
-        if matlab:
-            arrays = {name: _from_matlab(item) for name, item in datasets.items()}
-            arrays |= {
-                name: _from_sparse(item)
-                for name, item in list(file.items())
-                if "MATLAB_sparse" in item.attrs
-            }
-        else:
-            arrays = {name: np.asarray(_read_dataset(item)) for name, item in datasets.items()}
-        # structures, and other groups; MATLAB's own begin with #
-        groups = [name for name in list(file) if name not in arrays and not name.startswith("#")]
-        arrays |= dict.fromkeys(groups, np.array(""))
-        if not matlab:
-            return arrays
-        has_cells = any(h5py.check_ref_dtype(item.dtype) for item in datasets.values())
-    return arrays | (_read_mat(path) if has_cells else {})
+        for name, item in list(file.items()):
+            if isinstance(item, h5py.Dataset):
+                arrays[name] = _from_matlab(item) if matlab else np.asarray(_read_dataset(item))
+                has_cells = has_cells or h5py.check_ref_dtype(item.dtype) is not None
+            elif matlab and "MATLAB_sparse" in item.attrs:
+                arrays[name] = _from_sparse(item)
+            elif not name.startswith("#"):  # a structure; MATLAB's own groups begin with #
+                arrays[name] = np.array("")
+    return arrays | (_read_mat(path) if matlab and has_cells else {})
 
 
 def _from_matlab(dataset: Any) -> NDArray[Any]:
@@ -274,7 +267,8 @@ def _from_sparse(group: Any) -> SparseRows:
     values = np.empty(0)
     rows = np.empty(0, np.int64)
     if "data" in group:
-        values, rows = _read_dataset(group["data"]), _read_dataset(group["ir"])
+        values = _read_dataset(group["data"])
+        rows = _read_dataset(group["ir"])
     return SparseRows(values, rows, starts, int(group.attrs["MATLAB_sparse"])).T
 
 

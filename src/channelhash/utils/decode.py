@@ -24,7 +24,8 @@ def check_exhausted(error: OSError, name: object) -> None:
 
     >>> check_exhausted(OSError(errno.EMFILE, "Too many open files"), "items.sqlite")
     Traceback (most recent call last):
-    channelhash.errors.JobError: items.sqlite: not now (Too many open files); close others, or raise the limit
+    channelhash.errors.JobError: items.sqlite: not now (Too many open files); \
+close others, or raise the limit
     """
     if error.errno in _EXHAUSTED:
         raise JobError(
@@ -48,8 +49,8 @@ def reading(place: object, problem: str, remedy: str = "") -> Iterator[None]:
     >>> with reading("a.json", "not a list of numbers", "write it again"):
     ...     sum(json.loads('["1"]'))
     Traceback (most recent call last):
-    channelhash.errors.InputError: a.json: not a list of numbers (unsupported operand type(s) for +: 'int' and 'str'); \
-write it again
+    channelhash.errors.InputError: a.json: not a list of numbers \
+(unsupported operand type(s) for +: 'int' and 'str'); write it again
     """
     try:
         yield

@@ -116,7 +116,8 @@ def sweep(folder: Path) -> None:
 def _sweep(folder: Path) -> None:
     with suppress(OSError):  # a folder that may be written to, not read
         for entry in folder.iterdir():
-            if match := _TEMPORARY.fullmatch(entry.name):
+            match = _TEMPORARY.fullmatch(entry.name)
+            if match:
                 _remove_dead(entry.with_name(match[1]))
 
 
@@ -187,9 +188,11 @@ def cache_folder() -> Path:
     That is ``$XDG_CACHE_HOME`` where it is set, else ``~/.cache``, ``~/Library/Caches`` (macOS) or
     ``%LOCALAPPDATA%``.
     """
-    if chosen := os.environ.get("CHANNELHASH_CACHE"):
-        return Path(chosen)
-    if base := os.environ.get("XDG_CACHE_HOME"):
+    own = os.environ.get("CHANNELHASH_CACHE")
+    if own:
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    if base:
         return Path(base, "channelhash")
     try:
         home = Path.home()

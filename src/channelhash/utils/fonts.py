@@ -89,8 +89,8 @@ def _runs(line: str) -> list[tuple[str, str]]:
         if all(_has(font, letter) for letter in letters):
             return [(font, "".join(letters))]
     _join_words(letters, fonts)
-    pairs = groupby(zip(fonts, letters, strict=True), key=lambda pair: pair[0])
-    return [(font, "".join(letter for _, letter in run)) for font, run in pairs]
+    places = groupby(range(len(letters)), key=fonts.__getitem__)
+    return [(font, "".join(map(letters.__getitem__, run))) for font, run in places]
 
 
 def _drawable(line: str) -> list[str]:

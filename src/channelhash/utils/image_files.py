@@ -1,5 +1,5 @@
 """Image files: opened, measured and decoded to what people see, as nothing else in the package
-does; and rows of images with captions as one picture.
+does.
 
 * **More than 8 bits.** Grey values of 16 or 32 bits, whole or not, lie between 0 and the smallest
   of 1, 255, 4095 and 65535 that holds them all. Where there are values below 0, above 65535, or
@@ -22,72 +22,43 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
 from importlib.util import find_spec
-from itertools import islice
 from math import ceil, sqrt
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 import numpy as np
-from PIL import ExifTags, Image, ImageCms, ImageDraw, ImageFile, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageCms, ImageFile, UnidentifiedImageError
 
 from channelhash.errors import InputError
-from channelhash.utils.files import atomic_path
-from channelhash.utils.fonts import draw_line, wrap_text
 
 #: Formats of stored images; Pillow has others that start programs or are rarely tested.
 STORED_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "HEIF", "PPM")
-#: Endings of raw photographs in small letters, which LibRaw reads.
-RAW_ENDINGS = frozenset(
-    (
-        *(
-            ".3fr",
-            ".arw",
-            ".cr2",
-            ".cr3",
-            ".crw",
-            ".dcr",
-            ".dng",
-            ".erf",
-            ".fff",
-            ".gpr",
-            ".iiq",
-            ".k25",
-            ".kdc",
-            ".mef",
-        ),
-        *(
-            ".mos",
-            ".mrw",
-            ".nef",
-            ".nrw",
-            ".orf",
-            ".pef",
-            ".raf",
-            ".raw",
-            ".rw2",
-            ".rwl",
-            ".sr2",
-            ".srf",
-            ".srw",
-            ".x3f",
-        ),
-    )
+# Raw photographs that LibRaw reads.
+_RAW = (
+    "3fr arw cr2 cr3 crw dcr dng erf fff gpr iiq k25 kdc mef mos mrw "
+    "nef nrw orf pef raf raw rw2 rwl sr2 srf srw x3f"
 )
+#: Endings of raw photographs, in small letters.
+RAW_ENDINGS = frozenset(f".{name}" for name in _RAW.split(" "))
 #: The variable that says how many million pixels a stored image may have.
 _LIMIT_VARIABLE = "CHANNELHASH_MAX_PIXELS"
 #: Version of what happens to pixels before they are resized: 2 turns images upright. Models made
 #: since then carry it in their fingerprint.
 PREPROCESSING = 2
 
-_XMP = 700  # TIFF's tag for it
+#: TIFF's tag for XMP.
+_XMP = 700
+#: Tags that previews lack and headers of raw photographs have.
 _HEADER_TAGS = (
     ExifTags.Base.Make,
     ExifTags.Base.Model,
     ExifTags.Base.Orientation,
     ExifTags.Base.DateTime,
 )
+#: What follows ``ftyp`` at the beginning of HEIC files.
 _HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
-_MOST_MILLIONS = 179  # where Pillow refuses, too
+#: Million pixels of a stored image, at most, where the variable is not set; Pillow's own bound.
+_MOST_MILLIONS = 179
 
 # Damaged blocks count as none, and large images are bounded here; Pillow would tell of each on the
 # way.
@@ -118,9 +89,13 @@ def open_image(
             start = _start(file)
             if "HEIF" not in formats or start[4:8] != b"ftyp" or start[8:12] not in _HEIF_BRANDS:
                 raise
-            if problem := heif_problem():
-                raise ImageError(problem) from None
+            _check_readable(heif_problem())
             return _open(file, ["HEIF"])
+
+
+def _check_readable(problem: str) -> None:
+    if problem:
+        raise ImageError(problem)
 
 
 @contextmanager
@@ -160,8 +135,7 @@ def _open_raw(path: Path | str) -> Image.Image:
     as EXIF and XMP.
     """
     os.stat(path)  # or LibRaw would say that there is no such file
-    if problem := raw_problem():
-        raise ImageError(problem)
+    _check_readable(raw_problem())
     import rawpy
 
     try:
@@ -179,17 +153,24 @@ def _open_raw(path: Path | str) -> Image.Image:
     )
     image.format = "RAW"
     with suppress(Exception), open(path, "rb") as file:  # what is damaged counts as none
-        exif, header = image.getexif(), Image.Exif()
-        inner, gps = exif.get_ifd(ExifTags.IFD.Exif), exif.get_ifd(ExifTags.IFD.GPSInfo)
-        # LibRaw's own, which garbles north and south
-        if str(exif.get(ExifTags.Base.Software)).startswith("dcraw"):
-            gps.clear()
-        header.load_from_fp(file)  # most raw files are TIFF files, too
-        exif.update({tag: header[tag] for tag in _HEADER_TAGS if tag in header and tag not in exif})
-        inner.update(header.get_ifd(ExifTags.IFD.Exif))
-        gps.update(header.get_ifd(ExifTags.IFD.GPSInfo))
-        image.info |= {"xmp": header[_XMP]} if _XMP in header else {}
+        _copy_header(file, image)
     return image
+
+
+def _copy_header(file: IO[bytes], image: Image.Image) -> None:
+    """Add what the header of a raw photograph says to the preview's EXIF and XMP."""
+    exif = image.getexif()
+    header = Image.Exif()
+    inner = exif.get_ifd(ExifTags.IFD.Exif)
+    gps = exif.get_ifd(ExifTags.IFD.GPSInfo)
+    # LibRaw's own, which garbles north and south
+    if str(exif.get(ExifTags.Base.Software)).startswith("dcraw"):
+        gps.clear()
+    header.load_from_fp(file)  # most raw files are TIFF files, too
+    exif.update({tag: header[tag] for tag in _HEADER_TAGS if tag in header and tag not in exif})
+    inner.update(header.get_ifd(ExifTags.IFD.Exif))
+    gps.update(header.get_ifd(ExifTags.IFD.GPSInfo))
+    image.info |= {"xmp": header[_XMP]} if _XMP in header else {}
 
 
 def _turn_of(image: Image.Image) -> int:
@@ -262,26 +243,29 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-# Largest values of grey images, and the largest value up to which these are thought to be
-# stretched.
+#: Largest values that grey images may have, by their type.
 _LARGEST = (1, 255, 4095, 65535)
+#: Values up to this one are thought to be stretched from 0 to their largest.
 _STRETCHED = 16
-# Channels of a profile and of an image that go together -> the mode in which the image is
-# converted.
+#: Channels of a profile and of an image that go together -> the mode in which the image is
+#: converted.
 _CHANNELS = {
     ("RGB ", "RGB"): "RGB",
     ("RGB ", "L"): "RGB",
     ("GRAY", "L"): "L",
     ("CMYK", "CMYK"): "CMYK",
 }
+#: A larger profile counts as none: it would take long to convert by it.
 _PROFILE_BYTES = 4 << 20
+#: A profile that changes values by at most this much, of 255, is taken for sRGB.
 _SAME = 3
-# A JPEG file with more pixels is decoded to half, a quarter or an eighth of its sides.
+#: A JPEG file with more pixels is decoded to half, a quarter or an eighth of its sides.
 _PIXELS = 89_000_000
-# Frames of an animation that are looked at, as long as they have fewer pixels than that together;
-# an image of one colour has values that differ less.
+#: Frames of an animation that are looked at when the first has one colour.
 _FRAMES = (1, 2, 4, 8, 16)
+#: Frames up to one are decoded only if they have fewer pixels than this together.
 _FRAME_PIXELS = 40_000_000
+#: Values of an image of one colour differ less than this.
 _ONE_COLOUR = 16
 
 
@@ -365,7 +349,8 @@ def _has_one_colour(image: Image.Image) -> bool:
 def _decode_frame(image: Image.Image) -> Image.Image:
     image.load()
     seen = _convert_colours(_draw_on_white(_scale_to_8_bits(image)), image.info.get("icc_profile"))
-    if (turn := _TURNS.get(_turn_of(image))) is not None:
+    turn = _TURNS.get(_turn_of(image))
+    if turn is not None:
         seen = seen.transpose(turn)
     if seen is not image:
         seen.info = {}  # what the file says of colours and orientation is true no more
@@ -403,8 +388,8 @@ def _draw_on_white(image: Image.Image) -> Image.Image:
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     if image.mode == "LAB":
         return ImageCms.applyTransform(image, _from_lab())  # type: ignore[return-value]
-    mode = "L" if is_grey else "CMYK" if image.mode == "CMYK" else "RGB"
-    return image if image.mode == mode else image.convert(mode)
+    mode = "L" if is_grey else "RGB"
+    return image if image.mode in (mode, "CMYK") else image.convert(mode)
 
 
 def _convert_colours(image: Image.Image, profile: bytes | None) -> Image.Image:
@@ -426,7 +411,8 @@ def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
         return None
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-        if (input_mode := _CHANNELS.get((source.profile.xcolor_space, mode))) is None:
+        input_mode = _CHANNELS.get((source.profile.xcolor_space, mode))
+        if input_mode is None:
             return None
         transform = _make_transform(source, input_mode)
     except (ImageCms.PyCMSError, OSError):
@@ -447,99 +433,11 @@ def _from_lab() -> ImageCms.ImageCmsTransform:
 
 
 def _make_transform(source: ImageCms.ImageCmsProfile, mode: str) -> ImageCms.ImageCmsTransform:
-    intent, flags = ImageCms.Intent.RELATIVE_COLORIMETRIC, ImageCms.Flags.BLACKPOINTCOMPENSATION
     return ImageCms.buildTransform(
-        source, ImageCms.createProfile("sRGB"), mode, "RGB", intent, flags
+        source,
+        ImageCms.createProfile("sRGB"),
+        mode,
+        "RGB",
+        ImageCms.Intent.RELATIVE_COLORIMETRIC,
+        ImageCms.Flags.BLACKPOINTCOMPENSATION,
     )
-
-
-# Pixels of a cell of a sheet, of the image in it, and of the lines and letters below.
-_CELL = 148
-_IMAGE = 124
-_LINE = 14
-_LETTERS = 11
-# Lines of text that stand in the place of an image.
-_LINES = 8
-_MARKS = {True: (24, 140, 60), False: (200, 45, 40)}
-
-
-class Cell(NamedTuple):
-    """One image of a row.
-
-    Attributes:
-        image: file or image to draw; None, or a file that cannot be read any more, draws the text
-            instead.
-        caption: a few short lines below.
-        right: marks an answer right (green, thick) or wrong (red, thin); None leaves it unmarked.
-
-    >>> Cell(None, "a dog on a beach", right=True).caption
-    'a dog on a beach'
-    """
-
-    image: Path | Image.Image | None
-    caption: str
-    right: bool | None = None
-
-
-def bits(distance: int) -> str:
-    """Print a distance in words.
-
-    >>> bits(1), bits(3)
-    ('1 bit', '3 bits')
-    """
-    return f"{distance} bit" if distance == 1 else f"{distance} bits"
-
-
-def write_contact_sheet(rows: Sequence[Sequence[Cell]], path: Path, caption_lines: int = 3) -> None:
-    """Write a PNG with one row of cells a query: the query first, then what it found."""
-    columns = max(len(row) for row in rows)
-    row_height = _CELL + caption_lines * _LINE + 2
-    sheet = Image.new("RGB", (columns * _CELL + 12, len(rows) * row_height), "white")
-    for r, row in enumerate(rows):
-        for c, cell in enumerate(row):
-            _draw_cell(
-                sheet, cell, c * _CELL + (0 if c == 0 else 12), r * row_height, caption_lines
-            )
-    with atomic_path(path) as temporary:
-        sheet.save(temporary, format="PNG")
-
-
-def _draw_cell(sheet: Image.Image, cell: Cell, x: int, y: int, caption_lines: int) -> None:
-    draw = ImageDraw.Draw(sheet)
-    margin = (_CELL - _IMAGE) // 2
-    if (image := _load(cell.image)) is None:
-        box = (x + margin, y + margin, x + margin + _IMAGE, y + margin + _IMAGE)
-        draw.rectangle(box, fill=(238, 240, 244))
-        lines = list(islice(wrap_text(cell.caption, _IMAGE - 16, _LETTERS), _LINES + 1))
-        _draw_lines(draw, (x + margin + 8, y + margin + 8), lines[:_LINES])
-        captions = ["…"] if len(lines) > _LINES else []
-    else:
-        image.thumbnail((_IMAGE, _IMAGE))
-        left = x + (_CELL - image.width) // 2
-        top = y + margin + (_IMAGE - image.height) // 2
-        sheet.paste(image, (left, top))
-        box = (left - 4, top - 4, left + image.width + 3, top + image.height + 3)
-        captions = list(islice(wrap_text(cell.caption, _IMAGE, _LETTERS), caption_lines))
-    if cell.right is not None:  # thick for right and thin for wrong: readable without colour
-        draw.rectangle(box, outline=_MARKS[cell.right], width=4 if cell.right else 1)
-    _draw_lines(draw, (x + margin, y + _CELL - 6), captions)
-
-
-def _load(image: Path | Image.Image | None) -> Image.Image | None:
-    """Return a copy of the image to draw; None of a file that cannot be read any more."""
-    if image is None:
-        return None
-    if isinstance(image, Image.Image):
-        return decode(image).copy()
-    try:
-        with open_image(image) as opened:
-            return decode(opened, 2 * _IMAGE)
-    except OSError:
-        return None
-
-
-def _draw_lines(draw: ImageDraw.ImageDraw, place: tuple[int, int], lines: Sequence[str]) -> None:
-    """Draw lines of text in black from (left, top) down."""
-    left, top = place
-    for number, text in enumerate(lines):
-        draw_line(draw, (left, top + number * _LINE + _LETTERS), text, _LETTERS)

@@ -153,7 +153,8 @@ def end_with_parent(end: Callable[[], object]) -> None:
     import multiprocessing
 
     def wait() -> None:
-        if parent := multiprocessing.parent_process():
+        parent = multiprocessing.parent_process()
+        if parent:
             parent.join()
             end()
 
@@ -167,5 +168,6 @@ def install() -> None:
 
 
 def _after_fork() -> None:
-    if torch := sys.modules.get("torch"):
+    torch = sys.modules.get("torch")
+    if torch:
         torch.set_num_threads(1)

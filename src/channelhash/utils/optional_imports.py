@@ -47,7 +47,8 @@ def naming_extra(preferred: str = "") -> Iterator[None]:
     >>> with naming_extra():
     ...     raise ModuleNotFoundError("No module named 'torch'", name="torch")
     Traceback (most recent call last):
-    channelhash.errors.InputError: this needs torch, which is not installed: pip install 'channelhash[train]'
+    channelhash.errors.InputError: this needs torch, which is not installed: \
+pip install 'channelhash[train]'
     """
     try:
         yield

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import chain, islice
 from typing import Any
 from uuid import UUID
 
@@ -19,11 +20,11 @@ def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     NaN and infinities are missing values. Decimals are numbers, durations are seconds. Dates and
     times are texts such as ``2019-07-14 10:20:30+02:00``, which sort by time.
 
-    >>> plain_values(pa.array([1.5, float("nan")])), plain_values(pa.array(["a", "b"]).dictionary_encode())
-    ([1.5, None], ['a', 'b'])
+    >>> plain_values(pa.array([1.5, float("nan")]))
+    [1.5, None]
     """
     if isinstance(column, pa.ChunkedArray):
-        return [value for chunk in column.chunks for value in plain_values(chunk)]
+        return list(chain.from_iterable(map(plain_values, column.chunks)))
     for tests, convert in _CONVERSIONS:
         if any(test(column.type) for test in tests):
             return convert(column)
@@ -78,26 +79,26 @@ def _times(column: pa.Array) -> list[str | None]:
     form = ("%Y-%m-%d " if has_date else "") + "%H:%M:%S" + ("%z" if zone else "")
     texts = pc.strftime(column, form)
     texts = pc.replace_substring_regex(texts, r"\.0+($|[-+])", r"\1")
-    return list(
-        (
-            pc.replace_substring_regex(texts, r"([-+]\d\d)(\d\d)$", r"\1:\2") if zone else texts
-        ).to_pylist()
-    )
+    if zone:
+        texts = pc.replace_substring_regex(texts, r"([-+]\d\d)(\d\d)$", r"\1:\2")
+    return list(texts.to_pylist())
 
 
 def _durations(column: pa.Array) -> list[int | float | None]:
     unit = _UNITS[column.type.unit]
-    counts = column.cast(pa.int64()).to_pylist()
-    return [
-        count if count is None else count / unit if count % unit else count // unit
-        for count in counts
-    ]
+    seconds: list[int | float | None] = []
+    for count in column.cast(pa.int64()).to_pylist():
+        if count is None:
+            seconds.append(None)
+        else:
+            seconds.append(count / unit if count % unit else count // unit)
+    return seconds
 
 
 def _lists(column: pa.Array) -> list[list[Any] | None]:
     parts = iter(plain_values(column.flatten()))
     lengths = pc.list_value_length(column).to_pylist()
-    return [None if length is None else [next(parts) for _ in range(length)] for length in lengths]
+    return [None if length is None else list(islice(parts, length)) for length in lengths]
 
 
 def _map(column: pa.Array) -> list[Any]:
@@ -119,11 +120,9 @@ def _structs(column: pa.Array) -> list[dict[str, Any] | None]:
 def _extensions(column: pa.Array) -> list[Any]:
     values = plain_values(column.storage)
     convert = _EXTENSIONS.get(getattr(column.type, "extension_name", ""))
-    return (
-        values
-        if convert is None
-        else [None if value is None else convert(value) for value in values]
-    )
+    if convert is None:
+        return values
+    return [None if value is None else convert(value) for value in values]
 
 
 #: Extension types whose values are not those of their storage.

@@ -14,7 +14,8 @@ def note(progress: Progress, text: str) -> None:
 
     >>> note(no_progress, "loss 0.5")
     """
-    if show := getattr(progress, "note", None):
+    show = getattr(progress, "note", None)
+    if show:
         show(text)
 
 

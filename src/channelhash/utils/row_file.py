@@ -74,7 +74,8 @@ def row_file(
     >>> def compute(first):
     ...     yield from [np.zeros((2, 3)), np.ones((1, 3))][first:]
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     row_file(Path(folder, "rows"), {"weights": "abc"}, [2, 1], 3, "float32", compute).block(1).tolist()
+    ...     stem = Path(folder, "rows")
+    ...     row_file(stem, {"weights": "abc"}, [2, 1], 3, "float32", compute).block(1).tolist()
     [[1.0, 1.0, 1.0]]
     """
     facts = {**key, "dtype": dtype, "rows": str(sum(sizes)), "width": str(width)}
@@ -82,7 +83,8 @@ def row_file(
     path = stem.with_name(f"{stem.name}-{digest}.npy")
     with locked(path.with_suffix(".lock")), space_for(path):
         if not path.exists():
-            partial, journal = path.with_suffix(".partial"), path.with_suffix(".journal")
+            partial = path.with_suffix(".partial")
+            journal = path.with_suffix(".journal")
             try:  # that of an interrupted build, of this shape and type as its name says
                 rows = np.load(partial, mmap_mode="r+")
             except (OSError, ValueError, EOFError):

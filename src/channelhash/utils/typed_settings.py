@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
+from types import CodeType
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import yaml
@@ -136,11 +137,9 @@ def read_both(
     for key in values:
         if key not in known:
             raise InputError(unknown(f"key {section}.{key} for {owner}", key, known))
-    parts = (
-        {key: value for key, value in values.items() if key in kind.model_fields}
-        for kind in (first, second)
-    )
-    return read_settings(first, next(parts), section), read_settings(second, next(parts), section)
+    of_first = {key: value for key, value in values.items() if key in first.model_fields}
+    of_second = {key: value for key, value in values.items() if key in second.model_fields}
+    return read_settings(first, of_first, section), read_settings(second, of_second, section)
 
 
 def absolute(settings: _SettingsType) -> _SettingsType:
@@ -260,7 +259,8 @@ def resolve(name: str) -> Any:
                 "it, or put its folder on PYTHONPATH"
             ) from error
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        file, line = frame.filename, frame.lineno
+        file = frame.filename
+        line = frame.lineno
         if isinstance(error, SyntaxError):
             file = error.filename or file
             line = error.lineno
@@ -284,16 +284,18 @@ def failing_line(error: BaseException) -> str:
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         code = frame.f_code
         if str(Path(code.co_filename).parent) in folders:
-            names = [name for name, file in files.items() if file == code.co_filename] or list(
-                files
-            )
-            owner = code.co_qualname.partition(".")[0]
-            name = next((name for name in names if split_python_name(name)[1] == owner), names[0])
             return (
                 f"in {code.co_filename}, line {line}, in {code.co_qualname}: {_reason(error)}; "
-                f"your {name} failed"
+                f"your {_name_of_code(code, files)} failed"
             )
     return ""
+
+
+def _name_of_code(code: CodeType, files: Mapping[str, str]) -> str:
+    """Return which of the resolved names, with their files, most likely led to this code."""
+    names = [name for name, file in files.items() if file == code.co_filename] or list(files)
+    owner = code.co_qualname.partition(".")[0]
+    return next((name for name in names if split_python_name(name)[1] == owner), names[0])
 
 
 def failing_code(error: BaseException, values: object = None) -> str:
@@ -302,19 +304,22 @@ def failing_code(error: BaseException, values: object = None) -> str:
     """
     if isinstance(error, InputError | JobError | OSError | MemoryError):
         return ""
-    places = []
-    named = None if values is None else python_names(values)
-    for name, file in _own_files().items():
-        if named is not None and name not in named:
-            continue
-        target = resolved[name]
-        place = file or "no file"
-        target = target if inspect.isclass(target) or inspect.isfunction(target) else type(target)
-        if target.__module__ == split_python_name(name)[0]:
-            with suppress(OSError):  # no source: a notebook, or a file that is gone
-                place += f", line {inspect.getsourcelines(target)[1]}"
-        places.append(f"{name} ({place})")
+    files = _own_files()
+    suspects = files.keys() if values is None else files.keys() & set(python_names(values))
+    places = [f"{name} ({_place_of(name, files[name])})" for name in files if name in suspects]
     return f"{_reason(error)}; probably the fault of your {' or '.join(places)}" if places else ""
+
+
+def _place_of(name: str, file: str) -> str:
+    """Return the file of a resolved name, and the line where its code begins if that is known."""
+    target = resolved[name]
+    if not (inspect.isclass(target) or inspect.isfunction(target)):
+        target = type(target)
+    place = file or "no file"
+    if target.__module__ == split_python_name(name)[0]:
+        with suppress(OSError):  # no source: a notebook, or a file that is gone
+            place += f", line {inspect.getsourcelines(target)[1]}"
+    return place
 
 
 @contextmanager
@@ -332,7 +337,8 @@ def naming_own_code() -> Iterator[None]:
     except (InputError, JobError, MemoryError):
         raise
     except Exception as error:
-        if line := failing_line(error):
+        line = failing_line(error)
+        if line:
             raise JobError(line) from error
         raise
 
@@ -361,8 +367,10 @@ def _reason(error: BaseException) -> str:
 def look_up(registry: Mapping[str, Any], name: Any, where: str) -> Any:
     """Return the entry ``name`` of a registry, or what ``python:module:Name`` refers to.
 
-    >>> look_up({"abs": abs}, "abs", "function")(-2), look_up({"abs": abs}, "python:math:sqrt", "function")(9)
-    (2, 3.0)
+    >>> look_up({"abs": abs}, "abs", "function")(-2)
+    2
+    >>> look_up({"abs": abs}, "python:math:sqrt", "function")(9)
+    3.0
     """
     if not is_python_name(name):
         if isinstance(name, str) and ":" in name and name not in registry:
@@ -406,8 +414,8 @@ def check_trusted(values: object, file: Path) -> None:
 
     >>> check_trusted({"model": {"name": "python:os:system"}}, Path("config.yaml"))
     Traceback (most recent call last):
-    channelhash.errors.InputError: config.yaml: names python:os:system, code that would run on this machine; if you \
-trust it, add --trust-code (in Python, trust_code=True)
+    channelhash.errors.InputError: config.yaml: names python:os:system, \
+code that would run on this machine; if you trust it, add --trust-code (in Python, trust_code=True)
     """
     for name in python_names(values):
         if not any(trust if isinstance(trust, bool) else name in trust for trust in _trusted.get()):

@@ -20,21 +20,23 @@ from channelhash.utils.optional_imports import library
 from channelhash.utils.progress import Progress, StageProgress
 from channelhash.utils.typed_settings import naming_own_code
 
-#: Milliseconds between two looks at what the system has noticed; without a change until the job
-#: runs; and between two looks at all files, where the system notices nothing, or not in so many
-#: folders.
+#: How `watchfiles` watches, in milliseconds: between two looks at what the system has noticed;
+#: without a change until it answers; and between two looks at all files, where the system notices
+#: nothing, or not in so many folders.
 _PACE = {"step": 500, "rust_timeout": 2000, "poll_delay_ms": 30_000}
-#: Seconds after which a folder is indexed that is never quiet.
+#: A folder that is never quiet is indexed after this many seconds.
 _LONGEST = 60.0
-#: Seconds after which it is indexed anyway: drives of the network do not say what others change on
-#: them.
+#: A quiet folder is indexed after this many seconds: network drives do not report the changes of
+#: others.
 _REGULAR = 600.0
 #: Seconds between two runs, or as many as the last one took if they are fewer: something may always
 #: change.
 _REST = 10.0
 #: Seconds until a folder that could not be watched is tried again.
 _AGAIN = 30.0
+#: Bytes of the name of a stage in a report.
 _NAME = 16
+#: Bytes of a problem in a report.
 _LINE = 1000
 
 #: Brings a store up to date; returns a line for each picture that was left out, and what has
@@ -84,6 +86,34 @@ class Report(Structure):
 
         show(0, 0)
         return show
+
+
+class _Schedule:
+    """When a folder is indexed: at first, and after changes once it is quiet.
+
+    Args:
+        now: seconds of a clock that only goes forward, as everywhere here.
+    """
+
+    def __init__(self, now: float) -> None:
+        #: When the change came that is to be indexed; None if there is none.
+        self._waiting_since: float | None = now
+        self._last_end = 0.0
+        self._rest = 0.0
+
+    def is_due(self, now: float, changed: bool) -> bool:
+        """Return whether to index now, and remember whether something has just changed."""
+        if self._waiting_since is None and (changed or now - self._last_end > _REGULAR):
+            self._waiting_since = now
+        if self._waiting_since is None or now - self._last_end < self._rest:
+            return False
+        return not changed or now - self._waiting_since > _LONGEST
+
+    def end_run(self, begin: float, end: float) -> None:
+        """Note that the folder was indexed."""
+        self._waiting_since = None
+        self._last_end = end
+        self._rest = min(end - begin, _REST)
 
 
 class Watch(threading.Thread):
@@ -149,30 +179,23 @@ class Watch(threading.Thread):
     def _follow(self, folder: Path, polls: bool) -> None:
         """Index a folder when it is quiet after a change, as long as it is the same one."""
         before = folder.stat()
-        due = True
-        since = time.monotonic()
-        looked = 0.0
-        rest = 0.0
-        options = {
-            "watch_filter": None,
-            "yield_on_timeout": True,
-            "ignore_permission_denied": True,
-        } | _PACE
+        schedule = _Schedule(time.monotonic())
         for changes in self._watch(
-            folder, stop_event=self._ended, force_polling=polls or None, **options
+            folder,
+            stop_event=self._ended,
+            force_polling=polls or None,
+            watch_filter=None,
+            yield_on_timeout=True,
+            ignore_permission_denied=True,
+            **_PACE,
         ):
             now = time.monotonic()
-            news = any(self._counts(change.name, Path(path), folder) for change, path in changes)
+            changed = any(self._counts(change.name, Path(path), folder) for change, path in changes)
             if not os.path.samestat(folder.stat(), before):
                 return
-            if not due and (news or now - looked > _REGULAR):
-                due = True
-                since = now
-            if due and now - looked >= rest and (not news or now - since > _LONGEST):
-                due = False
+            if schedule.is_due(now, changed):
                 self._index()
-                looked = time.monotonic()
-                rest = min(looked - now, _REST)
+                schedule.end_run(now, time.monotonic())
 
     def _counts(self, change: str, path: Path, folder: Path) -> bool:
         """Return whether a change may be one of photographs: not in the store, nor in what is

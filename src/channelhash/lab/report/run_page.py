@@ -22,8 +22,9 @@ from channelhash.metrics.plots import arrow
 from channelhash.runs.create import create_loss
 from channelhash.runs.folder import read_environments
 from channelhash.training.validation import MEASURES, measure_of, read_log, selection_score
+from channelhash.utils.contact_sheet import bits
 from channelhash.utils.decode import read_json, read_yaml_sections, reading, split_lines
-from channelhash.utils.image_files import bits, decode, jpeg, open_image
+from channelhash.utils.image_files import decode, jpeg, open_image
 
 # Kind of pair, as `code_health` names it -> in words.
 _PAIR_KINDS = {
