@@ -24,7 +24,7 @@ from channelhash.lab.experiments.comparisons import (
     split_ratio,
 )
 from channelhash.lab.experiments.studies.factorial import _effects_tables, _factorial_effects
-from channelhash.metrics.report import PairedTest, paired_test
+from channelhash.metrics.resampling import PairedTest, paired_test
 from lab.grids import made_result
 from refusals import check_refusal
 

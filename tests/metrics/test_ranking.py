@@ -16,6 +16,7 @@ from sklearn.metrics import roc_auc_score
 import channelhash as ch
 from channelhash.metrics import HammingHistogram, histogram
 from channelhash.metrics.conventions import _CONVENTIONS, convention_scores
+from channelhash.metrics.tied_orders import harmonic_difference
 from metrics import ranking_equations as literal
 from metrics.test_histogram import drawn_pairs
 from refusals import check_refusal
@@ -155,7 +156,7 @@ def test_roc_auc_is_that_of_scikit_learn(queries):
 @given(st.integers(0, 200), st.integers(0, 200))
 def test_harmonic_differences_are_exact(start, count):
     exact = sum((Fraction(1, start + t) for t in range(1, count + 1)), Fraction(0))
-    assert histogram._harmonic_difference(np.array(start), np.array(count)) == pytest.approx(
+    assert harmonic_difference(np.array(start), np.array(count)) == pytest.approx(
         float(exact), rel=1e-14
     )
 

@@ -3,7 +3,8 @@
 from channelhash.metrics.conventions import average_precision_in_order, average_precisions_in_order
 from channelhash.metrics.histogram import HammingHistogram, hamming_histogram
 from channelhash.metrics.recall import counterparts, recall_at_k
-from channelhash.metrics.report import TaskReport, bootstrap_interval, evaluate, paired_test, report
+from channelhash.metrics.report import TaskReport, evaluate, report
+from channelhash.metrics.resampling import bootstrap_interval, paired_test
 
 __all__ = [
     "HammingHistogram",

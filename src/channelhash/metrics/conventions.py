@@ -53,7 +53,8 @@ def convention_scores(
     histogram is known; ``lower`` and ``upper`` are what the worst and the best order of ties give.
 
     >>> from channelhash.metrics import hamming_histogram
-    >>> codes, labels = np.array([[0], [0], [255]], np.uint8), np.array([[0, 1], [1, 0], [1, 0]]) > 0
+    >>> codes = np.array([[0], [0], [255]], np.uint8)
+    >>> labels = np.array([[0, 1], [1, 0], [1, 0]]) > 0
     >>> histogram = hamming_histogram(codes[1:], codes, labels[1:], labels, n_bits=8)
     >>> convention_scores("sch", histogram, (codes[1:], codes, labels[1:], labels))["map"]["upper"]
     0.9166666666666667
@@ -83,8 +84,10 @@ def _average_precisions_cut(
 ) -> Scores:
     """Compute AP at each cut-off of a convention, ties in the order of the database.
 
-    >>> codes, labels = np.array([[0], [0], [255]], np.uint8), np.array([[0, 1], [1, 0], [1, 0]]) > 0
-    >>> _average_precisions_cut((codes[1:2], codes, labels[1:2], labels), _Convention((1, 2))).tolist()
+    >>> codes = np.array([[0], [0], [255]], np.uint8)
+    >>> labels = np.array([[0, 1], [1, 0], [1, 0]]) > 0
+    >>> pairs = (codes[1:2], codes, labels[1:2], labels)
+    >>> _average_precisions_cut(pairs, _Convention((1, 2))).tolist()
     [[0.0, 0.5]]
     """
     query_codes, database_codes, query_labels, database_labels = pairs
@@ -110,13 +113,8 @@ def _average_precision(ranks: NDArray[np.int64], z: int | None, of_relevant: boo
     """Return the mean precision at the relevant items of rank <= z, or at the first z of them; 0 if
     there are none.
     """
-    top = (
-        ranks
-        if z is None
-        else ranks[:z]
-        if of_relevant
-        else ranks[: np.searchsorted(ranks, z, side="right")]
-    )
+    n_items = z if z is None or of_relevant else np.searchsorted(ranks, z, side="right")
+    top = ranks[:n_items]
     return float((np.arange(1, len(top) + 1) / top).mean()) if len(top) else 0.0
 
 

@@ -102,7 +102,9 @@ def _empty_cell(cell, width, row, shared, units, counts):  # type: ignore[no-unt
 
 
 @njit(cache=True, nogil=True)
-def _count_by_distance(first_query, last_query, pairs, widths, ends, units, totals, shared):  # type: ignore[no-untyped-def]
+def _count_by_distance(  # type: ignore[no-untyped-def]
+    first_query, last_query, pairs, widths, ends, units, totals, shared
+):
     """Add to each query's ``totals`` by distance: all items, relevant ones, gains; and to its
     counts by shared labels.
 
@@ -144,11 +146,12 @@ def _count_by_distance(first_query, last_query, pairs, widths, ends, units, tota
 
 
 @njit(cache=True, nogil=True)
-def _count_pairs_jointly(first_part, last_part, pairs, queries, width, counts):  # type: ignore[no-untyped-def]
-    """Add the pairs of each part, so many ``queries``, to ``counts[part, width · distance + shared
-    labels]``.
+def _count_pairs_jointly(  # type: ignore[no-untyped-def]
+    first_part, last_part, pairs, queries, width, counts
+):
+    """Add the pairs of each part to ``counts[part, width · distance + shared labels]``.
 
-    ``width`` is one more than the most labels that a query has.
+    A part has so many ``queries``. ``width`` is one more than the most labels that a query has.
     """
     n_queries = len(pairs.codes)
     n_items = pairs.items.shape[1]
@@ -189,7 +192,9 @@ def _sum_of_precisions(places, n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _sum_precisions_in_order(first_query, last_query, pairs, counters, sums):  # type: ignore[no-untyped-def]
+def _sum_precisions_in_order(  # type: ignore[no-untyped-def]
+    first_query, last_query, pairs, counters, sums
+):
     """Add each query's precisions at its relevant items, ties in the order of the items.
 
     The rank of an item is the number of nearer items, of earlier ones as near, and itself. So with
@@ -197,7 +202,8 @@ def _sum_precisions_in_order(first_query, last_query, pairs, counters, sums):  #
     without sorting.
     """
     codes, items, labels, sets = pairs
-    distances, step = np.empty(_BLOCK, dtype=np.uint64), np.empty(_BLOCK, dtype=np.uint64)
+    distances = np.empty(_BLOCK, dtype=np.uint64)
+    step = np.empty(_BLOCK, dtype=np.uint64)
     places = np.empty(_BLOCK + 1, dtype=np.uint64)
     for first in range(first_query, last_query, _GROUP):
         last = min(first + _GROUP, last_query)
@@ -311,7 +317,8 @@ def checked_pairs(pairs: Pairs, n_bits: int) -> Pairs:
                 f"{len(codes)} {name} codes, but {name} labels are {np.shape(labels)}; expected "
                 "(n, c)"
             )
-    query_sets, database_sets = boolean_labels(query_labels), boolean_labels(database_labels)
+    query_sets = boolean_labels(query_labels)
+    database_sets = boolean_labels(database_labels)
     if query_sets.shape[1] != database_sets.shape[1]:
         raise ValueError(
             f"query labels have {query_sets.shape[1]} columns, database labels "

@@ -22,42 +22,13 @@ from channelhash.metrics.count_distances import (
     checked_pairs,
     count_distances,
 )
-from channelhash.utils.compiled import inner, njit
+from channelhash.metrics.tied_orders import harmonic_difference, write_bounds, write_expectations
 
 Scores = NDArray[np.float64]
 _Shares = TypeVar("_Shares", float, NDArray[np.float64])
 
 # Ranks whose discounts are held at once.
 _RANKS = 1 << 20
-# Below this size harmonic numbers come from a table, above from their expansion, exact to double
-# precision there.
-_TABLE = 64
-_HARMONIC = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, _TABLE + 1))])
-
-
-def _harmonic_difference(
-    start: NDArray[np.integer], count: NDArray[np.integer]
-) -> NDArray[np.float64]:
-    """Compute H_{N+n} − H_N = Σ_{t=1…n} 1 / (N + t), to double precision relative to the difference
-    itself.
-
-    Up to 64 from a table; beyond, H_x = ln y + γ + 1/(24 y²) − 7/(960 y⁴) + 31/(8064 y⁶) − … with y
-    = x + ½, whose logarithms are subtracted as log1p(n / y): the closed forms below take n − (N +
-    1)(H_{N+n} − H_N), which would lose its digits for a small group far down the ranking.
-    """
-    first = np.asarray(start, dtype=np.int64)
-    last = np.asarray(start, dtype=np.int64) + count
-    small = _HARMONIC[np.minimum(last, _TABLE)] - _HARMONIC[np.minimum(first, _TABLE)]
-    low, high = np.maximum(first, _TABLE) + 0.5, np.maximum(last, _TABLE) + 0.5
-    return cast(
-        NDArray[np.float64],
-        small + np.log1p((high - low) / low) + (_correction(high) - _correction(low)),
-    )
-
-
-def _correction(y: NDArray[np.float64]) -> NDArray[np.float64]:
-    square = 1 / (y * y)
-    return square * (1 / 24 - square * (7 / 960 - square * 31 / 8064))
 
 
 def divide(
@@ -109,92 +80,6 @@ class _RadiusLookup(NamedTuple, Generic[_Shares]):
     precision: _Shares
     recall: _Shares
     empty: _Shares
-
-
-@njit(cache=True)
-def _write_expectations(group, sums, expected):  # type: ignore[no-untyped-def]
-    """Write the expected AP@z of each query: ``group`` as from `_cut`, ``(5, nq)``; A and H ``(2,
-    nq)``.
-    """
-    for q in range(len(expected)):
-        if group[2, q]:
-            n = group[0, q]
-            r = group[1, q]
-            m = group[2, q]
-            place = group[3, q] + 1
-            hits = group[4, q]
-            expected[q] = _expected(n, r, m, place, hits, sums[0, q], sums[1, q])
-
-
-@inner
-def _expected(n, r, m, place, relevant_before, before, harmonic):  # type: ignore[no-untyped-def]
-    """Sum over h for one query, outwards from the likeliest h, each probability from its
-    neighbour's; unnormalised weights and one division at the end need no factorials."""
-    low = max(0, m - (n - r))
-    high = min(r, m)
-    others = n - r - m
-    mode = min(max((m + 1) * (r + 1) // (n + 2), low), high)
-    first = (relevant_before + 1) * harmonic
-    spread = m - place * harmonic
-    numerator = 0.0
-    weights = 0.0
-    for step in (1, -1):
-        h = mode
-        weight = 1.0
-        if step == -1:
-            h -= 1
-            weight = mode * (others + mode) / ((r - h) * (m - h)) if h >= low else 0.0
-        while low <= h <= high and weight > 1e-18:
-            if relevant_before + h > 0:
-                slope = (h - 1) / (m - 1) if m > 1 else 0.0
-                numerator += (
-                    weight * (before + h / m * (first + slope * spread)) / (relevant_before + h)
-                )
-            weights += weight
-            if step == 1:
-                weight *= (r - h) * (m - h) / ((h + 1) * (others + h + 1))
-            else:
-                weight *= h * (others + h) / ((r - h + 1) * (m - h + 1))
-            h += step
-    return numerator / weights
-
-
-@njit(cache=True)
-def _write_bounds(group, before, bounds):  # type: ignore[no-untyped-def]
-    """Write the least and the greatest AP@z of each query ``(2, nq)``, from those sums of the
-    groups before.
-    """
-    for q in range(bounds.shape[1]):
-        n = group[0, q]
-        r = group[1, q]
-        m = group[2, q]
-        total = group[3, q]
-        hits = group[4, q]
-        bounds[0, q], bounds[1, q] = _bounds_of_one(
-            n, r, m, total, hits, before[0, q], before[1, q]
-        )
-
-
-@inner
-def _bounds_of_one(n, r, m, total_before, relevant_before, last, first):  # type: ignore[no-untyped-def]
-    """Least and greatest AP@z of one query over h: with h the last, or the first, of the m items
-    taken. One relevant item more among the last adds a precision at its place, and one hit to the h
-    − 1 that follow it."""
-    least = max(0, m - (n - r))
-    following = 0.0
-    lower = np.inf
-    upper = -np.inf
-    for h in range(min(r, m) + 1):
-        hits = relevant_before + h
-        if h:
-            place = total_before + m - h + 1
-            last += (relevant_before + 1) / place + following
-            following += 1 / place
-            first += hits / (total_before + h)
-        if h >= least:
-            lower = min(lower, last / hits if hits else 0.0)
-            upper = max(upper, first / hits if hits else 0.0)
-    return lower, upper
 
 
 @dataclass(frozen=True)
@@ -267,7 +152,7 @@ class HammingHistogram:
         H_{N+n} − H_N.
         """
         before, relevant_before = self._before()
-        harmonic = _harmonic_difference(before, self.total)
+        harmonic = harmonic_difference(before, self.total)
         slope = divide(self.relevant - 1, self.total - 1, 0.0)
         spread = self.total - (before + 1) * harmonic
         groups = divide(self.relevant, self.total, 0.0) * (
@@ -300,7 +185,7 @@ class HammingHistogram:
         for start in (before + self.total - self.relevant, before):
             # r of them in a row behind N items of which R are relevant add Σ_{t=1…r} (R + t) / (N +
             # t) = r + (R − N) · (H_{N+r} − H_N).
-            row = counted + (relevant_before - start) * _harmonic_difference(start, counted)
+            row = counted + (relevant_before - start) * harmonic_difference(start, counted)
             bounds.append(divide(row.sum(axis=1), counted.sum(axis=1), np.nan))
         return bounds[0], bounds[1]
 
@@ -313,7 +198,7 @@ class HammingHistogram:
         group, ahead = self._cut(z)
         before = [np.nan_to_num(bound) * group[-1] for bound in ahead.average_precision_bounds()]
         bounds = np.empty((2, len(self.total)))
-        _write_bounds(group, np.stack(before), bounds)
+        write_bounds(group, np.stack(before), bounds)
         lower, upper = np.where(self.relevant.any(axis=1), bounds, np.nan)
         return lower, upper
 
@@ -344,8 +229,8 @@ class HammingHistogram:
         # divisor.
         before = np.nan_to_num(ahead.average_precision()) * relevant_before
         expected = np.zeros(len(taken))
-        _write_expectations(
-            group, np.stack([before, _harmonic_difference(total_before, taken)]), expected
+        write_expectations(
+            group, np.stack([before, harmonic_difference(total_before, taken)]), expected
         )
         return self._mean(expected)
 
@@ -379,7 +264,8 @@ class HammingHistogram:
         Raises:
             ValueError: the histogram was made without `gains`, or no query has a relevant item.
         """
-        if (gains := self.gains) is None:
+        gains = self.gains
+        if gains is None:
             raise ValueError(
                 "graded NDCG needs the gains of the items; `hamming_histogram` counts them"
             )
@@ -414,7 +300,8 @@ class HammingHistogram:
             raise ValueError(f"average is 'micro' or 'macro', not {average!r}")
         total, relevant = self._pooled(every_query)
         if average == "micro":
-            total, relevant = total.sum(axis=0, keepdims=True), relevant.sum(axis=0, keepdims=True)
+            total = total.sum(axis=0, keepdims=True)
+            relevant = relevant.sum(axis=0, keepdims=True)
         irrelevant = (total - relevant).astype(np.float64)
         closer = np.cumsum(relevant, axis=1) - relevant / 2  # ties count half
         pairs = irrelevant.sum(axis=1) * relevant.sum(axis=1)
@@ -433,7 +320,8 @@ class HammingHistogram:
         Precision is NaN at radii that find nothing.
         """
         total, relevant = self._pooled()
-        retrieved, correct = np.cumsum(total.sum(axis=0)), np.cumsum(relevant.sum(axis=0))
+        retrieved = np.cumsum(total.sum(axis=0))
+        correct = np.cumsum(relevant.sum(axis=0))
         recall = divide(correct, np.asarray(relevant.sum()), np.nan)
         return _PrecisionRecallCurve(
             divide(correct, retrieved, np.nan), recall, np.arange(total.shape[1])
@@ -444,7 +332,8 @@ class HammingHistogram:
         radius 0 … k.
         """
         total, relevant = self._pooled()
-        retrieved, correct = np.cumsum(total, axis=1), np.cumsum(relevant, axis=1)
+        retrieved = np.cumsum(total, axis=1)
+        correct = np.cumsum(relevant, axis=1)
         return _RadiusLookup(
             divide(correct, retrieved, 0.0).mean(axis=0),
             (correct / correct[:, -1:]).mean(axis=0),
@@ -483,7 +372,8 @@ class HammingHistogram:
         end = np.cumsum(self.total, axis=1)
         sizes = np.minimum(z, end[:, -1])
         cut = (end < sizes[:, None]).sum(axis=1)
-        n, r = self.total[rows, cut], self.relevant[rows, cut]
+        n = self.total[rows, cut]
+        r = self.relevant[rows, cut]
         inside = np.arange(cut.max(initial=0)) < cut[:, None]
         width = inside.shape[1]
         ahead = HammingHistogram(self.total[:, :width] * inside, self.relevant[:, :width] * inside)

@@ -182,7 +182,8 @@ def line(
     'SCH'
     """
     color = COLORS[number % len(COLORS)]
-    dash, mark = _DASHES[number % len(_DASHES)], _MARKS[number % len(_MARKS)]
+    dash = _DASHES[number % len(_DASHES)]
+    mark = _MARKS[number % len(_MARKS)]
     (curve,) = axes.plot(
         x, y, color=color, linestyle=dash, marker=mark, linewidth=1.6, markersize=4.5, label=label
     )

@@ -106,8 +106,11 @@ class FirstGroup(NamedTuple):
         """
         queries = unit_rows(query)
         items = unit_rows(database).T
-        cosines = lambda rows: np.rint((queries[rows] @ items) * _STEPS).astype(np.int32)  # noqa: E731
-        return _first_groups(cosines, (len(queries), items.shape[1]), pairs)
+        return _first_groups(
+            lambda rows: np.rint((queries[rows] @ items) * _STEPS).astype(np.int32),
+            (len(queries), items.shape[1]),
+            pairs,
+        )
 
     def found_within(self, k: int) -> Scores:
         """Compute the probability that a counterpart is among the first ``k`` items, ``(nq,)``.
@@ -174,8 +177,9 @@ def recall_at_k(
         ValueError: a row is not in the database, no query has a counterpart, there is no
             cross-modal task, or the two sets do not fit together.
 
-    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8), "text": np.array([[1], [1]], np.uint8)},
-    ...                 None, n_bits=8)
+    >>> images = np.array([[0], [7]], np.uint8)
+    >>> texts = np.array([[1], [1]], np.uint8)
+    >>> codes = CodeSet(["a", "b"], {"image": images, "text": texts}, None, n_bits=8)
     >>> recall_at_k(codes, codes, k=[1])["image->text"]["recall_at"]
     {'1': 0.5}
     """
@@ -245,33 +249,40 @@ def counterparts(query_names: Sequence[str], database_names: Sequence[str]) -> N
     return rows
 
 
+def _rows_of_one_id(
+    query_ids: Sequence[str], database_ids: Sequence[str]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows of queries and of items with the same id, ``(p,)`` each."""
+    ids = set(query_ids)
+    shared = np.array([row for row, name in enumerate(database_ids) if name in ids], np.int64)
+    rows = counterparts(query_ids, [database_ids[row] for row in shared])
+    queries, places = np.nonzero(rows >= 0)
+    return queries, shared[rows[queries, places]]
+
+
 def find_self_pairs(query: CodeSet, database: CodeSet) -> NDArray[np.int64] | None:
     """Return the rows ``(p, 2)`` of queries and of items with the same id; None if there are none.
 
     Numbers as ids may be those of rows on each side: they mean the same items where all of these
     have the same labels.
     """
-    ids = set(query.ids)
-    shared = [row for row, name in enumerate(database.ids) if name in ids]
-    if not shared:
+    queries, items = _rows_of_one_id(query.ids, database.ids)
+    if not len(queries):
         return None
-    rows = counterparts(query.ids, [database.ids[row] for row in shared])
-    queries, places = np.nonzero(rows >= 0)
-    items = np.array(shared, dtype=np.int64)[rows[queries, places]]
     of_query = query.labels
     of_item = database.labels
     if of_query is None or of_item is None or of_query.shape[1] != of_item.shape[1]:
         return np.stack([queries, items], axis=1)
     same = (of_query[queries] == of_item[items]).all(axis=1)
-    differing = np.setdiff1d(queries, queries[same])
-    if len(differing):
-        if all(query.ids[row].isdecimal() for row in differing):
-            return None
-        raise ValueError(
-            f"the id {query.ids[differing[0]]!r} is of a query and of a database item with other "
-            "labels; an item has one id on both sides and different items have different ids"
-        )
-    return np.stack([queries, items], axis=1)
+    differing = [query.ids[row] for row in np.setdiff1d(queries, queries[same])]
+    if not differing:
+        return np.stack([queries, items], axis=1)
+    if all(name.isdecimal() for name in differing):
+        return None
+    raise ValueError(
+        f"the id {differing[0]!r} is of a query and of a database item with other labels; an item "
+        "has one id on both sides and different items have different ids"
+    )
 
 
 def _first_groups(
@@ -279,7 +290,8 @@ def _first_groups(
 ) -> FirstGroup:
     """Find the group of each query's first counterpart by any similarity.
 
-    >>> _first_groups(lambda rows: np.array([[3, 5, 5]])[rows], (1, 3), np.array([0])).ahead.tolist()
+    >>> similarities = np.array([[3, 5, 5]])
+    >>> _first_groups(lambda rows: similarities[rows], (1, 3), np.array([0])).ahead.tolist()
     [2]
     """
     nq, nd = shape
@@ -330,10 +342,11 @@ def instance_recall(query: CodeSet, database: CodeSet) -> dict[str, _RecallRepor
 
     >>> captions = np.array([[0], [1], [7]], np.uint8)
     >>> images = np.array([[1], [1], [7]], np.uint8)
-    >>> codes = CodeSet(["1", "2", "3"], {"image": images, "text": captions}, None, 8, images=["a", "a", "b"])
+    >>> both = {"image": images, "text": captions}
+    >>> codes = CodeSet(["1", "2", "3"], both, None, 8, images=["a", "a", "b"])
     >>> report = instance_recall(codes, codes)
-    >>> report["image->text"]["queries"], report["text->image"]["queries"], report["text->image"]["recall_items"]
-    (2, 3, 2)
+    >>> report["image->text"]["queries"], report["text->image"]["queries"]
+    (2, 3)
     """
     rows = (*query.ids, *database.ids)
     images = (*(query.images or ()), *(database.images or ()))

@@ -1,15 +1,10 @@
-"""All scores of two code sets, for every task; how sure their means are, and whether two runs
-differ.
-
-Resampling takes the queries as the random sample. It says nothing about the spread between training
-runs, which repeated seeds measure (``protocol.md`` § 6).
-"""
+"""All scores of two code sets, for every task."""
 
 import json
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NotRequired, TypedDict, cast
+from typing import Any, Literal, NotRequired, TypedDict, cast
 
 import numpy as np
 
@@ -20,130 +15,10 @@ from channelhash.metrics.conventions import average_precisions_in_order, convent
 from channelhash.metrics.count_distances import Pairs, RowPairs
 from channelhash.metrics.histogram import HammingHistogram, Scores, hamming_histogram
 from channelhash.metrics.recall import check_comparable, find_self_pairs, instance_recall
+from channelhash.metrics.resampling import bootstrap_interval
 from channelhash.utils.addresses import Place
 from channelhash.utils.files import write_text
 from channelhash.utils.optional_imports import naming_extra
-from channelhash.utils.seeds import generator
-
-# Resamples drawn at once: 100 × 2,100 queries of 8 bytes are 1.7 MB.
-_BATCH = 100
-
-
-class Interval(NamedTuple):
-    """A mean and the ends of its confidence interval."""
-
-    mean: float
-    lower: float
-    upper: float
-
-
-class PairedTest(NamedTuple):
-    """Mean difference of two runs over their common queries, its two-sided p-value, and the number
-    of queries.
-    """
-
-    difference: float
-    p_value: float
-    queries: int
-
-
-def bootstrap_interval(
-    scores: Scores, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
-) -> Interval:
-    """Compute the percentile bootstrap interval of a mean over queries (Efron and Tibshirani 1993,
-    chapter 13).
-
-    Args:
-        scores: ``(nq,)`` e.g. `HammingHistogram.average_precision`; NaN (no relevant item) is left
-            out.
-        confidence: share of resampled means inside the interval, in (0, 1).
-        resamples: number of samples of the queries, drawn with replacement.
-        seed: seed of the draws.
-
-    Raises:
-        ValueError: ``confidence`` is not in (0, 1), or every score is NaN.
-
-    Costs O(nq · resamples) time, little memory.
-
-    >>> bootstrap_interval(np.array([0.5, 0.5, np.nan]), resamples=100)
-    Interval(mean=0.5, lower=0.5, upper=0.5)
-    """
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}; it lies between 0 and 1")
-    counted = scores[~np.isnan(scores)]
-    if not len(counted):
-        raise ValueError(
-            f"none of the {len(scores)} queries has a score: there is nothing to average"
-        )
-    n = len(counted)
-    random = generator(seed, "bootstrap")
-    sizes = [min(_BATCH, resamples - start) for start in range(0, resamples, _BATCH)]
-    means = np.concatenate(
-        [counted[random.integers(0, n, (size, n))].mean(axis=1) for size in sizes]
-    )
-    lower, upper = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(float(counted.mean()), float(lower), float(upper))
-
-
-def paired_test(
-    first: Scores, second: Scores, resamples: int = 10_000, seed: int = 0
-) -> PairedTest:
-    """Test by sign flips (a permutation test) that two runs have the same mean over the same
-    queries.
-
-    If the runs do not differ, a query's difference is as likely as its negative: p is the share of
-    random sign assignments whose mean is at least as far from 0 as the one seen, (1 + hits) / (1 +
-    resamples), so it is never 0.
-
-    Args:
-        first: ``(nq,)`` scores of one run, NaN for queries without relevant items.
-        second: ``(nq,)`` those of the other, of the same queries in the same order.
-        resamples: number of sign assignments.
-        seed: seed of the draws.
-
-    Returns:
-        Mean of ``first - second``, p-value in (0, 1], queries counted.
-
-    Raises:
-        ValueError: lengths differ; a query has a score in one run alone (other relevant items, so
-            another task); or no query has one.
-
-    Costs O(nq · resamples) time, little memory.
-
-    >>> paired_test(np.array([0.5, 0.6]), np.array([0.5, 0.6])).p_value
-    1.0
-    """
-    if first.shape != second.shape or first.ndim != 1:
-        raise ValueError(
-            f"scores of {first.shape} and {second.shape} queries; a paired test needs the same "
-            "queries"
-        )
-    missing = np.isnan(first)
-    if (missing != np.isnan(second)).any():
-        row = int(np.flatnonzero(missing != np.isnan(second))[0])
-        raise ValueError(
-            f"query {row} has a score in one run alone: the runs were not evaluated on the same "
-            "data"
-        )
-    differences = (first - second)[~missing]
-    if not len(differences):
-        raise ValueError(
-            f"none of the {len(first)} queries has a score: there is nothing to compare"
-        )
-    # Sums of the same numbers in another order differ in their last digits; a tie with what was
-    # seen is a hit.
-    threshold = abs(differences.sum()) - 1e-12 * np.abs(differences).sum()
-    random = generator(seed, "sign flips")
-    hits = 0
-    for start in range(0, resamples, _BATCH):
-        flips = (
-            random.integers(0, 2, (min(_BATCH, resamples - start), len(differences)), dtype=np.int8)
-            * 2
-            - 1
-        )
-        hits += int((np.abs(flips @ differences) >= threshold).sum())
-    return PairedTest(float(differences.mean()), (1 + hits) / (1 + resamples), len(differences))
-
 
 # Enough for a percentile interval (Efron and Tibshirani 1993, chapter 14).
 _RESAMPLES = 1000
@@ -185,7 +60,8 @@ class TaskReport(TypedDict):
     Without labels, ``recall_at``, the next two, ``queries`` and ``skipped`` are all there is, and
     count counterparts.
 
-    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.ones((2, 1)), n_bits=8)
+    >>> images = np.array([[0], [255]], np.uint8)
+    >>> codes = CodeSet(["a", "b"], {"image": images}, np.ones((2, 1)), n_bits=8)
     >>> sorted(evaluate(codes, codes)["image->image"])[:3]
     ['by_radius', 'chance', 'codes_in_use']
     """
@@ -241,7 +117,8 @@ def evaluate(
             of an image and a text, one id stands for items with different labels, or in some task
             no query has a relevant item.
 
-    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.ones((2, 1)), n_bits=8)
+    >>> images = np.array([[0], [255]], np.uint8)
+    >>> codes = CodeSet(["a", "b"], {"image": images}, np.ones((2, 1)), n_bits=8)
     >>> evaluate(codes, codes)["image->image"]["map_tie_aware"]
     1.0
     """
@@ -267,7 +144,8 @@ def _evaluate_tasks(
                 "it out"
             )
         return {task: cast(TaskReport, scores) for task, scores in instances.items()}, {}
-    pairs, self_pairs = _pairs(query, database), find_self_pairs(query, database)
+    pairs = _pairs(query, database)
+    self_pairs = find_self_pairs(query, database)
     counts = {task: hamming_histogram(*pairs[task], query.n_bits, self_pairs) for task in pairs}
     reports = report_tasks(counts, len(database), cutoffs, conventions, pairs, self_pairs)
     for task, scores in instances.items():
@@ -282,7 +160,8 @@ def count_tasks(query: CodeSet, database: CodeSet) -> dict[str, HammingHistogram
     Raises:
         ValueError: as `evaluate`, but not for queries without relevant items.
     """
-    pairs, self_pairs = _pairs(query, database), find_self_pairs(query, database)
+    self_pairs = find_self_pairs(query, database)
+    pairs = _pairs(query, database)
     return {task: hamming_histogram(*pairs[task], query.n_bits, self_pairs) for task in pairs}
 
 
@@ -333,7 +212,8 @@ def report_tasks(
         reports[task] = report(histogram, cutoffs, in_order)
         if of_task:
             reports[task]["codes_in_use"] = _distinct(of_task[1]) / len(of_task[1])
-        if left_out := n_items * len(histogram.total) - int(histogram.total.sum()):
+        left_out = n_items * len(histogram.total) - int(histogram.total.sum())
+        if left_out:
             reports[task]["own_left_out"] = left_out
         if conventions:
             scores = {
@@ -357,11 +237,15 @@ def report(
     {'1': 1.0}
     """
     lower, upper = histogram.map_bounds()
-    valid = [z for z in cutoffs if z <= histogram.total.sum(axis=1).max(initial=0)]
+    largest = histogram.total.sum(axis=1).max(initial=0)
+    valid = [z for z in cutoffs if z <= largest]
     # of their mean, which is mAP_T
     interval = bootstrap_interval(histogram.average_precision(), resamples=_RESAMPLES)
     curve = histogram.precision_recall_curve()
+    precision = np.where(np.isnan(curve.precision), None, curve.precision)
     counted = histogram.relevant.sum(axis=1) > 0
+    has_both = counted & (histogram.relevant != histogram.total).any(axis=1)
+    by_radius = histogram.by_radius()._asdict()
     return {
         "map_tie_aware": interval.mean,
         "map_interval": {"lower": interval.lower, "upper": interval.upper},
@@ -375,15 +259,11 @@ def report(
         "roc_auc_micro": _roc_auc(histogram, "micro"),
         "roc_auc_micro_every_query": _roc_auc(histogram, "micro", every_query=True),
         "roc_auc_macro": _roc_auc(histogram, "macro"),
-        "roc_auc_macro_queries": int(
-            (counted & (histogram.relevant != histogram.total).any(axis=1)).sum()
-        ),
+        "roc_auc_macro_queries": int(has_both.sum()),
         "radius_2": histogram.within_radius(2)._asdict(),
-        "by_radius": {
-            name: scores.tolist() for name, scores in histogram.by_radius()._asdict().items()
-        },
+        "by_radius": {name: scores.tolist() for name, scores in by_radius.items()},
         "precision_recall_curve": {
-            "precision": [None if np.isnan(share) else share for share in curve.precision.tolist()],
+            "precision": precision.tolist(),
             "recall": curve.recall.tolist(),
         },
         "chance": histogram.chance_level(),
@@ -405,21 +285,18 @@ def _roc_auc(
     """Return ROC-AUC, or None where every item is relevant to every query: the other scores are
     defined there.
     """
-    everything = (counts.relevant == counts.total).all(axis=1)
-    return (
-        None
-        if everything[counts.relevant.sum(axis=1) > 0].all()
-        else counts.roc_auc(average, every_query)
-    )
+    all_relevant = (counts.relevant == counts.total).all(axis=1)
+    if all_relevant[counts.relevant.sum(axis=1) > 0].all():
+        return None
+    return counts.roc_auc(average, every_query)
 
 
 def _listed(names: Sequence[str]) -> str:
     """Return label names for a message: the first few of many."""
-    return (
-        f"{len(names)} ({', '.join(names[:5])}{', …' if len(names) > 5 else ''})"
-        if names
-        else "unnamed"
-    )
+    if not names:
+        return "unnamed"
+    shown = [*names[:5], "…"] if len(names) > 5 else names
+    return f"{len(names)} ({', '.join(shown)})"
 
 
 def evaluate_sets(

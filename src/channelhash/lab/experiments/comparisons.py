@@ -17,7 +17,7 @@ from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.tables import signed
 from channelhash.lab.experiments.text_tables import Cell, Table
 from channelhash.metrics.plots import arrow
-from channelhash.metrics.report import PairedTest, paired_test
+from channelhash.metrics.resampling import PairedTest, paired_test
 from channelhash.utils.seeds import generator
 
 

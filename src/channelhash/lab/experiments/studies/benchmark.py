@@ -40,7 +40,7 @@ from channelhash.lab.experiments.tables import (
 )
 from channelhash.lab.experiments.text_tables import Cell
 from channelhash.losses import PUBLISHED
-from channelhash.metrics.report import Interval, bootstrap_interval
+from channelhash.metrics.resampling import Interval, bootstrap_interval
 from channelhash.models.heads import Initial
 from channelhash.training.validation import selection_score
 from channelhash.utils.seeds import generator
