@@ -242,7 +242,6 @@ def report(
     # of their mean, which is mAP_T
     interval = bootstrap_interval(histogram.average_precision(), resamples=_RESAMPLES)
     curve = histogram.precision_recall_curve()
-    precision = np.where(np.isnan(curve.precision), None, curve.precision)
     counted = histogram.relevant.sum(axis=1) > 0
     has_both = counted & (histogram.relevant != histogram.total).any(axis=1)
     by_radius = histogram.by_radius()._asdict()
@@ -263,7 +262,7 @@ def report(
         "radius_2": histogram.within_radius(2)._asdict(),
         "by_radius": {name: scores.tolist() for name, scores in by_radius.items()},
         "precision_recall_curve": {
-            "precision": precision.tolist(),
+            "precision": [None if np.isnan(share) else share for share in curve.precision.tolist()],
             "recall": curve.recall.tolist(),
         },
         "chance": histogram.chance_level(),
