@@ -63,7 +63,8 @@ def check_labels(labels: Tensor, largest: float = math.inf) -> None:
 
     >>> check_labels(torch.tensor([[1, -1]]))
     Traceback (most recent call last):
-    ValueError: labels are 0 or more, not -1 (row 0, column 1); of labels of -1 and 1 pass labels > 0
+    ValueError: labels are 0 or more, not -1 (row 0, column 1); \
+of labels of -1 and 1 pass labels > 0
     """
     if labels.ndim != 2:
         hint = (
@@ -129,7 +130,8 @@ def relaxed_hamming(a: Tensor, b: Tensor) -> Tensor:
     Returns:
         ``(n, m)`` in [0, k]. A zero row is k/2 away from everything, with a finite gradient.
 
-    >>> relaxed_hamming(torch.tensor([[1.0, 1, 1, 1]]), torch.tensor([[1.0, 1, 1, -1], [0, 0, 0, 0]])).tolist()
+    >>> codes = torch.tensor([[1.0, 1, 1, -1], [0, 0, 0, 0]])
+    >>> relaxed_hamming(torch.ones(1, 4), codes).tolist()
     [[1.0, 2.0]]
     """
     return 0.5 * a.shape[1] * (1 - unit_rows(a) @ unit_rows(b).T)
@@ -213,7 +215,8 @@ def balanced_bounds(
     the ends, k/2 · (1 − S) and k/2 + g, have the mean k/2: the largest gap that any codes could
     attain.
 
-    >>> lower, upper = balanced_bounds(torch.tensor([0.0, 0.5, 1.0]), n_bits=16, similarity_ratio=0.25)
+    >>> similarity = torch.tensor([0.0, 0.5, 1.0])
+    >>> lower, upper = balanced_bounds(similarity, n_bits=16, similarity_ratio=0.25)
     >>> lower.tolist(), upper.tolist()
     ([10.0, 0.0, 0.0], [16.0, 4.0, 0.0])
     """

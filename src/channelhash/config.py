@@ -151,8 +151,8 @@ class RunConfig:
         evaluate: the evaluation.
         extend: the run that this one extends, if any.
 
-    >>> config = make_config({"data": {"kind": "synthetic", "root": "d"}, "model": {"name": "small"},
-    ...                       "loss": {"name": "sch", "tau": 2}})
+    >>> sections = {"data": {"kind": "synthetic", "root": "d"}, "model": {"name": "small"}}
+    >>> config = make_config(sections | {"loss": {"name": "sch", "tau": 2}})
     >>> config.loss.tau, config.n_bits, config.train.epochs
     (2.0, 32, 200)
     """
@@ -243,6 +243,14 @@ def read_sections(path: Path, overrides: Sequence[str] = ()) -> dict[str, dict[s
     return values
 
 
+def _take_required(section: dict[str, Any], key: str) -> Any:
+    """Take the value of ``section.key`` out of its section."""
+    name = key.partition(".")[2]
+    if name not in section:
+        raise InputError(f"{key}: is missing and has no default")
+    return section.pop(name)
+
+
 def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
     """Check a nested dictionary of sections; errors as in `read_config`."""
     for section in values:
@@ -250,17 +258,12 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
             raise InputError(
                 typed_settings.unknown(f"section {section!r}", section, list(_SECTIONS))
             )
-    data, model, loss = (dict(values.get(section, {})) for section in ("data", "model", "loss"))
-    for section, key, keys in (
-        ("data", "kind", data),
-        ("model", "name", model),
-        ("loss", "name", loss),
-    ):
-        if key not in keys:
-            raise InputError(f"{section}.{key}: is missing and has no default")
-    kind = data.pop("kind")
-    model_name = model.pop("name")
-    loss_name = loss.pop("name")
+    data = dict(values.get("data", {}))
+    model = dict(values.get("model", {}))
+    loss = dict(values.get("loss", {}))
+    kind = _take_required(data, "data.kind")
+    model_name = _take_required(model, "model.name")
+    loss_name = _take_required(loss, "loss.name")
     source, split = check_data(kind, data)
     model_settings = settings_of(resolve_model(model_name).create, frozenset({"train", "n_bits"}))
     n_bits = model.pop("n_bits", 32)
@@ -272,7 +275,8 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
     loss_values, terms = typed_settings.read_both(
         own_keys, settings_of(Terms), loss, "loss", f"loss {loss_name!r}"
     )
-    if problem := Terms(**terms.model_dump()).problem(loss_class):
+    problem = Terms(**terms.model_dump()).problem(loss_class)
+    if problem:
         raise InputError(f"loss.{problem}")
     return RunConfig(
         kind=kind,

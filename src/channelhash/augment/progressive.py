@@ -68,7 +68,8 @@ def _erase(image: Tensor, scale: float, ratio: float, x: float, y: float) -> Ten
     12.0
     """
     height, width = _window(image, scale, ratio)
-    height, width = min(height, image.shape[-2]), min(width, image.shape[-1])
+    height = min(height, image.shape[-2])
+    width = min(width, image.shape[-1])
     top, left = _corner(image, height, width, x, y)
     result = image.clone()
     result[:, top : top + height, left : left + width] = 0
@@ -81,7 +82,8 @@ def _color_jitter(
     """Change brightness, contrast and saturation by factors, and hue by a share of the colour
     circle.
 
-    >>> _color_jitter(torch.full((3, 2, 2), 0.5), brightness=0.5, contrast=1, saturation=1, hue=0).unique().tolist()
+    >>> grey = torch.full((3, 2, 2), 0.5)
+    >>> _color_jitter(grey, brightness=0.5, contrast=1, saturation=1, hue=0).unique().tolist()
     [0.25]
     """
     image = F.adjust_brightness(image, brightness)
@@ -138,7 +140,8 @@ def _blend(image: Tensor, partner: Tensor, blending: float) -> Tensor:
 def _picture_in_picture(image: Tensor, partner: Tensor, scale: float, x: float, y: float) -> Tensor:
     """Lay the partner, its sides scaled by ``scale``, over the image at (x, y) as in `_crop`.
 
-    >>> _picture_in_picture(torch.zeros(3, 4, 4), torch.ones(3, 4, 4), scale=0.5, x=1, y=1)[0].tolist()[3]
+    >>> black, white = torch.zeros(3, 4, 4), torch.ones(3, 4, 4)
+    >>> _picture_in_picture(black, white, scale=0.5, x=1, y=1)[0].tolist()[3]
     [0.0, 0.0, 1.0, 1.0]
     """
     height, width = (max(1, round(scale * side)) for side in image.shape[-2:])
@@ -354,9 +357,10 @@ class Progression(NamedTuple):
         group's range, they are picked without replacement and applied in random order. Of groups
         that exclude one another one is drawn.
 
-        >>> [step.name for step in Progression(seed=0, n_samples=10, level="hard").plan(epoch=190, sample=3)]
+        >>> hard = Progression(seed=0, n_samples=10, level="hard")
+        >>> [step.name for step in hard.plan(epoch=190, sample=3)]
         ['flip_horizontally', 'rotate']
-        >>> Progression(seed=0, n_samples=10).plan(epoch=0, sample=3)  # training begins without augmentation
+        >>> Progression(seed=0, n_samples=10).plan(epoch=0, sample=3)  # begins without augmentation
         ()
         """
         random = generator(self.seed, "augment", epoch, sample)
@@ -376,8 +380,9 @@ class Progression(NamedTuple):
         """Return the image of a sample as it is in an epoch; ``images`` gives those of it and of
         its partners.
 
-        >>> black_and_white = torch.zeros(3, 8, 8), torch.ones(3, 8, 8)
-        >>> Progression(seed=0, n_samples=2).augment(black_and_white.__getitem__, epoch=190, sample=0).shape
+        >>> images = [torch.zeros(3, 8, 8), torch.ones(3, 8, 8)]
+        >>> progression = Progression(seed=0, n_samples=2)
+        >>> progression.augment(images.__getitem__, epoch=190, sample=0).shape
         torch.Size([3, 8, 8])
         """
         image = images(sample)

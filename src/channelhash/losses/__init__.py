@@ -238,8 +238,9 @@ class LossWithTerms(HashLoss):
 
     >>> import torch
     >>> outputs, labels = {"image": torch.ones(2, 4), "text": torch.ones(2, 4)}, torch.ones(2, 1)
-    >>> loss, more = DSCHLoss(4), LossWithTerms(DSCHLoss(4), 4, Terms(average_precision=2.0))
-    >>> (more(outputs, labels) - loss(outputs, labels)).item() == 2 * TALRLoss(4)(outputs, labels).item()
+    >>> more = LossWithTerms(DSCHLoss(4), 4, Terms(average_precision=2.0))
+    >>> term = more(outputs, labels) - DSCHLoss(4)(outputs, labels)
+    >>> term.item() == 2 * TALRLoss(4)(outputs, labels).item()
     True
     """
 
@@ -247,7 +248,8 @@ class LossWithTerms(HashLoss):
 
     def __init__(self, loss: HashLoss, n_bits: int, terms: Terms) -> None:
         super().__init__()
-        if problem := terms.problem(type(loss)):
+        problem = terms.problem(type(loss))
+        if problem:
             raise ValueError(problem)
         self.loss = loss
         self.n_bits = n_bits
@@ -340,15 +342,14 @@ def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> HashLos
             f"loss.name: {name!r} learns from labels, and this collection has none; take "
             "contrastive, or dsch, sch … to which each pair is a class of its own"
         )
-    of_terms = settings_of(Terms).model_fields
-    terms = Terms(**{key: value for key, value in settings.items() if key in of_terms})
-    sizes = {
-        key: value
-        for key, value in {"n_bits": n_bits, "n_labels": n_labels}.items()
-        if key in fields
-    }
-    loss = kind(
-        **sizes,
-        **{key: value for key, value in settings.items() if key in fields or key not in of_terms},
-    )
+    of_terms: dict[str, Any] = {}
+    of_loss = {"n_bits": n_bits, "n_labels": n_labels}
+    of_loss = {key: value for key, value in of_loss.items() if key in fields}
+    for key, value in settings.items():
+        if key in settings_of(Terms).model_fields:
+            of_terms[key] = value
+        if key not in of_terms or key in fields:
+            of_loss[key] = value
+    terms = Terms(**of_terms)
+    loss = kind(**of_loss)
     return LossWithTerms(loss, n_bits, terms) if terms.active else loss

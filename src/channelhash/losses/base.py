@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -199,9 +199,10 @@ class ChannelLoss(HashLoss):
     Raises:
         ValueError: ``n_bits`` is below 1.
 
-    >>> class HalfChannels(ChannelLoss):  # similar pairs up to a quarter of the bits, others from a half on
+    >>> class HalfChannels(ChannelLoss):  # similar: a quarter of the bits at most; others: a half on
     ...     def bounds(self, similarity):
-    ...         return (similarity == 0) * self.n_bits / 2, torch.where(similarity == 0, 1, 0.25) * self.n_bits
+    ...         dissimilar = similarity == 0
+    ...         return dissimilar * self.n_bits / 2, torch.where(dissimilar, 1, 0.25) * self.n_bits
     >>> codes = torch.tensor([[1.0, 1, 1, 1], [1, 1, 1, -1]])  # 1 bit apart
     >>> HalfChannels(n_bits=4)({"text": codes}, torch.ones(2, 1)).item()
     0.0
@@ -297,7 +298,7 @@ def _value_problem(value: object, outputs: Outputs) -> str:
     """Say what is wrong with what a loss returned of a batch; empty if nothing is.
 
     >>> codes = torch.ones(2, 8, requires_grad=True)
-    >>> [_value_problem(value, {"text": codes}) for value in (codes.mean(), (codes.mean(), 1), None)]
+    >>> [_value_problem(value, {"text": codes}) for value in (codes.mean(), (codes, 1), None)]
     ['', 'a tuple', 'None']
     """
     if value is None or isinstance(value, int | float):
@@ -351,7 +352,8 @@ def quantization_error(codes: Tensor) -> Tensor:
     Args:
         codes: ``(m, n, k)``.
 
-    >>> quantization_error(torch.tensor([[[0.5, 1.0]], [[1.0, -0.5]]])).item()  # both have the signs + +
+    >>> codes = torch.tensor([[[0.5, 1.0]], [[1.0, -0.5]]])  # their sum has the signs + +
+    >>> quantization_error(codes).item()
     2.0
     """
     return (codes - sign(codes.sum(dim=0))).abs().sum()
@@ -394,14 +396,16 @@ def _sum_over_pairs(codes: Tensor, tile_error: _TileError, shard: Shard = _WHOLE
         A scalar. Time O(m² n² k) over the number of parts, memory O(m n k) and that of one tile.
 
     >>> codes = torch.tensor([[[1.0], [2.0]]])  # one modality of two samples
-    >>> _sum_over_pairs(codes, lambda a, b, rows, columns: (a @ b.mT).sum()).item()  # 1·1 + 2 · 1·2 + 2·2
+    >>> products = lambda a, b, rows, columns: (a @ b.mT).sum()
+    >>> _sum_over_pairs(codes, products).item()  # 1·1 + 2 · 1·2 + 2·2
     9.0
     """
     n = codes.shape[1]
     if n <= _SIDE and shard == _WHOLE:
         return tile_error(codes, codes, slice(0, n), slice(0, n))
-    number, parts = shard
-    return cast(Tensor, _SumOfTiles.apply(codes, _tiles(n)[number::parts], tile_error))  # type: ignore[no-untyped-call]
+    tiles = _tiles(n)[shard.number :: shard.parts]
+    total: Tensor = _SumOfTiles.apply(codes, tiles, tile_error)  # type: ignore[no-untyped-call]
+    return total
 
 
 def _tiles(n: int) -> list[tuple[slice, slice]]:

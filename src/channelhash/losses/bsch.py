@@ -30,7 +30,8 @@ class BSCHLoss(ChannelLoss):
         ValueError: ``n_bits`` is below 1, ρ is outside 0 … 1, or r below 0.
 
     >>> import torch
-    >>> lower, upper = BSCHLoss(n_bits=8, similarity_ratio=0.5).bounds(torch.tensor([0.0, 0.5, 1.0]))
+    >>> loss = BSCHLoss(n_bits=8, similarity_ratio=0.5)
+    >>> lower, upper = loss.bounds(torch.tensor([0.0, 0.5, 1.0]))
     >>> lower.tolist(), upper.tolist()
     ([6.0, 0.0, 0.0], [8.0, 2.0, 0.0])
     """

@@ -44,7 +44,7 @@ class DCMHLoss(ItemLoss):
         ValueError: ``n_train`` is below 1.
 
     >>> import torch
-    >>> loss = DCMHLoss(n_bits=4, gamma=0.0, eta=0.0)  # the likelihood alone: log(1 + e^Θ) with Θ = 0
+    >>> loss = DCMHLoss(n_bits=4, gamma=0.0, eta=0.0)  # the likelihood alone: log(1 + e⁰)
     >>> round(loss({"text": torch.zeros(1, 4)}, torch.ones(1, 1)).item(), 4)
     0.6931
     """
@@ -71,6 +71,7 @@ class DCMHLoss(ItemLoss):
             return (likelihoods.sum() + self.gamma * quantization + self.eta * balance) / len(
                 items.codes
             ) ** 2
-        m, n = items.n_modalities, items.n_samples
+        m = items.n_modalities
+        n = items.n_samples
         pairs = likelihoods.view(m, n, m, n).sum(dim=(1, 3)).triu(diagonal=min(m - 1, 1)).sum()
         return (pairs + self.eta * balance) / n**2 + self.gamma * quantization / (n * self.n_train)

@@ -28,8 +28,8 @@ class GreedyHashLoss(ItemLoss):
     >>> import torch
     >>> _ = torch.manual_seed(0)
     >>> loss = GreedyHashLoss(n_bits=4, n_labels=2)
-    >>> loss({"text": torch.ones(1, 4)}, torch.eye(2)[:1]).isfinite().item(), loss.classifier.weight.shape
-    (True, torch.Size([2, 4]))
+    >>> loss({"text": torch.ones(1, 4)}, torch.eye(2)[:1]).isfinite().item()
+    True
     """
 
     def __init__(self, n_bits: int, n_labels: int, alpha: float = 0.1) -> None:

@@ -35,7 +35,8 @@ class HashNetLoss(ItemLoss):
         weighted: pairs weigh w_ij, and all pairs of items are in the loss; else as in the authors'
             PyTorch code.
 
-    >>> round(HashNetLoss(n_bits=4)({"text": torch.zeros(1, 4)}, torch.ones(1, 1)).item(), 4)  # log(1 + e^0)
+    >>> loss = HashNetLoss(n_bits=4)
+    >>> round(loss({"text": torch.zeros(1, 4)}, torch.ones(1, 1)).item(), 4)  # log(1 + e⁰)
     0.6931
     """
 

@@ -85,7 +85,7 @@ def _largest_cosine(n_bits: int, n_labels: int) -> float:
     0.0
     """
     dimensions = max(1, math.ceil(math.log2(n_labels)))
-    distance = max(
-        d for d in range(n_bits + 1) if sum(-(-d // 2**i) for i in range(dimensions)) <= n_bits
-    )
+    distance = 0
+    while sum(-(-(distance + 1) // 2**i) for i in range(dimensions)) <= n_bits:
+        distance += 1
     return 1 - 2 * distance / n_bits

@@ -25,7 +25,8 @@ class IDHNLoss(ItemLoss):
         gamma: weight γ of the soft pairs; 0.1.
         lambda_q: weight λ of the quantisation error; 0.1.
 
-    >>> round(IDHNLoss(n_bits=4, lambda_q=0.0)({"text": torch.zeros(1, 4)}, torch.ones(1, 1)).item(), 4)
+    >>> loss = IDHNLoss(n_bits=4, lambda_q=0.0)
+    >>> round(loss({"text": torch.zeros(1, 4)}, torch.ones(1, 1)).item(), 4)
     0.6931
     """
 

@@ -28,7 +28,8 @@ def _stored_loss(
 
     >>> from channelhash.losses import SCHLoss
     >>> codes = {"text": torch.tensor([[1.0, 1, 1, 1]])}
-    >>> _stored_loss(codes, torch.tensor([[1, 0]]), codes, torch.tensor([[0, 1]]), SCHLoss(n_bits=4)).item()
+    >>> labels, stored_labels = torch.tensor([[[1, 0]], [[0, 1]]])
+    >>> _stored_loss(codes, labels, codes, stored_labels, SCHLoss(n_bits=4)).item()
     2.0
     """
     directions, constants = _directions(outputs, stored)
@@ -40,7 +41,8 @@ def _keep_loss(outputs: Outputs, codes: Outputs) -> Tensor:
     """Return 1/r · Σ_m Σ_i d(û_i^m, b_i^m): how many bits r samples have moved away from their own
     codes.
 
-    >>> round(_keep_loss({"text": torch.tensor([[2.0, 2, 2, -2]])}, {"text": torch.ones(1, 4)}).item(), 4)
+    >>> outputs = {"text": torch.tensor([[2.0, 2, 2, -2]])}
+    >>> round(_keep_loss(outputs, {"text": torch.ones(1, 4)}).item(), 4)
     1.0
     """
     directions, constants = _directions(outputs, codes)
@@ -76,7 +78,7 @@ class ExtensionLoss(HashLoss):
     >>> from channelhash.losses import DSCHLoss
     >>> codes, labels = {"text": torch.ones(2, 4)}, torch.ones(2, 1)
     >>> loss = ExtensionLoss(DSCHLoss(n_bits=4), codes, labels, rows=torch.tensor([0, -1]))
-    >>> loss(codes, labels, rows=torch.tensor([0, 1])).item()  # old and new items are where the stored codes are
+    >>> loss(codes, labels, rows=torch.tensor([0, 1])).item()  # all are where stored codes are
     0.0
     """
 

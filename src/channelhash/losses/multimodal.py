@@ -69,7 +69,8 @@ class Items:
     def mean_of_labelled(self, values: Tensor) -> Tensor:
         """Return the mean of ``values`` ``(N,)`` over the items that have a label; 0 if none has.
 
-        >>> Items(torch.zeros(2, 8), torch.tensor([[1], [0]]), 1).mean_of_labelled(torch.tensor([1.0, 5.0])).item()
+        >>> items = Items(torch.zeros(2, 8), torch.tensor([[1], [0]]), n_modalities=1)
+        >>> items.mean_of_labelled(torch.tensor([1.0, 5.0])).item()
         1.0
         """
         return mean_where(values, self.labels.any(dim=1))
@@ -98,11 +99,13 @@ class Items:
             values: ``(N, N)``.
             chosen: ``(N, N)`` bool, the same pairs of samples for each two modalities.
 
-        >>> items = Items(torch.zeros(2, 8), torch.ones(2, 1), n_modalities=2)  # image–image, image–text, text–text
-        >>> items.sum_of_pairs(torch.tensor([[1.0, 10.0], [10.0, 100.0]]), torch.ones(2, 2) > 0).item()
+        >>> items = Items(torch.zeros(2, 8), torch.ones(2, 1), n_modalities=2)
+        >>> values = torch.tensor([[1.0, 10.0], [10.0, 100.0]])  # image–image, image–text, text–text
+        >>> items.sum_of_pairs(values, torch.ones(2, 2) > 0).item()
         111.0
         """
-        m, n = self.n_modalities, self.n_samples
+        m = self.n_modalities
+        n = self.n_samples
         by_modalities = (values * chosen).view(m, n, m, n).sum(dim=(1, 3)).triu()
         return by_modalities.sum() / chosen[:n, :n].sum().clamp_min(1)
 

@@ -62,7 +62,8 @@ class RSCHLoss(ChannelLoss):
         lower, upper = self.bounds(similarity)
         violation = (lower - distances).clamp_min(0) + (distances - upper).clamp_min(0)
         dissimilar = similarity == 0
-        m, n = items.n_modalities, items.n_samples
+        m = items.n_modalities
+        n = items.n_samples
         total = distances.new_zeros(())
         for group in (dissimilar, ~dissimilar):
             norms = torch.linalg.vector_norm((violation * group).view(m, n, m, n), dim=(1, 3))

@@ -73,7 +73,7 @@ class SCHOriginalLoss(ItemLoss):
         alpha: weight α of pairs with S = 1.
         beta: weight β of pairs with S = 0.
 
-    >>> codes = 9 * torch.tensor([[1.0, 1, 1, 1], [1, 1, 1, -1]])  # 1 bit apart, should be 2 … 4: √2 / 2²
+    >>> codes = 9 * torch.tensor([[1.0, 1, 1, 1], [1, 1, 1, -1]])  # 1 bit apart, not 2 … 4: √2 / 2²
     >>> round(SCHOriginalLoss(n_bits=4)({"text": codes}, torch.eye(2)).item(), 4)
     0.3536
     """
@@ -95,7 +95,8 @@ class SCHOriginalLoss(ItemLoss):
         weights = set_weights(similarity, self.alpha, self.beta)
         lower, upper = sch_bounds(similarity, self.n_bits, self.tau)
         distances = 0.5 * (self.n_bits - codes @ codes.T)
-        m, n = items.n_modalities, items.n_samples
+        m = items.n_modalities
+        n = items.n_samples
         total = distances.new_zeros(())
         for violation in (lower - distances, distances - upper):
             by_pair = (weights * violation.clamp_min(0)).view(m, n, m, n)

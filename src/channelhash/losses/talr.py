@@ -38,7 +38,8 @@ class TALRLoss(ItemLoss):
         ValueError: ``bin_width`` is below 1.
 
     >>> codes = 9 * torch.tensor([[1.0, 1, 1, 1], [-1, -1, -1, -1]])
-    >>> round(TALRLoss(n_bits=4)({"image": codes, "text": codes}, torch.eye(2)).item(), 4)  # partners come first
+    >>> outputs = {"image": codes, "text": codes}
+    >>> round(TALRLoss(n_bits=4)(outputs, torch.eye(2)).item(), 4)  # partners come first
     0.0
     """
 
@@ -69,14 +70,15 @@ def _mean_soft_average_precision(
 ) -> Tensor:
     """Return the mean AP_r of rankings, over those with a relevant item; 0 if there is none.
 
-    >>> distances, ranked, relevant = torch.tensor([[0.0, 2.0]]), torch.ones(1, 2), torch.tensor([[1.0, 0.0]])
-    >>> _mean_soft_average_precision(distances, ranked, relevant, n_bits=4).item()
+    >>> distances = torch.tensor([[0.0, 2.0]])
+    >>> relevant = torch.tensor([[1.0, 0.0]])
+    >>> _mean_soft_average_precision(distances, torch.ones(1, 2), relevant, n_bits=4).item()
     1.0
     """
-    total, positive = (
-        _soft_histogram(distances, weights, n_bits) for weights in (ranked, relevant)
-    )
-    total_sum, positive_sum = total.cumsum(dim=1), positive.cumsum(dim=1)
+    total = _soft_histogram(distances, ranked, n_bits)
+    positive = _soft_histogram(distances, relevant, n_bits)
+    total_sum = total.cumsum(dim=1)
+    positive_sum = positive.cumsum(dim=1)
     # N_{d−1} = N_d − n_d
     precision = (2 * positive_sum - positive + 1) / (2 * total_sum - total + 1)
     positives = relevant.sum(dim=1)

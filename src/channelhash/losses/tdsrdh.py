@@ -28,8 +28,10 @@ class TDSRDHLoss(HashLoss):
         epsilon: margin ε of the triplets, in squared distance.
 
     >>> outputs = {"image": torch.tensor([[1.0, 1]]), "text": torch.tensor([[0.5, -1]])}
-    >>> image, text, both = (TDSRDHLoss()(outputs, torch.ones(1, 1), anchor=a) for a in ("image", "text", None))
-    >>> both.item() == (image + text).item()
+    >>> labels = torch.ones(1, 1)
+    >>> image = TDSRDHLoss()(outputs, labels, anchor="image")
+    >>> text = TDSRDHLoss()(outputs, labels, anchor="text")
+    >>> TDSRDHLoss()(outputs, labels).item() == (image + text).item()
     True
     """
 
