@@ -285,7 +285,8 @@ def _extractors(
     word: Mapping[str, str], widths: Mapping[str, int], seen: Mapping[str, list[float]] | None
 ) -> Encoder:
     names = absolute_names(word)
-    sides, extractors = {}, {}
+    sides = {}
+    extractors = {}
     for modality, name in names.items():
         if seen is not None and modality not in seen:
             continue  # its codes could not be compared with those of the other side

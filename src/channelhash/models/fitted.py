@@ -140,7 +140,8 @@ def _itq_rotation(projected: _Array, seed: int, name: str, iterations: int = 50)
     """Find a rotation R with small ‖B − VR‖_F, B = sgn(VR), by iterative quantisation (Gong et al.,
     TPAMI 2013, § 3.2).
 
-    >>> rotation = _itq_rotation(np.random.default_rng(0).normal(size=(20, 3)), seed=0, name="image")
+    >>> projected = np.random.default_rng(0).normal(size=(20, 3))
+    >>> rotation = _itq_rotation(projected, seed=0, name="image")
     >>> bool(np.allclose(rotation @ rotation.T, np.eye(3)))
     True
     """
@@ -256,7 +257,8 @@ class FittedModel(description.Model):
     def _weights(self) -> dict[str, NDArray[Any]]:
         weights: dict[str, NDArray[Any]] = {}
         for modality in self.modalities:
-            if head := self.encoder.sides[modality].head:
+            head = self.encoder.sides[modality].head
+            if head:
                 weights |= {
                     f"{modality}.head.{name}": values for name, values in head.weights.items()
                 }

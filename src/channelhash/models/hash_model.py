@@ -210,7 +210,8 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
         """
         excluded: set[int] = set()
         for modality in self.modalities:
-            if frozen := self.branch(modality).frozen:
+            frozen = self.branch(modality).frozen
+            if frozen:
                 fixed = (
                     frozen.parameters()
                     if frozen.drifts

@@ -275,7 +275,8 @@ def create_aligned_model(
 
     >>> import numpy as np
     >>> features = np.random.default_rng(0).normal(size=(10, 4))
-    >>> train = Records(tuple("abcdefghij"), {"image": features}, np.ones((10, 1), dtype=bool), ("any",))
+    >>> labels = np.ones((10, 1), dtype=bool)
+    >>> train = Records(tuple("abcdefghij"), {"image": features}, labels, ("any",))
     >>> create_aligned_model(train, 16, "features", hidden=[8]).encode("image", features).shape
     (10, 2)
     """

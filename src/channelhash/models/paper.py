@@ -38,6 +38,10 @@ _SHORT_SIDE = 232 / _IMAGE_SIZE
 _VECTOR_WIDTH = 300
 
 
+def _parts_with_parameters(module: nn.Module) -> list[nn.Module]:
+    return [part for part in module.children() if next(part.parameters(), None) is not None]
+
+
 class PartlyFrozen(nn.Module):
     """An encoder whose last blocks are trained, with the layers behind them; the rest is frozen.
 
@@ -52,7 +56,8 @@ class PartlyFrozen(nn.Module):
     Raises:
         InputError: the encoder has fewer blocks.
 
-    >>> layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, batch_first=True), num_layers=3)
+    >>> layer = nn.TransformerEncoderLayer(8, 2, batch_first=True)
+    >>> layers = nn.TransformerEncoder(layer, num_layers=3)
     >>> encoder = PartlyFrozen(layers, 1)
     >>> [any(values.requires_grad for values in layer.parameters()) for layer in layers.layers]
     [False, False, True]
@@ -62,15 +67,10 @@ class PartlyFrozen(nn.Module):
         super().__init__()
         self.encoder = encoder.requires_grad_(False)
         trunk = encoder
-        while (
-            len(
-                parts := [
-                    part for part in trunk.children() if next(part.parameters(), None) is not None
-                ]
-            )
-            == 1
-        ):
-            trunk = parts[0]  # behind a normalisation of pixels, say
+        inner = _parts_with_parameters(trunk)
+        while len(inner) == 1:
+            trunk = inner[0]  # behind a normalisation of pixels, say
+            inner = _parts_with_parameters(trunk)
         layers = list(_blocks(trunk))
         if n_blocks > len(layers):
             raise InputError(
