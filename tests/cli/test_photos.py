@@ -27,7 +27,7 @@ from channelhash.search import find_store
 from channelhash.search.browsing import date_of
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.serve.app import Limits, open_app
-from channelhash.utils import image_files
+from channelhash.utils import contact_sheet
 from channelhash.utils.optional_imports import _EXTRAS
 from channelhash.utils.progress import no_stage_progress
 from extras import needs
@@ -190,7 +190,7 @@ def test_a_sheet_that_cannot_be_drawn_is_a_line_after_the_answers(
         printed.append(capsys.readouterr().out)
         raise error
 
-    monkeypatch.setattr(image_files, "_draw_cell", fail)
+    monkeypatch.setattr(contact_sheet, "_draw_cell", fail)
     viewer = Mock()
     monkeypatch.setattr("subprocess.run", viewer)
     command, view = ["search", animals, "a polar bear"], ["--open"]

@@ -335,7 +335,7 @@ def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(
 def test_captions_join_two_spaces(captioned, tmp_path, every, codes, fitted, coded):
     captions, settings = (
         captioned / f"{every}.csv",
-        {"encoder": EXTRACTORS, "codes": codes, "bits": 32},
+        {"encoder": EXTRACTORS, "codes": codes, "n_bits": 32},
     )
     index = ch.index(
         captioned / "images", tmp_path / "s", captions=captions, trust_code=True, **settings
