@@ -1,7 +1,7 @@
 """What people decide of near-duplicates, and moves that can be taken back.
 
-It lies in ``duplicates.sqlite`` in the store's folder, beside what `channelhash.copies.small_copies`
-keeps there. Without the file, pictures are read and asked about again.
+They are kept in ``duplicates.sqlite`` in the store's folder, together with the small copies of
+`channelhash.copies.small_copies`. Without the file, pictures are read and asked about again.
 """
 
 import json
