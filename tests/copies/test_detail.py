@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageFont
 
-from channelhash.copies.small_copies import alike, read_copies
+from channelhash.copies.comparison import alike
+from channelhash.copies.small_copies import read_copies
 from channelhash.utils.fonts import draw_line
 from channelhash.utils.seeds import generator
 
@@ -87,7 +88,6 @@ def test_a_digit_or_word_that_differs_makes_another_screen(change, seed, tmp_pat
     other = write(screen(seed, change(seed, rows)), tmp_path / "other.png")
     for kind, how in COPIES.items():
         copies = read_copies(
-            None,
             [
                 original,
                 write(screen(seed, rows), tmp_path / f"{kind}.jpg", *how),
@@ -118,7 +118,7 @@ def test_other_digits_signs_and_dates_differ_too(one, other, tmp_path):
             draw_line(ImageDraw.Draw(image), (40, 90 + 80 * row), shown, size=28)
         files += [write(image, tmp_path / f"{len(files)}.png")]
         files += [write(image, tmp_path / f"{len(files)}.jpg", *COPIES["q60"])]
-    copies = read_copies(None, files)
+    copies = read_copies(files)
     assert alike(copies, copies).tolist() == [
         [n // 2 == m // 2 for m in range(4)] for n in range(4)
     ]
@@ -168,7 +168,7 @@ def test_other_hues_make_another_picture_and_paler_ones_do_not(seed, tmp_path):
         for kind, change in PALER.items()
     ]
     files += [write(scene(seed, turn), tmp_path / "other.png")]
-    copies = read_copies(None, files)
+    copies = read_copies(files)
     found = dict(zip(["original", *PALER, "other"], alike(copies[:1], copies)[0], strict=True))
     assert [kind for kind, is_copy in found.items() if not is_copy] == ["other"]
 
@@ -185,5 +185,5 @@ def test_one_thing_in_another_colour_of_the_same_brightness_makes_another_pictur
         image = scene(seed).filter(ImageFilter.GaussianBlur(2))
         ImageDraw.Draw(image).rectangle(box, fill=colour)
         files.append(write(image, tmp_path / f"{len(files)}.jpg", options={"quality": 80}))
-    copies = read_copies(None, files)
+    copies = read_copies(files)
     assert alike(copies, copies).tolist() == np.eye(3, dtype=bool).tolist()

@@ -17,9 +17,22 @@ from PIL import ExifTags, Image, ImageDraw, ImageEnhance, ImageFilter, ImageFont
 from tests.search import contract
 
 import channelhash as ch
-from channelhash.copies import detail, small_copies as small
-from channelhash.duplicates import decisions, groups as module
-from channelhash.duplicates.groups import Photo, _propose_keeper
+from channelhash.copies import detail, grouping, small_copies
+from channelhash.copies.comparison import alike
+from channelhash.copies.grouping import group_copies
+from channelhash.copies.small_copies import SmallCopy, read_copies
+from channelhash.duplicates import (
+    DuplicateGroup,
+    Photo,
+    decide,
+    draw_groups,
+    find_duplicates,
+    move_rest,
+    moves,
+    undo_last,
+)
+from channelhash.duplicates.groups import propose_keeper
+from channelhash.search.fold import default_radius
 from channelhash.search.hits import Query, SearchOptions, search_hits
 from channelhash.utils.seeds import generator
 from picture_runs import photograph
@@ -36,9 +49,7 @@ def copies_of(draws, n):
     kinds = np.concatenate([kinds, kinds.swapaxes(1, 2)[:, ::-1]])
     greys = [np.clip(kinds[i % 6] + noise[i], 0, 255).astype(np.uint8) for i in range(n)]
     return [
-        small.SmallCopy(
-            "", grey, (colours[i % 4 // 2] + tints[i]).clip(0, 255).astype(np.uint8), False
-        )
+        SmallCopy("", grey, (colours[i % 4 // 2] + tints[i]).clip(0, 255).astype(np.uint8), False)
         for i, grey in enumerate(greys)
     ]
 
@@ -46,7 +57,7 @@ def copies_of(draws, n):
 def literally_alike(one, other, least=0.85, colours=15):
     turns = [(np.rot90(other.grey, n), np.rot90(other.colour, n)) for n in range(4)]
     turns += [(grey[::-1], colour[::-1]) for grey, colour in turns]
-    others = [small.SmallCopy("", grey, colour, False) for grey, colour in turns]
+    others = [SmallCopy("", grey, colour, False) for grey, colour in turns]
     return any(
         literally_upright(one, turned, least + (0.08 if n else 0), colours)
         for n, turned in enumerate(others)
@@ -102,7 +113,7 @@ def without_means(grey):
 @given(st.integers(0, 1000), st.integers(1, 12))
 def test_alike_is_the_correlation_and_the_colours_that_it_says(draws, n):
     copies = copies_of(draws, n)
-    assert small.alike(copies, copies[::-1]).tolist() == [
+    assert alike(copies, copies[::-1]).tolist() == [
         [literally_alike(a, b) for b in copies[::-1]] for a in copies
     ]
 
@@ -137,9 +148,9 @@ def test_groups_are_those_of_all_pairs_whose_pictures_are_all_alike(draws, n, ra
         expected += [group for group in groups if len(group) > 1]
     for tile in (4, 1024):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(small, "_TILE", tile)
+            patch.setattr(grouping, "_TILE", tile)
             assert sorted(
-                group.tolist() for group in small.group_copies(codes, copies, radius)
+                group.tolist() for group in group_copies(codes, copies, radius)
             ) == sorted(expected)
 
 
@@ -151,18 +162,18 @@ def test_a_chain_joins_no_two_different_pictures():
         (128 + one * np.cos(turn) + other * np.sin(turn)).clip(0, 255).astype(np.uint8)
         for turn in (0, 0.5, 1)
     ]
-    copies = [small.SmallCopy("", grey, np.zeros((16, 16, 3), np.uint8), False) for grey in greys]
-    near = small.alike(copies, copies)
+    copies = [SmallCopy("", grey, np.zeros((16, 16, 3), np.uint8), False) for grey in greys]
+    near = alike(copies, copies)
     assert near[0, 1]
     assert near[1, 2]
     assert not near[0, 2]
-    assert [
-        group.tolist() for group in small.group_copies(np.zeros((3, 1), np.uint8), copies, None)
-    ] == [[0, 1]]
+    assert [group.tolist() for group in group_copies(np.zeros((3, 1), np.uint8), copies, None)] == [
+        [0, 1]
+    ]
 
 
 def read(path):
-    [copy] = small.read_copies(None, [str(path)])
+    [copy] = read_copies([str(path)])
     assert copy is not None
     return copy
 
@@ -189,12 +200,12 @@ def test_pages_of_one_layout_are_alike_only_to_their_copies(tmp_path):
         ImageEnhance.Brightness(page).enhance(0.9).save(tmp_path / f"{number}-dark.webp")
     files = sorted(tmp_path.iterdir())
     copies = [read(file) for file in files]
-    groups = small.group_copies(np.zeros((len(files), 1), np.uint8), copies, None)
+    groups = group_copies(np.zeros((len(files), 1), np.uint8), copies, None)
     assert [[files[place].name[0] for place in group] for group in groups] == [
         [number] * 4 for number in "01"
     ]
-    shapes = [copy._replace(text=False) for copy in copies]
-    assert small.alike(shapes, shapes).all(), "small copies alone do not tell them apart"
+    shapes = [copy._replace(is_page=False) for copy in copies]
+    assert alike(shapes, shapes).all(), "small copies alone do not tell them apart"
 
 
 def test_one_changed_line_makes_another_page(tmp_path):
@@ -203,10 +214,10 @@ def test_one_changed_line_makes_another_page(tmp_path):
     page.paste(lines(1).crop((370, 380, 490, 410)), (370, 380))
     page.save(tmp_path / "b.png")
     one, other = read(tmp_path / "a.png"), read(tmp_path / "b.png")
-    assert not small.alike([one], [other]).any()
+    assert not alike([one], [other]).any()
     (tmp_path / "b.png").unlink()
     detail._read_lines.cache_clear()
-    assert not small.alike([one], [other]).any(), "it has gone since its small copy was read"
+    assert not alike([one], [other]).any(), "it has gone since its small copy was read"
 
 
 def test_pictures_without_shape_are_compared_by_colour(tmp_path):
@@ -228,9 +239,7 @@ def test_pictures_without_shape_are_compared_by_colour(tmp_path):
         image.save(tmp_path / f"{name}.png")
         image.resize((60, 60)).save(tmp_path / f"{name}-half.jpg", quality=50)
     files = sorted(tmp_path.iterdir())
-    groups = small.group_copies(
-        np.zeros((len(files), 1), np.uint8), [read(file) for file in files], None
-    )
+    groups = group_copies(np.zeros((len(files), 1), np.uint8), [read(file) for file in files], None)
     names = [[name] for name in ("white", "black", "red", "green")] + [["across", "back", "down"]]
     expected = [
         [f"{name}{end}" for name in same for end in ("-half.jpg", ".png")] for same in names
@@ -270,17 +279,19 @@ def test_each_kind_of_copy_is_alike_to_its_original_and_joins_no_other(tmp_path)
         )
     files = sorted(tmp_path.iterdir())
     copies = [read(file) for file in files]
-    alike = small.alike([read(tmp_path / f"{number} itself.png") for number in range(n)], copies)
-    assert alike.tolist() == [
+    are_alike = alike([read(tmp_path / f"{number} itself.png") for number in range(n)], copies)
+    assert are_alike.tolist() == [
         [file.name[0] == str(number) for file in files] for number in range(n)
     ]
-    found = small.group_copies(np.zeros((len(files), 1), np.uint8), copies)
-    assert [group.tolist() for group in found] == [np.flatnonzero(row).tolist() for row in alike]
+    found = group_copies(np.zeros((len(files), 1), np.uint8), copies)
+    assert [group.tolist() for group in found] == [
+        np.flatnonzero(row).tolist() for row in are_alike
+    ]
     for size in ((1024, 32), (32, 1024)):
         panoramas = [tmp_path / f"{size}.{ending}" for ending in ("png", "jpg")]
         for path in panoramas:
             photograph(3).resize(size).save(path)
-        assert small.alike(*([read(path)] for path in panoramas)).all()
+        assert alike(*([read(path)] for path in panoramas)).all()
 
 
 def test_what_cannot_be_read_is_not_known_and_what_changes_is_read_again(tmp_path):
@@ -288,11 +299,11 @@ def test_what_cannot_be_read_is_not_known_and_what_changes_is_read_again(tmp_pat
     photograph(0).save(file)
     first = read(file)
     photograph(1).save(file)
-    assert not small.alike([first], [read(file)]).any()
+    assert not alike([first], [read(file)]).any()
     file.write_bytes(file.read_bytes()[:200])
     (tmp_path / "a.eps").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
     paths = [str(file), str(tmp_path / "gone.png"), str(tmp_path / "a.eps"), ""]
-    assert small.read_copies(None, paths) == [None] * 4
+    assert read_copies(paths) == [None] * 4
 
 
 @pytest.fixture
@@ -316,17 +327,17 @@ def ids(groups):
 
 
 def test_near_codes_of_different_photographs_are_no_duplicates(store, tmp_path):
-    assert ids(module.find_duplicates(store)) == [["b", "b2", "b3"]]
-    assert [group.distances for group in module.find_duplicates(store)] == [[0, 2, 3]]
-    assert ids(module.find_duplicates(store, radius=1)) == [["b2", "b3"]]
-    assert ids(module.find_duplicates(store, compare_images=False)) == [["a", "b", "b2", "b3", "c"]]
-    assert ids(module.find_duplicates(store, modality="text")) == [["a", "b", "b2", "b3", "c"]], (
+    assert ids(find_duplicates(store)) == [["b", "b2", "b3"]]
+    assert [group.distances for group in find_duplicates(store)] == [[0, 2, 3]]
+    assert ids(find_duplicates(store, radius=1)) == [["b2", "b3"]]
+    assert ids(find_duplicates(store, compare_images=False)) == [["a", "b", "b2", "b3", "c"]]
+    assert ids(find_duplicates(store, modality="text")) == [["a", "b", "b2", "b3", "c"]], (
         "by words alone"
     )
-    assert ids(module.find_duplicates(store, radius=5)) == [["b", "b2", "b3"]]
+    assert ids(find_duplicates(store, radius=5)) == [["b", "b2", "b3"]]
     (tmp_path / "c.png").unlink()
-    assert ids(module.find_duplicates(store)) == [["b", "b2", "b3"]], "within 4 bits by codes alone"
-    assert ids(module.find_duplicates(store, radius=5)) == [["b", "b2", "b3"], ["c", "z"]], (
+    assert ids(find_duplicates(store)) == [["b", "b2", "b3"]], "within 4 bits by codes alone"
+    assert ids(find_duplicates(store, radius=5)) == [["b", "b2", "b3"], ["c", "z"]], (
         "both without a picture"
     )
 
@@ -343,12 +354,12 @@ def test_what_is_deleted_while_duplicates_are_looked_for_is_in_no_group(
 
     monkeypatch.setattr(store, "get", delete_first)
     before = [["b", "b2"]] if pictures else [["a", "b", "b2", "c"]]
-    groups = module.find_duplicates(store, compare_images=pictures)
+    groups = find_duplicates(store, compare_images=pictures)
     assert ids(groups) == before
     gone.add("b")
-    module.draw_groups(store, groups, tmp_path / "groups.png")
+    draw_groups(store, groups, tmp_path / "groups.png")
     after = [] if pictures else [["a", "b2", "c"]]
-    assert ids(module.find_duplicates(store, compare_images=pictures)) == after
+    assert ids(find_duplicates(store, compare_images=pictures)) == after
 
 
 def test_collapse_agrees(store):
@@ -356,7 +367,7 @@ def test_collapse_agrees(store):
         hits = search_hits(store, Query(np.zeros(8, np.uint8)), SearchOptions(**options))
         return {hit.id: hit.duplicates for hit in hits}
 
-    assert folded(collapse=module.default_radius(64)) == {
+    assert folded(collapse=default_radius(64)) == {
         "a": [],
         "b": ["b2", "b3"],
         "c": [],
@@ -384,18 +395,14 @@ def test_groups_of_a_store_old_and_new_items_together(kind, tmp_path):
             store.make_snapshot()
         store.add(["c", "gone"], of_numbers([0b11000000, 0]), metadata=[{"year": 2}] * 2)
         store.delete(["gone"])
-        assert module.find_duplicates(store) == [
-            module.DuplicateGroup(["a", "b", "c", "é"], [0, 1, 3, 2])
+        assert find_duplicates(store) == [DuplicateGroup(["a", "b", "c", "é"], [0, 1, 3, 2])]
+        assert find_duplicates(store, radius=1) == [DuplicateGroup(["a", "b"], [0, 1])]
+        assert find_duplicates(store, where="year = 1") == [
+            DuplicateGroup(["a", "b", "é"], [0, 1, 2])
         ]
-        assert module.find_duplicates(store, radius=1) == [
-            module.DuplicateGroup(["a", "b"], [0, 1])
-        ]
-        assert module.find_duplicates(store, where="year = 1") == [
-            module.DuplicateGroup(["a", "b", "é"], [0, 1, 2])
-        ]
-        assert module.find_duplicates(store, where="year = 3") == []
-        check_refusal("no text codes", module.find_duplicates, store, modality="text")
-        check_refusal("radius is -1", module.find_duplicates, store, radius=-1)
+        assert find_duplicates(store, where="year = 3") == []
+        check_refusal("no text codes", find_duplicates, store, modality="text")
+        check_refusal("radius is -1", find_duplicates, store, radius=-1)
 
 
 @pytest.fixture
@@ -420,7 +427,7 @@ def album(tmp_path):
 
 
 def groups(store):
-    return [(group.keeper, group.ids) for group in module.find_duplicates(store)]
+    return [(group.keeper, group.ids) for group in find_duplicates(store)]
 
 
 COPIES = ["a.png", "mirrored.png", "sub/half.png"]
@@ -445,21 +452,21 @@ COPIES = ["a.png", "mirrored.png", "sub/half.png"]
     ],
 )
 def test_the_best_copy_is_proposed_and_why(photos, keeper, reason):
-    assert _propose_keeper(photos) == (keeper, reason)
+    assert propose_keeper(photos) == (keeper, reason)
 
 
 def test_what_was_read_and_compared_is_not_again(album, tmp_path, monkeypatch):
     read, compared = [], []
-    real_read, real_compare = small._read_small, small._candidates
-    monkeypatch.setattr(small, "_AT_ONCE", 1)
+    real_read, real_compare = small_copies._read_small, grouping._candidates
+    monkeypatch.setattr(small_copies, "_AT_ONCE", 1)
     monkeypatch.setattr(
-        small, "_read_small", lambda path, state: read.append(path) or real_read(path, state)
+        small_copies, "_read_small", lambda path, state: read.append(path) or real_read(path, state)
     )
     monkeypatch.setattr(
-        small, "_candidates", lambda a, b: compared.append(len(a)) or real_compare(a, b)
+        grouping, "_candidates", lambda a, b: compared.append(len(a)) or real_compare(a, b)
     )
     with pytest.raises(KeyboardInterrupt):
-        module.find_duplicates(album, progress=lambda stage: interrupt_at(2))
+        find_duplicates(album, progress=lambda stage: interrupt_at(2))
     assert groups(album) == [("a.png", COPIES)]
     assert len(read) == 4, "two of them before the job was killed"
     for name, counts in {
@@ -478,42 +485,42 @@ def test_what_was_read_and_compared_is_not_again(album, tmp_path, monkeypatch):
 
 
 def test_what_is_decided_is_not_asked_again_until_another_joins(album, tmp_path):
-    decisions.decide(album, "different", ["a.png", "sub/half.png"])
+    decide(album, "different", ["a.png", "sub/half.png"])
     assert groups(album) == [("a.png", ["a.png", "mirrored.png"])]
-    decisions.decide(album, "keep", ["a.png", "mirrored.png"])
+    decide(album, "keep", ["a.png", "mirrored.png"])
     with ch.open_store(tmp_path / "store") as again:
         assert groups(again) == []
     photograph(0).save(tmp_path / "photos" / "z.png")
     assert groups(album) == [("a.png", ["a.png", "mirrored.png", "z.png"])]
-    assert [decisions.undo(album).kind for _ in range(2)] == ["keep", "different"]
+    assert [undo_last(album).kind for _ in range(2)] == ["keep", "different"]
     assert groups(album) == [("a.png", [*COPIES, "z.png"])]
-    assert decisions.undo(album) is None
-    check_refusal("no item has the id 'b'", decisions.decide, album, "keep", ["a.png", "b"])
+    assert undo_last(album) is None
+    check_refusal("no item has the id 'b'", decide, album, "keep", ["a.png", "b"])
 
 
 def test_a_killed_move_is_taken_back_whole(album, tmp_path, monkeypatch):
     before, files = album.get(COPIES), {path: path.read_bytes() for path in tmp_path.rglob("*.png")}
     rest, target = {"a.png": COPIES[1:]}, tmp_path / "moved"
-    assert list(decisions.move_rest(album, rest, target).paths) == COPIES[1:]
+    assert list(move_rest(album, rest, target).paths) == COPIES[1:]
     assert not target.exists(), "a dry run"
-    real, moves = decisions._move, []
+    real, done = moves._move, []
 
     def killed(path, to):
-        if moves:
+        if done:
             to.parent.mkdir()
             to.touch()
             raise KeyboardInterrupt
-        moves.append(real(path, to))
+        done.append(real(path, to))
 
-    monkeypatch.setattr(decisions, "_move", killed)
+    monkeypatch.setattr(moves, "_move", killed)
     with pytest.raises(KeyboardInterrupt):
-        decisions.move_rest(album, rest, target, dry_run=False)
+        move_rest(album, rest, target, dry_run=False)
     assert (target / "mirrored.png").exists()
-    monkeypatch.setattr(decisions, "_move", real)
-    assert sorted(decisions.undo(album).paths) == COPIES[1:]
-    decisions.move_rest(album, rest, target, dry_run=False)
+    monkeypatch.setattr(moves, "_move", real)
+    assert sorted(undo_last(album).paths) == COPIES[1:]
+    move_rest(album, rest, target, dry_run=False)
     assert (album.ids(), (target / "sub" / "half.png").exists()) == (["a.png", "z.png"], True)
-    decisions.undo(album)
+    undo_last(album)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.png")} == files
     for old, new in zip(before, album.get(COPIES), strict=True):
         assert (old.metadata, *map(bytes, old.codes.values())) == (
@@ -525,21 +532,21 @@ def test_a_killed_move_is_taken_back_whole(album, tmp_path, monkeypatch):
 
 def test_what_cannot_be_moved_stays_with_a_line(album, tmp_path):
     home, target = tmp_path / "photos", tmp_path / "moved"
-    check_refusal("lies in", decisions.move_rest, album, {"a.png": COPIES[1:]}, home / "moved")
+    check_refusal("lies in", move_rest, album, {"a.png": COPIES[1:]}, home / "moved")
     (target / "sub").mkdir(parents=True)
     (target / "sub" / "half.png").write_text("another")
     (home / "mirrored.png").unlink()
-    moved = decisions.move_rest(album, {"a.png": [*COPIES[1:], "z.png"]}, target, dry_run=False)
+    moved = move_rest(album, {"a.png": [*COPIES[1:], "z.png"]}, target, dry_run=False)
     assert [line.split(":")[0] for line in moved.problems] == [*COPIES[1:], "z.png"]
     assert moved.paths == {}
     assert (target / "sub" / "half.png").read_text() == "another"
     (target / "sub" / "half.png").unlink()
-    decisions.move_rest(album, {"a.png": ["sub/half.png"]}, target, dry_run=False)
+    move_rest(album, {"a.png": ["sub/half.png"]}, target, dry_run=False)
     (home / "sub" / "half.png").write_text("again")
-    assert "is there again" in decisions.undo(album).problems[0]
+    assert "is there again" in undo_last(album).problems[0]
     assert len(album) == 3
     (tmp_path / "store" / "duplicates.sqlite").write_bytes(b"damaged" * 999)
-    check_refusal("remove it", module.find_duplicates, album)
+    check_refusal("remove it", find_duplicates, album)
 
 
 PHOTOS = Path(os.environ.get("PHOTOS", Path(__file__).parents[2] / "examples" / "photographs"))
@@ -595,7 +602,7 @@ def test_copies_are_found_and_nothing_else(column, tmp_path):
         write_copies(image, number, tmp_path)
     names = sorted(path.name for path in tmp_path.iterdir())
     copies = [read(tmp_path / name) for name in names]
-    groups = small.group_copies(np.zeros((len(names), 1), np.uint8), copies, None)
+    groups = group_copies(np.zeros((len(names), 1), np.uint8), copies, None)
     mixed = [group for group in groups if len({names[place][:3] for place in group}) > 1]
     group_of = {
         names[place]: number for number, group in enumerate(groups) for place in group.tolist()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import channelhash as ch
-from channelhash.duplicates import decisions
+from channelhash.duplicates import move_rest, moves, undo_last
 from channelhash.utils.seeds import generator
 from picture_runs import photograph
 
@@ -57,11 +57,11 @@ def test_sidecars_go_and_come_back_with_their_picture_alone(seed, tmp_path):
     for name in chosen:
         (photos / "sub" / name).write_text(name)
     before = contents(photos)
-    decisions.move_rest(store, {"a.jpg": ["sub/IMG_1.jpg"]}, moved, dry_run=False)
+    move_rest(store, {"a.jpg": ["sub/IMG_1.jpg"]}, moved, dry_run=False)
     expected = {"sub/IMG_1.jpg", *(f"sub/{name}" for name in chosen if SIDECARS[name])}
     assert contents(moved).keys() == expected
     assert contents(photos).keys() == before.keys() - expected
-    assert decisions.undo(store).problems == []
+    assert undo_last(store).problems == []
     assert (contents(photos), contents(moved)) == (before, {})
 
 
@@ -71,7 +71,7 @@ def test_a_sidecar_of_a_file_that_stays_stays(other, tmp_path):
     photos, moved = tmp_path / "photos", tmp_path / "moved"
     for name in (other, "IMG_1.xmp", "IMG_1.jpg.xmp"):
         (photos / name).write_text(name)
-    decisions.move_rest(store, {"a.jpg": ["IMG_1.jpg"]}, moved, dry_run=False)
+    move_rest(store, {"a.jpg": ["IMG_1.jpg"]}, moved, dry_run=False)
     assert contents(moved).keys() == {"IMG_1.jpg", "IMG_1.jpg.xmp"}
 
 
@@ -80,10 +80,10 @@ def test_a_sidecar_of_two_pictures_that_both_go_goes_once(tmp_path):
     (tmp_path / "photos" / "b.xmp").write_text("both")
     before = contents(tmp_path / "photos")
     groups = {"a.jpg": ["b.jpg", "b.png"]}
-    moved = decisions.move_rest(store, groups, tmp_path / "moved", dry_run=False)
+    moved = move_rest(store, groups, tmp_path / "moved", dry_run=False)
     assert moved.problems == []
     assert contents(tmp_path / "moved").keys() == {"b.jpg", "b.png", "b.xmp"}
-    assert decisions.undo(store).problems == []
+    assert undo_last(store).problems == []
     assert contents(tmp_path / "photos") == before
 
 
@@ -93,13 +93,13 @@ def test_a_sidecar_is_never_written_over(tmp_path):
     (photos / "b.jpg.xmp").write_text("mine")
     target.mkdir()
     (target / "b.jpg.xmp").write_text("another's")
-    moved = decisions.move_rest(store, {"a.jpg": ["b.jpg"]}, target, dry_run=False)
+    moved = move_rest(store, {"a.jpg": ["b.jpg"]}, target, dry_run=False)
     assert moved == ("move", {}, ["b.jpg: stays, moved holds b.jpg.xmp already"])
     assert (photos / "b.jpg").exists()
     (target / "b.jpg.xmp").unlink()
-    decisions.move_rest(store, {"a.jpg": ["b.jpg"]}, target, dry_run=False)
+    move_rest(store, {"a.jpg": ["b.jpg"]}, target, dry_run=False)
     (photos / "b.jpg.xmp").write_text("new")
-    assert "b.jpg.xmp is there again" in decisions.undo(store).problems[0]
+    assert "b.jpg.xmp is there again" in undo_last(store).problems[0]
     assert (photos / "b.jpg.xmp").read_text() == "new"
     assert (target / "b.jpg.xmp").read_text() == "mine"
     assert "b.jpg" in store
@@ -109,24 +109,24 @@ def test_a_sidecar_is_never_written_over(tmp_path):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_a_move_that_ends_between_two_files_loses_none(error, after, tmp_path, monkeypatch):
     store = open_album(tmp_path, ["a.jpg", "b.jpg", "c.jpg"])
-    photos, real, moves = tmp_path / "photos", decisions._move, []
+    photos, real, done = tmp_path / "photos", moves._move, []
     for name in ("b.jpg.xmp", "c.xmp"):
         (photos / name).write_text(name)
     before = contents(photos)
 
     def end(path, target):
-        if len(moves) == after:
-            moves.append(None)
+        if len(done) == after:
+            done.append(None)
             raise error
-        moves.append(real(path, target))
+        done.append(real(path, target))
 
-    monkeypatch.setattr(decisions, "_move", end)
+    monkeypatch.setattr(moves, "_move", end)
     groups = {"a.jpg": ["b.jpg", "c.jpg"]}
     if error is KeyboardInterrupt:
         with pytest.raises(KeyboardInterrupt):
-            decisions.move_rest(store, groups, tmp_path / "moved", dry_run=False)
+            move_rest(store, groups, tmp_path / "moved", dry_run=False)
     else:
-        moved = decisions.move_rest(store, groups, tmp_path / "moved", dry_run=False)
+        moved = move_rest(store, groups, tmp_path / "moved", dry_run=False)
         stays = "b.jpg" if after < 2 else "c.jpg"
         assert (list(moved.paths), moved.problems[0][:12]) == (
             [name for name in ("b.jpg", "c.jpg") if name != stays],
@@ -134,7 +134,7 @@ def test_a_move_that_ends_between_two_files_loses_none(error, after, tmp_path, m
         )
         assert (photos / stays).exists()
     assert contents(tmp_path / "moved") | contents(photos) == before
-    monkeypatch.setattr(decisions, "_move", real)
-    decisions.undo(store)
+    monkeypatch.setattr(moves, "_move", real)
+    undo_last(store)
     assert contents(photos) == before
     assert store.ids() == ["a.jpg", "b.jpg", "c.jpg"]

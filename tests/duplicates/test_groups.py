@@ -11,8 +11,8 @@ from PIL import ImageOps
 
 import channelhash as ch
 from channelhash.copies.small_copies import SmallCopy
-from channelhash.duplicates import decisions, groups as module
-from channelhash.duplicates.groups import Photo, _propose_keeper
+from channelhash.duplicates import Photo, find_duplicates, move_rest
+from channelhash.duplicates.groups import describe_copies, propose_keeper
 from channelhash.search.items import Item
 from channelhash.utils.seeds import generator
 from picture_runs import photograph
@@ -30,7 +30,7 @@ def store_of(folder, files):
 def spare_files(store):
     return [
         photo.path
-        for group in module.find_duplicates(store)
+        for group in find_duplicates(store)
         for photo in group.photos
         if photo.id != group.keeper
     ]
@@ -96,9 +96,9 @@ def test_without_the_spare_files_each_picture_and_link_is_still_there(seed, how,
     else:
         groups = {
             group.keeper: [name for name in group.ids if name != group.keeper]
-            for group in module.find_duplicates(store)
+            for group in find_duplicates(store)
         }
-        assert decisions.move_rest(store, groups, tmp_path / "moved", dry_run=False).problems == []
+        assert move_rest(store, groups, tmp_path / "moved", dry_run=False).problems == []
     assert readable_pictures(picture_of) == {0, 1, 2}
     lost = [path for path in leads if os.path.lexists(path) and not path.exists()]
     assert lost == [], "a link leads to nothing"
@@ -112,8 +112,8 @@ def test_whoever_asks_for_it_moves_no_link_and_no_file_that_one_leads_to(tmp_pat
     os.link(tmp_path / "a.png", tmp_path / "hard.png")
     names = ["a.png", "b.png", "c.png", "best.png", "far.png", "hard.png"]
     store = store_of(tmp_path, {name: (tmp_path / name, {}) for name in names})
-    assert [group.ids for group in module.find_duplicates(store)] == [["a.png", "c.png"]]
-    moved = decisions.move_rest(store, {"a.png": names[1:]}, tmp_path.with_name("moved"))
+    assert [group.ids for group in find_duplicates(store)] == [["a.png", "c.png"]]
+    moved = move_rest(store, {"a.png": names[1:]}, tmp_path.with_name("moved"))
     assert list(moved.paths) == ["c.png"]
     assert [line.split(": stays, ")[1][:12] for line in moved.problems] == [
         "the link far",
@@ -122,7 +122,7 @@ def test_whoever_asks_for_it_moves_no_link_and_no_file_that_one_leads_to(tmp_pat
         "is the same ",
     ]
     in_circle = {"a.png": ["c.png"], "c.png": ["a.png"]}
-    assert decisions.move_rest(store, in_circle, tmp_path.with_name("moved")).paths == {}
+    assert move_rest(store, in_circle, tmp_path.with_name("moved")).paths == {}
 
 
 ENDINGS = ("dng", "CR2", "nef", "ARW", "raf", "rw2")
@@ -143,15 +143,13 @@ def test_raw_originals_are_copies_of_raw_originals_only(seed, tmp_path, monkeypa
         photograph(0).resize((side, side)).save(path, "JPEG")
         files[f"{n}.{ending}"] = path, {}
     store = store_of(tmp_path, files)
-    kinds = [
-        {name.endswith("jpg") for name in group.ids} for group in module.find_duplicates(store)
-    ]
+    kinds = [{name.endswith("jpg") for name in group.ids} for group in find_duplicates(store)]
     assert all(len(kind) == 1 for kind in kinds), kinds
     raw = [name for name in files if not name.endswith("jpg")]
     others = [name for name in files if name.endswith("jpg")]
     expected = sum(len(names) - 1 for names in (raw, others) if names)
     assert len(spare_files(store)) == expected
-    moved = decisions.move_rest(store, {others[0]: raw}, tmp_path.with_name("moved"))
+    moved = move_rest(store, {others[0]: raw}, tmp_path.with_name("moved"))
     assert moved.paths == {}
     assert {line.split(": ")[1] for line in moved.problems} == {
         f"stays, is a raw original, and {others[0]} is none"
@@ -186,7 +184,7 @@ def test_raw_originals_are_copies_of_raw_originals_only(seed, tmp_path, monkeypa
     ],
 )
 def test_what_people_and_cameras_said_comes_before_a_few_bytes(photos, keeper, reason):
-    assert _propose_keeper(photos) == (keeper, reason)
+    assert propose_keeper(photos) == (keeper, reason)
 
 
 @pytest.mark.parametrize("turn", range(1, 8))
@@ -197,7 +195,7 @@ def test_a_copy_that_is_turned_against_most_or_the_cameras_is_not_kept(turn):
 
     def turned(taken, *copies):
         items = [Item(str(n), {}, {"taken": date}) for n, date in enumerate(taken)]
-        return [photo.turned for photo in module._describe_all(items, list(copies))]
+        return [photo.turned for photo in describe_copies(items, list(copies))]
 
     assert turned([None] * 3, copy.turned(turn), copy, copy) == [True, False, False]
     assert turned([None, "2019"], copy, copy.turned(turn)) == [True, False]
@@ -214,6 +212,6 @@ def test_rating_title_and_keywords_of_an_item_count_but_no_rejection(tmp_path):
         "b": (tmp_path / "b.png", {"rating": 5, "title": "x"}),
         "c": (tmp_path / "c.png", {"labels": ["sea"]}),
     }
-    [group] = module.find_duplicates(store_of(tmp_path, files))
+    [group] = find_duplicates(store_of(tmp_path, files))
     assert [photo.described for photo in group.photos] == [0, 2, 1]
     assert (group.keeper, group.reason) == ("c", "upright, has rating, title or keywords")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import channelhash as ch
-from channelhash.copies.small_copies import alike, read_copies
+from channelhash.copies.comparison import alike
+from channelhash.copies.small_copies import read_copies
 from channelhash.search.fold import default_radius, fold
 from channelhash.utils.seeds import generator
 from picture_runs import photograph
@@ -59,5 +60,5 @@ def test_images_decide_within_the_radius_and_unread_ones_only_within_the_narrow_
         images.append(str(path))
     codes = draw_codes(draw, len(images))
     assert fold(codes, radius, images=images) == fold_literally(
-        codes, radius, read_copies(None, images)
+        codes, radius, read_copies(images)
     )

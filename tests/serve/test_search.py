@@ -15,7 +15,7 @@ from PIL import Image
 from tests.search.test_query import by_sorting
 
 from channelhash.codes import binarize, pack
-from channelhash.duplicates.groups import find_duplicates
+from channelhash.duplicates import find_duplicates
 from channelhash.search import answer as module, open_store
 from channelhash.search.hits import SearchOptions
 from channelhash.search.query import search_store

@@ -22,8 +22,7 @@ from channelhash.models.description import extra_of, read_words
 from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
-    from channelhash.duplicates.decisions import Moved
-    from channelhash.duplicates.groups import DuplicateGroup, Photo
+    from channelhash.duplicates import DuplicateGroup, Moved, Photo
     from channelhash.explanation.api import Explanation
     from channelhash.indexing.stores import Index
     from channelhash.search.hits import Hits, SearchOptions
@@ -419,8 +418,7 @@ def duplicates(
 
     The largest group comes first. Example: channelhash duplicates photos.store --move ~/copies
     """
-    from channelhash.duplicates import decisions
-    from channelhash.duplicates.groups import draw_groups, find_duplicates
+    from channelhash.duplicates import decide, draw_groups, find_duplicates, move_rest, undo_last
 
     if sum(map(bool, (rest, move, different, keep, undo))) > 1:
         raise InputError(
@@ -429,16 +427,16 @@ def duplicates(
     opened, problems = _open_searched(store, Making(exclude=exclude))
     with opened:
         if different or keep:
-            decisions.decide(opened, "different" if different else "keep", different or keep)
+            decide(opened, "different" if different else "keep", different or keep)
             return
         if undo:
-            _report(decisions.undo(opened), "moved back", as_json)
+            _report(undo_last(opened), "moved back", as_json)
             return
         with shared.progress_bars(f"{store} keeps what was read and compared so far") as progress:
             groups = find_duplicates(opened, radius, modality, where, pictures, progress)
         if move is not None:
             copies = {group.keeper: [photo.id for photo in _rest_of(group)] for group in groups}
-            moved = decisions.move_rest(opened, copies, move, dry_run=not yes)
+            moved = move_rest(opened, copies, move, dry_run=not yes)
             _report(moved, "moved" if yes else "would be moved, by --yes", as_json)
             return
         within = "" if radius is None else f"within {radius} bits "

@@ -184,7 +184,7 @@ def mcp(
     """
     from mcp.server.mcpserver import Image, MCPServer
 
-    from channelhash.duplicates.groups import find_duplicates
+    from channelhash.duplicates import find_duplicates
     from channelhash.search.hits import SearchOptions
     from channelhash.search.query import load_query_encoder, search_store
 

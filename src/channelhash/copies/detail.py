@@ -1,16 +1,16 @@
-"""Whether two pictures of one shape are the same in detail: of pages, receipts and screenshots, one
-layout has one shape.
+"""Compare two images of one shape in detail, as pages, receipts and screenshots of one layout have
+one shape.
 
-*Lines.* The first comparison is cheap: grey copies of up to 256 × 256 smoothed means, in tiles of
-8 × 8. Each tile must correlate by 0.3 at least.
+*Lines.* The first comparison is cheap. It takes grey copies of up to 256 × 256 smoothed means in
+tiles of 8 × 8 cells. Each tile must correlate by at least 0.3.
 
-*Letters.* Then both pictures are brought to the finest grid that both fill, of at most 1,024 cells
-a side. A digit that differs changes few cells there, but changes them much: each window of 8 × 8
-cells that has contrast must correlate by 0.93. In a copy that was blurred or sharpened all windows
-correlate less: where even the best quarter of them is below 0.995, 0.65 is enough. Digits of 7
-pixels and less across are often not told apart.
+*Letters.* Then both images are brought to the finest grid that both fill, of at most 1,024 cells a
+side. A digit that differs changes few cells of it, but changes them much: each window of 8 × 8
+cells with contrast must correlate by 0.93. In a copy that was blurred or sharpened all windows
+correlate less; if even the best quarter of them stays below 0.995, 0.65 is enough. Digits of at
+most 7 pixels across are often not told apart.
 
-The correlation of two tiles a and b around their means, with a constant c, without which noise
+The correlation of two tiles a and b, around their means, has a constant c, without which noise
 would count in tiles of one colour:
 
     (⟨a, b⟩ + c) / sqrt((⟨a, a⟩ + c) (⟨b, b⟩ + c))
@@ -27,44 +27,51 @@ from PIL import Image
 
 from channelhash.utils.image_files import decode, open_image, upright_size
 
-#: Sides of the grid of lines, and of a tile of its cells.
+#: Side of the grid of lines.
 FINE_SIDE = 256
+#: Side of a tile of lines, and of a window of letters, in cells.
 _TILE = 8
 #: Constant of the correlation of tiles: the variance of noise.
 _NOISE = 16
-#: What tiles must reach.
+#: Least correlation of a tile: low, as letters are compared after.
 _SAME_TILE = 0.3
-#: The longest side of the grid of letters, and what its sides are multiples of, so that pictures of
-#: many sizes share few grids.
+#: The longest side of the grid of letters, which bounds time and memory.
 _LETTER_SIDE = 1024
+#: Sides of the grid of letters are multiples of this, so that images of many sizes share few grids.
 _LETTER_STEP = 16
 #: Constant of the correlation of windows: the variance of what JPEG leaves around letters.
 _RINGING = 64
-#: Times that constant, the variance from which a window counts.
+#: Variance from which a window counts, in multiples of `_RINGING`.
 _CONTRAST = 4
-#: What windows must reach; what a quarter of them exceeds unless a copy is blurred or sharpened,
-#: and what windows must reach then.
+#: Least correlation of windows of a copy.
 _SAME_WINDOW = 0.93
+#: Correlation that a quarter of the windows exceed unless a copy was blurred or sharpened.
 _BLURRED = 0.995
+#: Least correlation of windows of a copy that was.
 _SAME_BLURRED_WINDOW = 0.65
-#: Larger copies in memory: some 130 MB of lines, and up to 200 MB of letters. Pairs are compared in
-#: blocks of pictures that stay in the latter.
+#: Grids of lines in memory, some 130 MB.
 _LINES_CACHED = 1 << 11
+#: Grids of letters in memory, up to 200 MB.
 _LETTERS_CACHED = 1 << 7
+#: Images that are compared with as many others at a time, so that their letters stay in memory.
 _BLOCK = 1 << 5
 
-#: A picture file, and how it is turned, see `turn_by`.
+#: An image file, and how it is turned, see `turn_by`.
 Seen = tuple[str, int]
 Floats = NDArray[np.float32]
 Pairs = NDArray[np.bool_]
-_Places = NDArray[np.int64]
+Places = NDArray[np.int64]
 _Read = TypeVar("_Read")
 _Image = TypeVar("_Image", NDArray[np.uint8], Floats)
 
 
 class _Lines(NamedTuple):
-    """A larger copy of a picture file: ``(256, 256)`` uint8, the side of the finest grid that it
-    fills twice, and the picture's height and width.
+    """A larger copy of an image file.
+
+    Attributes:
+        cells: ``(256, 256)``.
+        grid: side of the finest grid that the image fills twice.
+        sides: height and width of the image.
     """
 
     cells: NDArray[np.uint8]
@@ -73,7 +80,13 @@ class _Lines(NamedTuple):
 
 
 class _Letters(NamedTuple):
-    """A picture on a grid of letters ``(h, w)``, and mean and variance of each window of it."""
+    """An image on a grid of letters.
+
+    Attributes:
+        cells: ``(h, w)``.
+        means: of each window.
+        variances: of each window.
+    """
 
     cells: Floats
     means: Floats
@@ -81,10 +94,10 @@ class _Letters(NamedTuple):
 
 
 def read_now(read: Callable[[str, str], _Read], path: str) -> _Read | None:
-    """Read a file as it is now, given its path and what changes with it; None where it cannot be
-    read.
+    """Return ``read(path, state)`` of a file as it is now; None if it cannot be read.
 
-    An editor may put the time of the content back, but not that of the inode.
+    The state is a text that changes with the file. An editor may put the time of the content back,
+    but not that of the inode.
 
     >>> read_now(lambda path, state: state, "none.jpg") is None
     True
@@ -97,8 +110,8 @@ def read_now(read: Callable[[str, str], _Read], path: str) -> _Read | None:
 
 
 def turn_by(image: _Image, turn: int) -> _Image:
-    """Return an image ``(height, width, …)`` in one of its eight positions: mirrored by bits 1 and
-    2, transposed by 4.
+    """Return an image ``(height, width, …)`` in one of its eight positions: bit 4 of ``turn``
+    transposes it, then bits 1 and 2 mirror it.
 
     >>> turn_by(np.array([[1, 2], [3, 4]], np.uint8), 5).tolist()
     [[2, 4], [1, 3]]
@@ -117,11 +130,20 @@ def shrink(image: Image.Image, side: int) -> Image.Image:
     return image.resize((side, side), Image.Resampling.BOX)
 
 
+def rows_and_columns(pairs: Pairs) -> tuple[Places, Places]:
+    """Return the rows, and the columns, that have any pair.
+
+    >>> [side.tolist() for side in rows_and_columns(np.array([[False, True], [False, False]]))]
+    [[0], [1]]
+    """
+    return np.flatnonzero(pairs.any(axis=1)), np.flatnonzero(pairs.any(axis=0))
+
+
 def same_detail(a: Sequence[Seen], b: Sequence[Seen], pairs: Pairs) -> Pairs:
-    """Return those of the pairs ``(n, m)`` of ``n`` pictures and ``m`` others that are the same in
+    """Return those of the pairs ``(n, m)`` of ``n`` images and ``m`` others that are the same in
     detail.
 
-    Nothing is the same as a file that cannot be read any more.
+    A file that cannot be read any more is the same as no other.
 
     >>> same_detail([("none.jpg", 0)], [("none.jpg", 0)], np.array([[True]])).tolist()
     [[False]]
@@ -132,7 +154,8 @@ def same_detail(a: Sequence[Seen], b: Sequence[Seen], pairs: Pairs) -> Pairs:
     rows, columns = np.nonzero(same)
     in_blocks = np.lexsort((columns, rows, columns // _BLOCK, rows // _BLOCK))
     for row, column in zip(rows[in_blocks].tolist(), columns[in_blocks].tolist(), strict=True):
-        one, other = left[row], right[column]
+        one = left[row]
+        other = right[column]
         if one and other:
             same[row, column] = _same_letters(a[row], b[column], _grid_of_both(one, other))
     return same
@@ -161,7 +184,7 @@ def _read_lines(path: str, _changed: str) -> _Lines:
 
 
 def _smooth(cells: Floats) -> Floats:
-    """Return means over neighbours: what is as fine as a cell changes with the size of a copy."""
+    """Average neighbouring cells: what is as fine as a cell changes with the size of a copy."""
     for axis in (0, 1):
         around = np.roll(cells, 1, axis) + np.roll(cells, -1, axis)
         cells = ((around + 2 * cells) / 4).astype(np.float32)
@@ -169,12 +192,14 @@ def _smooth(cells: Floats) -> Floats:
 
 
 def _same_lines(a: Sequence[_Lines | None], b: Sequence[_Lines | None], pairs: Pairs) -> Pairs:
-    """Return those of the pairs whose lines are the same, on the finest grid of both."""
-    a_grids, b_grids = (np.array([lines.grid if lines else 0 for lines in side]) for side in (a, b))
+    """Return those of the pairs whose lines are the same on the finest grid of both."""
+    a_grids = _grids(a)
+    b_grids = _grids(b)
     finest = np.minimum.outer(a_grids, b_grids)
     same = np.zeros_like(pairs)
     for grid in np.unique(finest[finest > 0]).tolist():
-        rows, columns = np.flatnonzero(a_grids >= grid), np.flatnonzero(b_grids >= grid)
+        rows = np.flatnonzero(a_grids >= grid)
+        columns = np.flatnonzero(b_grids >= grid)
         cut = np.ix_(rows, columns)
         same[cut] |= _same_tiles(
             _cells(a, rows, grid), _cells(b, columns, grid), pairs[cut] & (finest[cut] == grid)
@@ -182,29 +207,36 @@ def _same_lines(a: Sequence[_Lines | None], b: Sequence[_Lines | None], pairs: P
     return same
 
 
-def _cells(details: Sequence[_Lines | None], rows: _Places, grid: int) -> Floats:
-    """Return larger copies of some rows as ``(n, grid, grid)``."""
+def _grids(copies: Sequence[_Lines | None]) -> NDArray[np.int64]:
+    return np.array([lines.grid if lines else 0 for lines in copies], dtype=np.int64)
+
+
+def _cells(copies: Sequence[_Lines | None], rows: Places, grid: int) -> Floats:
+    """Return the cells of some copies that were read, as ``(n, grid, grid)``."""
     step = FINE_SIDE // grid
-    cells = stack(lines.cells for row in rows.tolist() if (lines := details[row]))
+    chosen = [copies[row] for row in rows.tolist()]
+    cells = stack(lines.cells for lines in chosen if lines)
     means: Floats = cells.reshape(len(rows), grid, step, grid, step).mean(axis=(2, 4))
     return means
 
 
 def _same_tiles(a: Floats, b: Floats, pairs: Pairs) -> Pairs:
-    """Return those of the pairs of larger copies of one grid of which all tiles correlate."""
+    """Return those of the pairs of cells on one grid whose tiles all correlate."""
     grid = a.shape[1]
     for start in range(0, grid, _TILE):
-        rows, columns = np.flatnonzero(pairs.any(axis=1)), np.flatnonzero(pairs.any(axis=0))
+        rows, columns = rows_and_columns(pairs)
         if not len(rows):
             break
-        row_of_tiles = (side[:, start : start + _TILE] for side in (a[rows], b[columns]))
-        tiles = (
-            cells.reshape(len(cells), _TILE, -1, _TILE).transpose(2, 0, 1, 3)
-            for cells in row_of_tiles
-        )
-        left, right = (unit(of_side, _NOISE)[0] for of_side in tiles)  # (tiles, n, 8 * 8 + 1)
+        left = _unit_tiles(a[rows, start : start + _TILE])
+        right = _unit_tiles(b[columns, start : start + _TILE])
         pairs[np.ix_(rows, columns)] &= (left @ right.transpose(0, 2, 1)).min(axis=0) >= _SAME_TILE
     return pairs
+
+
+def _unit_tiles(cells: Floats) -> Floats:
+    """Return the unit vectors ``(tiles, n, 8 * 8 + 1)`` of a row of tiles ``(n, 8, grid)``."""
+    tiles = cells.reshape(len(cells), _TILE, -1, _TILE).transpose(2, 0, 1, 3)
+    return unit(tiles, _NOISE)[0]
 
 
 def stack(images: Iterable[NDArray[np.uint8]]) -> Floats:
@@ -217,10 +249,11 @@ def stack(images: Iterable[NDArray[np.uint8]]) -> Floats:
 
 
 def unit(images: Floats, least: float) -> tuple[Floats, Floats]:
-    """Return unit vectors of images ``(…, side, side)``, whose products are the correlations, and
-    mean squares.
+    """Return unit vectors of images ``(…, side, side)``, whose products are their correlations, and
+    mean squares of their values.
 
-    The last element of a vector stands for ``least``, which all images have in common.
+    Means of rows and columns are subtracted. The last element of each vector stands for the
+    constant ``least`` of the correlation.
 
     >>> vectors, energies = unit(np.eye(2, dtype=np.float32)[None], 0.75)
     >>> (vectors @ vectors.T).round(3).tolist(), energies.tolist()
@@ -237,7 +270,7 @@ def unit(images: Floats, least: float) -> tuple[Floats, Floats]:
 
 
 def _grid_of_both(one: _Lines, other: _Lines) -> tuple[int, int]:
-    """Return height and width of the finest grid of letters that two pictures fill."""
+    """Return height and width of the finest grid of letters that two images fill."""
     height, width = (
         min(of_one, of_other, _LETTER_SIDE) // _LETTER_STEP * _LETTER_STEP
         for of_one, of_other in zip(one.sides, other.sides, strict=True)
@@ -246,8 +279,9 @@ def _grid_of_both(one: _Lines, other: _Lines) -> tuple[int, int]:
 
 
 def _same_letters(a: Seen, b: Seen, grid: tuple[int, int]) -> bool:
-    """Return whether all windows with contrast of two pictures correlate on a grid."""
-    one, other = _letters_of(a, grid), _letters_of(b, grid)
+    """Return whether all windows with contrast of two images correlate on a grid."""
+    one = _letters_of(a, grid)
+    other = _letters_of(b, grid)
     if one is None or other is None:
         return False
     covariances = _average_windows(one.cells * other.cells) - one.means * other.means

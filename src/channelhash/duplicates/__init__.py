@@ -1,1 +1,25 @@
-"""Near-duplicates in a store: groups, which item to keep, and what people decide of them."""
+"""Near-duplicates in a store: find their groups, propose which item to keep, and keep what people
+decide.
+
+>>> from channelhash.search import open_store
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as folder, open_store(folder, n_bits=8) as store:
+...     find_duplicates(store)
+[]
+"""
+
+from channelhash.duplicates.decisions import decide
+from channelhash.duplicates.groups import DuplicateGroup, Photo, draw_groups, find_duplicates
+from channelhash.duplicates.moves import Moved, folder_of, move_rest, undo_last
+
+__all__ = [
+    "DuplicateGroup",
+    "Moved",
+    "Photo",
+    "decide",
+    "draw_groups",
+    "find_duplicates",
+    "folder_of",
+    "move_rest",
+    "undo_last",
+]

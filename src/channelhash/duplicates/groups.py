@@ -1,12 +1,11 @@
-"""Near-duplicates of a store: groups of items with pictures that are alike, or near codes, and
-which one to keep.
+"""Find groups of near-duplicates in a store: items whose images are alike, or whose codes are near.
+For each group, propose which item to keep.
 """
 
 import os
 import re
-import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,38 +15,80 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
-from channelhash.copies.small_copies import (
-    SmallCopy,
-    group_copies,
-    join_groups,
-    read_copies,
-    rows_by_number,
-    turns_of,
-)
-from channelhash.duplicates.decisions import (
-    decisions,
-    identity_of,
-    is_raw,
-    links_in,
-    open_decisions,
-)
+from channelhash.copies.comparison import turns_of
+from channelhash.copies.grouping import group_copies, join_groups, rows_by_number
+from channelhash.copies.small_copies import KeptCopies, SmallCopy, read_copies
+from channelhash.duplicates.decisions import Decisions, open_decisions
 from channelhash.search.browsing import date_of
 from channelhash.search.checks import check_count
 from channelhash.search.fold import default_radius
-from channelhash.search.store import Item, Store
+from channelhash.search.store import Item, Listed, Store
 from channelhash.utils.contact_sheet import SheetCell, bits, write_contact_sheet
-from channelhash.utils.image_files import open_image, upright_size
+from channelhash.utils.image_files import RAW_ENDINGS, open_image, upright_size
 from channelhash.utils.progress import StageProgress, no_stage_progress
 
 #: Items that are read at a time.
 _ITEMS = 1000
-#: Distinct codes that are compared at a time with `_ITEMS` others.
+#: Distinct codes that are compared with others at a time; a block of distances stays in the cache.
 _CODES = 250
+#: Others that they are compared with at a time.
+_OTHER_CODES = 1000
+#: Ends of names that programs and people give to copies.
 _COPY_NAME = re.compile(
     r"(\(\d+\)|~\d*|(^|[-_ .])(copy|kopie|copie|copia|edited|bearbeitet"
     r"|mirrored|flipped|rotated|turned|gespiegelt|gedreht)([-_ ]?\d+)?)$",
     re.IGNORECASE,
 )
+
+
+#: Device and number of a file, whatever its names.
+Identity = tuple[int, int]
+
+
+def path_of(item: Item | Listed) -> str:
+    """Return the path of an item's image; empty if it has none."""
+    return str(item.metadata.get("image") or "")
+
+
+def identity_of(path: str) -> Identity | None:
+    """Return what a file and all links to it share; None where there is no file.
+
+    >>> identity_of("none.jpg") is None
+    True
+    """
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def links_in(store: Store) -> dict[Identity, str]:
+    """Return the identities of the files that symbolic links among a store's images lead to, and
+    the id of a link to each. Takes one pass over the store.
+
+    >>> import tempfile
+    >>> from channelhash.search import open_store
+    >>> with tempfile.TemporaryDirectory() as folder, open_store(folder, n_bits=8) as store:
+    ...     links_in(store)
+    {}
+    """
+    links = {}
+    for item in store.listed():
+        path = path_of(item)
+        identity = identity_of(path) if os.path.islink(path) else None
+        if identity is not None:
+            links[identity] = item.id
+    return links
+
+
+def is_raw(path: str) -> bool:
+    """Return whether an image file is a raw original.
+
+    >>> is_raw("RAW/IMG_1.CR2"), is_raw("IMG_1.CR2.jpg")
+    (True, False)
+    """
+    return os.path.splitext(path)[1].lower() in RAW_ENDINGS
 
 
 class Photo(NamedTuple):
@@ -57,14 +98,14 @@ class Photo(NamedTuple):
         id: of the item.
         path: of its file.
         width: in pixels, 0 if unknown.
-        height: likewise.
+        height: in pixels, 0 if unknown.
         size: of the file in bytes.
         date: when it was taken, or its file was changed.
         taken: whether the date is the camera's.
-        sharpness: see `channelhash.copies.small_copies`.
-        turned: whether it is mirrored or turned, and more of its copies are not, or those that have
-            the camera's date.
-        described: what people said of it: the number of rating, title and keywords.
+        sharpness: see `SmallCopy`.
+        turned: whether it is mirrored or turned against most of its copies, or against those that
+            have the camera's date.
+        described: how many of rating, title and keywords people gave it.
 
     >>> Photo("a.jpg", size=90_000).taken
     False
@@ -90,15 +131,21 @@ class Photo(NamedTuple):
 
 
 class _Criterion(NamedTuple):
-    """Why to keep a picture, what is compared, and what share of the best counts as equal."""
+    """A reason to keep an image.
+
+    Attributes:
+        reason: what to tell.
+        measure: what is compared; the larger, the better.
+        share: of the best measure that counts as equal to it.
+    """
 
     reason: str
     measure: Callable[[Photo], float]
     share: float = 1.0
 
 
-# The first that tells copies apart decides. What cannot be had again comes first: pixels, then what
-# cameras and people said. A file that is a little larger was only compressed otherwise.
+#: The first that tells copies apart decides. What cannot be had again comes first: pixels, then
+#: what cameras and people said. A file that is only a little larger was compressed differently.
 _CRITERIA = (
     _Criterion("most pixels", lambda photo: photo.width * photo.height),
     _Criterion("sharpest", lambda photo: photo.sharpness, share=0.8),  # compression adds edges, too
@@ -110,20 +157,21 @@ _CRITERIA = (
 )
 
 
-def _propose_keeper(photos: Sequence[Photo]) -> tuple[str, str]:
-    """Return the id of the best of several copies, and why it is.
+def propose_keeper(photos: Sequence[Photo]) -> tuple[str, str]:
+    """Return the id of the best of several copies, and why it is the best.
 
-    >>> _propose_keeper([Photo("b (1).jpg", size=9), Photo("b.jpg", size=9), Photo("a.jpg", size=8)])
+    >>> sizes = {"b (1).jpg": 9, "b.jpg": 9, "a.jpg": 8}
+    >>> propose_keeper([Photo(name, size=size) for name, size in sizes.items()])
     ('b.jpg', 'largest file, name of an original')
     """
-    left = list(photos)
-    reasons = list[str]()
+    left = photos
+    reasons = []
     for criterion in _CRITERIA:
         least = criterion.share * max(map(criterion.measure, left))
         best = [photo for photo in left if criterion.measure(photo) >= least]
         if len(best) < len(left):
             left = best
-            reasons = [*reasons, criterion.reason]
+            reasons.append(criterion.reason)
     return left[0].id, ", ".join(reasons) or "all are equal"
 
 
@@ -133,10 +181,10 @@ class DuplicateGroup:
 
     Attributes:
         ids: sorted.
-        distances: of each item, the number of bits in which its code differs from the first one's.
-        photos: what is known of each.
-        keeper: the id of the one that is proposed to be kept.
-        reason: why.
+        distances: number of bits in which each item's code differs from the first one's.
+        photos: what is known of each item.
+        keeper: id of the item that is proposed to be kept.
+        reason: why it is proposed.
 
     >>> DuplicateGroup(["a", "b"], [0, 2]).ids
     ['a', 'b']
@@ -159,12 +207,13 @@ def find_duplicates(
 ) -> list[DuplicateGroup]:
     """Find the groups of items whose images are alike, or, without images, whose codes are near.
 
-    Images decide by default, as codes of a small copy are often far from the original's. Codes are
-    joined in steps of at most ``radius`` bits, so the ends of a chain may be farther apart. Groups
-    that people said are different are left out. All but the keeper of a group can go: files with
-    several names count once, links and what they lead to are left out unless they are kept, and raw
-    originals are copies of each other only. A store in a folder keeps small copies of its images
-    and what was compared, so the next time only what changed is compared.
+    Images decide by default, as the code of a small copy is often far from the original's. Codes
+    are joined in steps of at most ``radius`` bits, so the ends of a chain may be farther apart.
+    Groups that people have decided about are left out, see `channelhash.duplicates.decisions`. All
+    but the keeper of a group can go: files with several names count once, links and what they lead
+    to are left out unless they are the keeper, and raw originals are copies of each other only. A
+    store in a folder keeps small copies of its images and what was compared, so the next time only
+    what has changed is compared.
 
     Args:
         store: the store.
@@ -180,7 +229,8 @@ def find_duplicates(
     >>> import channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
     >>> codes = {"image": np.array([[0], [7], [255]], np.uint8)}
-    >>> [group.ids for group in find_duplicates(open_codes(ch.CodeSet(["a", "b", "c"], codes, None, n_bits=8)))]
+    >>> store = open_codes(ch.CodeSet(["a", "b", "c"], codes, None, n_bits=8))
+    >>> [group.ids for group in find_duplicates(store)]
     [['a', 'b']]
     """
     if radius is not None:
@@ -188,46 +238,49 @@ def find_duplicates(
     ids, codes = store.codes(modality, where)
     if not ids or store.n_bits is None:
         return []
-    use_pictures = compare_images and store.choose_modality(modality) == "image"
-    with open_decisions(store) as opened:
-        decided = decisions(opened)
-        if use_pictures:
-            groups, copies = _by_pictures(
-                store, opened, ids, codes, radius, where is None, progress
-            )
+    with open_decisions(store) as decisions:
+        decided = decisions.numbers("different", "keep")
+        if compare_images and store.choose_modality(modality) == "image":
+            is_whole = where is None and radius is None
+            groups, copies = _group_images(store, decisions, codes, ids, radius, is_whole, progress)
         else:
             groups = _group_codes(codes, store.n_bits, radius)
             copies = {}
     found = []
-    for part, items in _split_by_files(store, ids, groups):
-        if not set.intersection(*(decided.get(ids[row], set()) for row in part)):
-            photos = _describe_all(items, list(map(copies.get, part)))
-            found.append((part, photos))
-    linked = links_in(store).keys() if found else set[object]()
-    formed = [_form_group(part, photos, codes, linked) for part, photos in found]
-    return sorted(
-        (group for group in formed if len(group.ids) > 1),
-        key=lambda group: (-len(group.ids), group.ids[0]),
-    )
+    for part in _split_by_files(store, ids, groups):
+        items = list(part.values())
+        if not set.intersection(*(decided.get(item.id, set()) for item in items)):
+            photos = describe_copies(items, list(map(copies.get, part)))
+            found.append((photos, codes[list(part)]))
+    return _form_groups(store, found)
+
+
+def _form_groups(
+    store: Store, found: Sequence[tuple[Sequence[Photo], PackedCodes]]
+) -> list[DuplicateGroup]:
+    """Return groups, given by photos and their codes, the largest first."""
+    linked = links_in(store).keys() if found else ()
+    formed = [_form_group(photos, codes, linked) for photos, codes in found]
+    several = [group for group in formed if len(group.ids) > 1]
+    return sorted(several, key=lambda group: (-len(group.ids), group.ids[0]))
 
 
 def _form_group(
-    rows: Sequence[int], photos: Sequence[Photo], codes: PackedCodes, linked: Set[object]
+    photos: Sequence[Photo], codes: PackedCodes, linked: Collection[Identity | None]
 ) -> DuplicateGroup:
     """Propose which photo to keep, and leave out the others that links lead to: they stay."""
-    keeper, reason = _propose_keeper(photos)
+    keeper, reason = propose_keeper(photos)
     places = [
         place
         for place, photo in enumerate(photos)
         if photo.id == keeper or identity_of(photo.path) not in linked
     ]
     members = [photos[place] for place in places]
-    of_codes = codes[[rows[place] for place in places]]
-    distances = hamming_distances(of_codes[:1], of_codes)[0].tolist()
+    distances = hamming_distances(codes[places[:1]], codes[places])[0].tolist()
     return DuplicateGroup([photo.id for photo in members], distances, members, keeper, reason)
 
 
-def _items(store: Store, ids: Sequence[str]) -> dict[str, Item]:
+def _items_of(store: Store, ids: Sequence[str]) -> dict[str, Item]:
     """Return id -> item, without those that others have deleted since they were found."""
     items: dict[str, Item] = {}
     for start in range(0, len(ids), _ITEMS):
@@ -236,38 +289,39 @@ def _items(store: Store, ids: Sequence[str]) -> dict[str, Item]:
     return items
 
 
-def _path_of(item: Item) -> str:
-    return str(item.metadata.get("image") or "")
-
-
 def _split_by_files(
     store: Store, ids: Sequence[str], groups: Sequence[NDArray[np.int64]]
-) -> Iterator[tuple[list[int], list[Item]]]:
-    """Yield the rows and items of each group that are files of their own, those of raw originals
-    for themselves.
+) -> Iterator[dict[int, Item]]:
+    """Yield row -> item of each group for the items that are files of their own, those of raw
+    originals apart.
     """
-    items = _items(store, [ids[row] for group in groups for row in group.tolist()])
+    items = _items_of(store, [ids[row] for row in _rows_of(groups)])
     for group in groups:
         stored = {row: items[ids[row]] for row in group.tolist() if ids[row] in items}
-        files = _one_row_a_file({row: _path_of(item) for row, item in stored.items()})
-        raw = [row for row in files if is_raw(_path_of(stored[row]))]
-        developed = [row for row in files if row not in raw]
+        files = _one_row_a_file({row: path_of(item) for row, item in stored.items()})
+        raw = {row: stored[row] for row in files if is_raw(path_of(stored[row]))}
+        developed = {row: stored[row] for row in files if row not in raw}
         for part in (raw, developed):
             if len(part) > 1:
-                yield part, [stored[row] for row in part]
+                yield part
+
+
+def _rows_of(groups: Sequence[NDArray[np.int64]]) -> list[int]:
+    rows: list[int] = np.concatenate([np.zeros(0, np.int64), *groups]).tolist()
+    return rows
 
 
 def _one_row_a_file(paths: Mapping[int, str]) -> list[int]:
-    """Return the rows of files, without links; of several names of one file, the first that leads
-    through no link, or else the first.
+    """Return the rows of files that are no links. Of several names of one file this is the first
+    that leads through no linked folder, or else the first.
     """
     files = dict[object, int]()
     for row, path in paths.items():
-        name = identity_of(path) or row
         if os.path.islink(path):
             continue
-        if name not in files or (_is_direct(path) and not _is_direct(paths[files[name]])):
-            files[name] = row
+        file = identity_of(path) or row
+        if file not in files or (_is_direct(path) and not _is_direct(paths[files[file]])):
+            files[file] = row
     return sorted(files.values())
 
 
@@ -275,7 +329,7 @@ def _is_direct(path: str) -> bool:
     return os.path.realpath(path) == os.path.abspath(path)
 
 
-def _describe_all(items: Sequence[Item], copies: Sequence[SmallCopy | None]) -> list[Photo]:
+def describe_copies(items: Sequence[Item], copies: Sequence[SmallCopy | None]) -> list[Photo]:
     """Return what is known of the copies in a group, and which ones are turned against most."""
     photos = [_describe(item, copy) for item, copy in zip(items, copies, strict=True)]
     seen = [copy for copy in copies if copy is not None]
@@ -283,29 +337,29 @@ def _describe_all(items: Sequence[Item], copies: Sequence[SmallCopy | None]) -> 
         return photos
     turns = turns_of(seen)
     votes = Counter(turns)
-    votes_of_cameras = Counter(
-        turn for turn, photo in zip(turns, photos, strict=True) if photo.taken
-    )
-    most = max((votes_of_cameras[turn], votes[turn]) for turn in turns)
+    of_cameras = Counter(turn for turn, photo in zip(turns, photos, strict=True) if photo.taken)
+    votes_for = {turn: (of_cameras[turn], votes[turn]) for turn in turns}
+    most = max(votes_for.values())
     return [
-        photo._replace(turned=(votes_of_cameras[turn], votes[turn]) < most)
+        photo._replace(turned=votes_for[turn] < most)
         for turn, photo in zip(turns, photos, strict=True)
     ]
 
 
 def _describe(item: Item, copy: SmallCopy | None) -> Photo:
-    """Return what is known of a picture and its file, which may be gone."""
+    """Return what is known of an image and its file, which may be gone."""
     metadata = item.metadata
-    path = _path_of(item)
+    path = path_of(item)
     size = 0
-    width, height = metadata.get("width"), metadata.get("height")
+    width = metadata.get("width")
+    height = metadata.get("height")
     with suppress(OSError):
         size = os.stat(path).st_size
         if not isinstance(width, int) or not isinstance(height, int):
             with open_image(path) as opened:
                 width, height = upright_size(opened)
     rating = metadata.get("rating")
-    is_rated = isinstance(rating, int) and rating > 0  # 0 is none, and -1 a rejected picture
+    is_rated = isinstance(rating, int) and rating > 0  # 0 is no rating, -1 a rejected image
     return Photo(
         item.id,
         path,
@@ -324,8 +378,7 @@ def _group_codes(
 ) -> list[NDArray[np.int64]]:
     """Return the groups of rows whose codes are connected by steps of at most ``radius`` bits.
 
-    Each distinct code is compared with all others, which takes 37 s for 10⁵ of 256 bits on two
-    cores.
+    Each distinct code is compared with all others: 37 s for 10⁵ codes of 256 bits on two cores.
 
     >>> codes = np.array([[0], [255], [1], [7], [255]], np.uint8)
     >>> [group.tolist() for group in _group_codes(codes, n_bits=8, radius=2)]
@@ -336,8 +389,8 @@ def _group_codes(
     numbers = np.arange(len(distinct))
     for start in range(0, len(distinct), _CODES):
         tile = slice(start, start + _CODES)
-        for first in range(start, len(distinct), _ITEMS):
-            other = slice(first, first + _ITEMS)
+        for first in range(start, len(distinct), _OTHER_CODES):
+            other = slice(first, first + _OTHER_CODES)
             near = hamming_distances(distinct[tile], distinct[other]) <= radius
             near &= numbers[tile, None] != numbers[other]
             if near.any():
@@ -346,54 +399,58 @@ def _group_codes(
     return [group for group in rows_by_number(numbers[places.ravel()]) if len(group) > 1]
 
 
-def _by_pictures(
+def _group_images(
     store: Store,
-    opened: sqlite3.Connection,
-    ids: list[str],
+    decisions: Decisions,
     codes: PackedCodes,
+    ids: Sequence[str],
     radius: int | None,
-    is_all: bool,
+    is_whole: bool,
     progress: StageProgress,
 ) -> tuple[list[NDArray[np.int64]], dict[int, SmallCopy]]:
-    """Return the groups of rows whose pictures are alike, and, of those without a picture, whose
-    codes are near; and the small copies of the pictures.
+    """Return groups of rows, and the small copies of their images.
+
+    In a group all images are alike, or those of no item can be read and codes are near. If these
+    are all items of the store, and codes do not count, comparisons are kept.
     """
     n_bits = store.n_bits or 0
-    different = decisions(opened, "different")
     near = [np.arange(len(ids))] if radius is None else _group_codes(codes, n_bits, radius)
-    rows = [row for group in near for row in group.tolist()]
-    items = _items(store, [ids[row] for row in rows])
-    paths = [_path_of(items[ids[row]]) if ids[row] in items else "" for row in rows]
-    copies = dict(zip(rows, read_copies(opened, paths, progress("read pictures")), strict=True))
-    cache = opened if is_all and radius is None else None
+    copies = _copies_of(store, ids, _rows_of(near), decisions.copies, progress)
+    different = decisions.numbers("different")
+    kept = decisions.copies if is_whole else None
     advance = progress("compare pictures")
     groups = []
     for group in near:
-        seen = [copy for row in group.tolist() if (copy := copies[row]) is not None]
-        is_seen = np.array([copies[row] is not None for row in group.tolist()])
-        pictured = group[is_seen]
-        others = group[~is_seen]
-        apart = {
-            place: different.get(ids[row], set()) for place, row in enumerate(pictured.tolist())
-        }
-        members = group_copies(codes[pictured], seen, radius, cache, apart, advance)
-        groups += [pictured[places] for places in members]
-        groups += [others[places] for places in _group_codes(codes[others], n_bits, radius)]
-    return groups, {row: copy for row, copy in copies.items() if copy is not None}
+        is_seen = np.array([row in copies for row in group.tolist()])
+        seen = group[is_seen]
+        unseen = group[~is_seen]
+        small = [copies[row] for row in seen.tolist()]
+        apart = {place: different.get(ids[row], ()) for place, row in enumerate(seen.tolist())}
+        members = group_copies(codes[seen], small, radius, kept, apart, advance)
+        groups += [seen[places] for places in members]
+        groups += [unseen[places] for places in _group_codes(codes[unseen], n_bits, radius)]
+    return groups, copies
+
+
+def _copies_of(
+    store: Store, ids: Sequence[str], rows: Sequence[int], kept: KeptCopies, progress: StageProgress
+) -> dict[int, SmallCopy]:
+    """Return row -> small copy of the images that can be read."""
+    items = _items_of(store, [ids[row] for row in rows])
+    paths = [path_of(items[ids[row]]) if ids[row] in items else "" for row in rows]
+    copies = read_copies(paths, kept, progress("read pictures"))
+    return {row: copy for row, copy in zip(rows, copies, strict=True) if copy is not None}
 
 
 def draw_groups(store: Store, groups: Sequence[DuplicateGroup], path: Path, most: int = 8) -> None:
-    """Draw groups as a PNG, a row each, of at most ``most`` items."""
+    """Draw groups as a PNG, each a row of at most ``most`` items."""
     rows = []
     for group in groups:
-        items = store.get(group.ids[:most], missing_ok=True)
         distances = dict(zip(group.ids, group.distances, strict=True))
         cells = []
-        for item in items:
-            distance = distances[item.id]
-            image = item.metadata.get("image")
-            cells.append(
-                SheetCell(Path(str(image)) if image else None, f"{bits(distance)}: {item.id}")
-            )
+        for item in store.get(group.ids[:most], missing_ok=True):
+            image = path_of(item)
+            title = f"{bits(distances[item.id])}: {item.id}"
+            cells.append(SheetCell(Path(image) if image else None, title))
         rows.append(cells)
     write_contact_sheet(rows, path)

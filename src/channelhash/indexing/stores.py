@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from channelhash.codes import CodeSet
-from channelhash.duplicates.groups import DuplicateGroup, find_duplicates
+from channelhash.duplicates import DuplicateGroup, find_duplicates
 from channelhash.errors import InputError
 from channelhash.indexing.changes import reading_state
 from channelhash.indexing.encode import EncodedBatch, Indexed, index_source

@@ -336,7 +336,7 @@ class AnswerOrder:
         may have been read, without a word.
 
         Of answers by codes of images, pictures are compared, too, as
-        `channelhash.duplicates.groups.find_duplicates` does.
+        `channelhash.duplicates.find_duplicates` does.
         """
         present = {item.id for item in self.read([answer.id for answer in answers])}
         answers = [*self._kept, *(answer for answer in answers if answer.id in present)]

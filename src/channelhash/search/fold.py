@@ -5,11 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from channelhash.codes import PackedCodes, hamming_distances
-from channelhash.copies.small_copies import (
-    SmallCopy,
-    alike,
-    read_copies,
-)
+from channelhash.copies.comparison import alike
+from channelhash.copies.small_copies import SmallCopy, read_copies
 
 #: Codes that are compared with all others at a time.
 _TILE = 1000
@@ -71,4 +68,4 @@ def _read_near(
         for start in starts
     ]
     places = np.flatnonzero(np.concatenate(near) > 1).tolist()
-    return dict(zip(places, read_copies(None, [images[place] for place in places]), strict=True))
+    return dict(zip(places, read_copies([images[place] for place in places]), strict=True))

@@ -23,8 +23,7 @@ from PIL import Image
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from channelhash.codes import binarize, pack
-from channelhash.duplicates import decisions
-from channelhash.duplicates.groups import find_duplicates
+from channelhash.duplicates import decide, find_duplicates, folder_of, move_rest, undo_last
 from channelhash.errors import InputError
 from channelhash.search.hits import Hit
 from channelhash.serve import schemas
@@ -367,7 +366,7 @@ async def _decide(new: schemas.NewDecision, service: CurrentService) -> schemas.
     """Keep that items are different, or that all stay: such a group is not returned again unless
     another joins.
     """
-    await run_sync(decisions.decide, service.store, new.kind, new.ids, limiter=service.grouping)
+    await run_sync(decide, service.store, new.kind, new.ids, limiter=service.grouping)
     return schemas.WriteResponse(items=len(new.ids))
 
 
@@ -379,14 +378,14 @@ async def _move(new: schemas.NewMove, service: CurrentService) -> schemas.Decide
 
     def work() -> schemas.Decided:
         # A request cannot choose any part of the folder.
-        home = decisions.folder_of(service.get_item(new.keeper))
+        home = folder_of(service.get_item(new.keeper))
         if not home.name:
             raise HTTPException(
                 422,
                 "keeper: is of no folder of pictures; `channelhash duplicates --move` takes any",
             )
         folder = home.with_name(f"{home.name} duplicates")
-        moved = decisions.move_rest(service.store, {new.keeper: new.ids}, folder, new.dry_run)
+        moved = move_rest(service.store, {new.keeper: new.ids}, folder, new.dry_run)
         return schemas.Decided(
             kind="move", ids=list(moved.paths), problems=moved.problems, folder=folder.name
         )
@@ -397,7 +396,7 @@ async def _move(new: schemas.NewMove, service: CurrentService) -> schemas.Decide
 @writers.post("/duplicates/undo", tags=["duplicates"])
 async def _undo(service: CurrentService) -> schemas.Decided:
     """Take the last decision or move back."""
-    undone = await run_sync(decisions.undo, service.store, limiter=service.grouping)
+    undone = await run_sync(undo_last, service.store, limiter=service.grouping)
     if undone is None:
         raise HTTPException(404, "there is no decision to take back")
     return schemas.Decided(kind=undone.kind, ids=list(undone.paths), problems=undone.problems)
