@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         search as search,
     )
     from channelhash.codes import CodeSet as CodeSet
-    from channelhash.duplicates.groups import (
+    from channelhash.duplicates import (
         DuplicateGroup as DuplicateGroup,
         find_duplicates as find_duplicates,
     )
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 #: Public name -> the module that it is, or that defines it.
 _MODULES = {
     "CodeSet": "channelhash.codes",
-    "DuplicateGroup": "channelhash.duplicates.groups",
+    "DuplicateGroup": "channelhash.duplicates",
     "Explanation": "channelhash.explanation",
     "HashModel": "channelhash.models",
     "Hit": "channelhash.search.hits",
@@ -62,7 +62,7 @@ _MODULES = {
     "data": "channelhash.data",
     "evaluate": "channelhash.runs.evaluate",
     "explain": "channelhash.explanation",
-    "find_duplicates": "channelhash.duplicates.groups",
+    "find_duplicates": "channelhash.duplicates",
     "index": "channelhash.indexing.stores",
     "load_model": "channelhash.models",
     "losses": "channelhash.losses",
