@@ -2,7 +2,8 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import repeat
 from pathlib import Path
@@ -30,27 +31,24 @@ from channelhash.search.sqlite.guard import Guard
 from channelhash.search.sqlite.words import WordIndex
 from channelhash.search.store import Item, Listed
 
-_INSERT = (
-    "INSERT INTO codes (item, serial, modality, code, projection, checksum) VALUES (?, ?, ?, ?, "
-    "?, ?)"
-)
-
-# Gives the modalities of which there are codes. One seek a modality; DISTINCT would read all codes.
+_INSERT = """
+INSERT INTO codes (item, serial, modality, code, projection, checksum) VALUES (?, ?, ?, ?, ?, ?)
+"""
+#: Lists the modalities that have codes, by one seek each; DISTINCT would read all codes.
 _MODALITIES = """
 WITH RECURSIVE found(name) AS (
     SELECT min(modality) FROM codes
-    UNION ALL SELECT (SELECT min(modality) FROM codes WHERE modality > name) FROM found WHERE name IS NOT NULL
+    UNION ALL
+    SELECT (SELECT min(modality) FROM codes WHERE modality > name) FROM found WHERE name IS NOT NULL
 ) SELECT name FROM found WHERE name IS NOT NULL
 """
 _CODES_OF = f"""
 SELECT modality, item, serial, code, projection, checksum FROM codes
 WHERE modality IN ({_MODALITIES}) AND item IN (SELECT value FROM json_each(?)) ORDER BY modality
 """
-# Ids that one statement looks for.
+#: Ids that one statement looks for; SQLite allows a statement some hundred parameters.
 _AT_ONCE = 100
-
-
-# Kind of a literal -> what SQLite's `json_type` calls values of that kind.
+#: Kind of a literal -> what SQLite's `json_type` calls values of that kind.
 _JSON_TYPES = {"strings": "'text'", "Booleans": "'true', 'false'", "numbers": "'integer', 'real'"}
 
 
@@ -65,12 +63,12 @@ def _to_sqlite(where: Filter | None) -> SqlCondition:
 
 
 def _translate(condition: Condition) -> SqlCondition:
-    key, literals = condition.key, condition.literals
+    key = condition.key
+    literals = condition.literals
     no = "NOT " if condition.negated else ""
-    sql = compared(
-        key if key in ("label", "id") else "json_extract(metadata, ?)", condition, "GLOB ?", "?"
-    )
-    if condition.test == "LIKE":  # SQLite's own takes no notice of upper and lower case
+    column = key if key in ("label", "id") else "json_extract(metadata, ?)"
+    sql = compared(column, condition, "GLOB ?", "?")
+    if condition.test == "LIKE":  # SQLite's own LIKE ignores case
         literals = (to_glob(literals[0]),)
     if key == "label":
         return SqlCondition(f"number {no}IN (SELECT item FROM labels WHERE {sql})", literals)
@@ -78,9 +76,8 @@ def _translate(condition: Condition) -> SqlCondition:
         return SqlCondition(f"{no}{sql}", literals)
     path = f'$."{key}"'
     if not literals:
-        return SqlCondition(
-            f"json_type(metadata, ?) IS {'' if condition.negated else 'NOT '}NULL", (path,)
-        )
+        is_there = "" if condition.negated else "NOT "
+        return SqlCondition(f"json_type(metadata, ?) IS {is_there}NULL", (path,))
     types = _JSON_TYPES[kind_of(literals[0])]
     return SqlCondition(
         f"(json_type(metadata, ?) IN ({types}) AND {no}{sql})", (path, path, *literals)
@@ -88,9 +85,9 @@ def _translate(condition: Condition) -> SqlCondition:
 
 
 class ItemsDatabase:
-    """One connection. It is not for several threads at once: the caller holds a lock.
+    """A connection to the database. It is not for several threads at once: the caller holds a lock.
 
-    What is read for an answer is held against its checksum, and so is what is changed.
+    Each row is compared with its checksum before it is used for an answer or changed.
 
     >>> items = ItemsDatabase(None)
     >>> with items.writing():
@@ -128,7 +125,7 @@ class ItemsDatabase:
         self._connection.close()
 
     def state(self) -> State:
-        """Return where the database is now, even if its file was removed."""
+        """Return the current state of the database, even if its file was removed."""
         with disk.one_line_errors(self._name):
             return State.read(self._connection)
 
@@ -138,14 +135,14 @@ class ItemsDatabase:
             self._connection.backup(copy)
 
     def reading(self) -> AbstractContextManager[None]:
-        """Open a block that sees the database as it is when it first reads, whatever others
-        write.
+        """Open a block that sees the database as it is at its first read, whatever others write
+        meanwhile.
         """
         return self._transaction("BEGIN")
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Open a block whose writes happen together when it ends, or not at all if it raises or the
+        """Open a block whose writes happen together at its end, or not at all if it raises or the
         process dies.
         """
         with self._transaction("BEGIN IMMEDIATE"):
@@ -157,63 +154,52 @@ class ItemsDatabase:
         if self._guard:
             self._guard.note(state.writes)
 
-    # Within `reading` or `writing`:
+    # These are called within `reading` or `writing`:
 
     def __len__(self) -> int:
         return int(self._rows("SELECT count(*) FROM items")[0][0])
 
     def modalities(self) -> tuple[str, ...]:
-        """Return the modalities of which there are codes, in alphabetical order."""
+        """Return the modalities that have codes, in alphabetical order."""
         return tuple(name for (name,) in self._rows(_MODALITIES))
 
     def code_counts(self) -> dict[str, int]:
         """Return modality -> number of codes."""
-        return dict(
-            self._rows("SELECT modality, count(*) FROM codes GROUP BY modality ORDER BY modality")
-        )
+        sql = "SELECT modality, count(*) FROM codes GROUP BY modality ORDER BY modality"
+        return dict(self._rows(sql))
 
     def label_counts(self) -> dict[str, int]:
         """Return label -> number of items, most frequent first, then by name."""
-        return dict(
-            self._rows(
-                "SELECT label, count(*) FROM labels GROUP BY label ORDER BY count(*) DESC, label"
-            )
-        )
+        sql = "SELECT label, count(*) FROM labels GROUP BY label ORDER BY count(*) DESC, label"
+        return dict(self._rows(sql))
 
     def value_counts(self, key: str) -> dict[str, int]:
-        """Return string -> number of items of which it is the value of a metadata key, as
-        `label_counts` does.
+        """Return string -> number of items that have it as the value of a metadata key, most
+        frequent first, then by value.
         """
-        sql = (
-            "SELECT json_extract(metadata, ?1), count(*) FROM items WHERE json_type(metadata, "
-            "?1) = 'text' GROUP BY 1"
-        )
-        return (
-            dict(self._rows(f"{sql} ORDER BY 2 DESC, 1", f'$."{key}"'))
-            if key in self.keys()
-            else {}
-        )
+        if key not in self.keys():
+            return {}
+        sql = """
+SELECT json_extract(metadata, ?1), count(*) FROM items WHERE json_type(metadata, ?1) = 'text'
+GROUP BY 1 ORDER BY 2 DESC, 1
+"""
+        return dict(self._rows(sql, f'$."{key}"'))
 
     def keys(self) -> list[str]:
-        """Return every metadata key that an item has had."""
+        """Return every metadata key that any item has ever had."""
         return [name for (name,) in self._rows("SELECT name FROM keys")]
 
     def ids(self, where: Filter | None) -> list[str]:
         """Return the ids of the items that pass a filter, sorted."""
         condition = _to_sqlite(where)
-        return [
-            name
-            for (name,) in self._rows(
-                f"SELECT id FROM items WHERE {condition[0]} ORDER BY id", *condition[1]
-            )
-        ]
+        sql = f"SELECT id FROM items WHERE {condition.sql} ORDER BY id"
+        return [name for (name,) in self._rows(sql, *condition.parameters)]
 
     def numbers(self, where: Filter) -> NDArray[np.int64]:
         """Return the numbers of the items that pass a filter, in no order."""
         condition = _to_sqlite(where)
-        rows = self._connection.execute(
-            f"SELECT number FROM items WHERE {condition[0]}", condition[1]
-        )
+        sql = f"SELECT number FROM items WHERE {condition.sql}"
+        rows = self._connection.execute(sql, condition.parameters)
         return np.fromiter((number for (number,) in rows), dtype=np.int64)
 
     def word_counts(self) -> dict[str, int]:
@@ -223,11 +209,11 @@ class ItemsDatabase:
     def search_words(
         self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float
     ) -> Ranking:
-        """Return the ``k`` items that have most of a text's words, see `WordIndex`."""
+        """Return the ``k`` items that best match the words of a text, see `WordIndex`."""
         return self._words.search(text, without, k, _to_sqlite(where), least)
 
     def get(self, ids: Sequence[str]) -> dict[str, Item]:
-        """Return id -> item, with its codes, for those ids that are there, in their order."""
+        """Return id -> item, with its codes, of those ids that are there, in their order."""
         known = self._known(ids)
         names = {number: name for name, (number, _) in known.items()}
         items = {
@@ -245,32 +231,31 @@ class ItemsDatabase:
         return items
 
     def listed(self, after: int, count: int) -> list[tuple[int, Listed]]:
-        """Return the first ``count`` items of a higher number than ``after``, with numbers; errors
+        """Return the first ``count`` items with a number above ``after``, and their numbers; errors
         as in `get`.
         """
         rows = list(self._items("number > ? ORDER BY number LIMIT ?", after, count))
         last = rows[-1][0] if rows else after
         find = "SELECT item FROM codes WHERE modality = ? AND item > ? AND item <= ?"
-        coded = {
-            name: {number for (number,) in self._rows(find, name, after, last)}
-            for name in self.modalities()
-        }
-        items = []
-        for number, name, metadata in rows:
-            modalities = tuple(modality for modality, numbers in coded.items() if number in numbers)
-            items.append((number, Listed(name, modalities, json.loads(metadata))))
-        return items
+        modalities = defaultdict[int, list[str]](list)
+        for modality in self.modalities():
+            for (number,) in self._rows(find, modality, after, last):
+                modalities[number].append(modality)
+        return [
+            (number, Listed(name, tuple(modalities[number]), json.loads(metadata)))
+            for number, name, metadata in rows
+        ]
 
     def codes(
         self, modality: str, after: int
     ) -> Iterator[tuple[str, int, int, bytes, bytes | None]]:
-        """Return a modality's codes of serials above ``after``, in the order of the items' ids;
+        """Return a modality's codes with serials above ``after``, in the order of the items' ids;
         errors as in `get`.
 
         Each is (id, item number, serial, packed code, projection or None).
         """
         # Codes are read in the order of their serials and then sorted: in the order of ids, each
-        # would be a seek. The + keeps SQLite from taking the index on modalities instead.
+        # would cost a seek. The + keeps SQLite from using the index on modalities instead.
         rows = self._connection.execute(
             "SELECT id, item, serial, code, projection, codes.checksum FROM codes CROSS JOIN "
             "items ON number = item WHERE serial > ? AND +modality = ? ORDER BY id",
@@ -282,49 +267,57 @@ class ItemsDatabase:
             yield name, number, serial, code, projection
 
     def count_changes(self, serial: int) -> tuple[int, int]:
-        """Return the number of codes of a higher serial, and of codes that are gone."""
+        """Return the number of codes with a higher serial, and of codes that are gone."""
         sql = "SELECT (SELECT count(*) FROM codes WHERE serial > ?), (SELECT count(*) FROM removed)"
         return self._rows(sql, serial)[0]
 
     def removed(self) -> NDArray[np.int64]:
         """Return the serials of codes that are gone and may be in the current snapshot."""
-        return np.array(
-            [serial for (serial,) in self._rows("SELECT serial FROM removed")], dtype=np.int64
-        )
+        serials = self._connection.execute("SELECT serial FROM removed")
+        return np.fromiter((serial for (serial,) in serials), np.int64)
 
-    # Within `writing`, at whose end the state is written:
+    # These are called within `writing`, at whose end the state is written:
 
     def write(self, new: NewItems) -> None:
         """Add items, codes of items and metadata."""
-        ids, projections = new.ids, new.projections
-        numbers = self._write_items(ids, new.metadata)
-        last = serial = self._state.last_serial
+        numbers = self._write_items(new.ids, new.metadata)
+        serial = self._state.last_serial
         for modality, packed in new.codes.items():
             if new.replace:
                 self._remove_codes(modality, numbers)
-            beside = map(bytes, projections[modality]) if projections else repeat(None, len(ids))
+            projections = (
+                map(bytes, new.projections[modality])
+                if new.projections
+                else repeat(None, len(numbers))
+            )
             rows = []
-            for name, number, code, row in zip(
-                ids, numbers, map(bytes, packed), beside, strict=True
+            for name, number, code, projection in zip(
+                new.ids, numbers, map(bytes, packed), projections, strict=True
             ):
                 serial += 1
-                checksum = disk.code_checksum(name, number, serial, modality, code, row)
-                rows.append((number, serial, modality, code, row, checksum))
+                checksum = disk.code_checksum(name, number, serial, modality, code, projection)
+                rows.append((number, serial, modality, code, projection, checksum))
             try:
                 self._connection.executemany(_INSERT, rows)
             except sqlite3.IntegrityError:
-                sql = "SELECT 1 FROM codes WHERE modality = ? AND item = ? AND serial <= ?"  # none of this call
-                for name, number in zip(ids, numbers, strict=True):
-                    if self._rows(sql, modality, number, last):
-                        line = f"{name!r} has a code for {modality} already; replace it with upsert"
-                        raise InputError(f"{self._name}: {line}") from None
-                raise disk.damaged(self._name, "a serial is there twice") from None
+                raise self._refused(modality, new.ids, numbers) from None
         self._state = self._state._replace(version=self._state.version + 1, last_serial=serial)
 
+    def _refused(self, modality: str, ids: Sequence[str], numbers: Sequence[int]) -> InputError:
+        """Return why codes of some items cannot be inserted."""
+        sql = "SELECT 1 FROM codes WHERE modality = ? AND item = ? AND serial <= ?"
+        before = self._state.last_serial
+        for name, number in zip(ids, numbers, strict=True):
+            if self._rows(sql, modality, number, before):
+                line = f"{name!r} has a code for {modality} already; replace it with upsert"
+                return InputError(f"{self._name}: {line}")
+        return disk.damaged(self._name, "a serial is there twice")
+
     def delete(self, ids: Sequence[str]) -> int:
-        """Remove items; returns how many were there."""
-        find = "SELECT number FROM items WHERE id = ?"  # whatever else is in the row, which may be damaged
-        numbers = [number for name in ids for (number,) in self._rows(find, name)]
+        """Remove items, and return how many were there."""
+        numbers = []
+        for name in ids:  # whatever else is in their rows, which may be damaged
+            numbers += [row[0] for row in self._rows("SELECT number FROM items WHERE id = ?", name)]
         for modality in self.modalities():
             self._remove_codes(modality, numbers)
         self._words.remove(numbers)
@@ -337,13 +330,11 @@ class ItemsDatabase:
         return len(numbers)
 
     def raise_version(self, version: int) -> None:
-        """Set the version and the number of writes, which are higher than any that a reader has
-        seen.
-        """
+        """Set the version and the number of writes to a number higher than any reader has seen."""
         self._state = self._state._replace(version=version, writes=version)
 
     def set_snapshot(self, name: str, serial: int, size: int, removed: NDArray[np.int64]) -> None:
-        """Make a snapshot the current one, and drop the removals that it knows of."""
+        """Make a snapshot the current one, and forget the removals that it already reflects."""
         self._state = self._state._replace(
             snapshot=name, snapshot_serial=serial, snapshot_size=size
         )
@@ -357,48 +348,41 @@ class ItemsDatabase:
         changed = []
         numbers = []
         for name, values in zip(ids, metadata or repeat({}), strict=False):
-            if name not in known:
+            if name in known:
+                number, text = known[name]
+                if values:
+                    changed.append(_item_row(number, name, {**json.loads(text), **values}))
+            else:
                 last += 1
-                text = _as_json(values)
-                new.append((last, name, text, disk.item_checksum(last, name, text)))
-                numbers.append(last)
-                continue
-            number, former = known[name]
+                number = last
+                new.append(_item_row(number, name, values))
             numbers.append(number)
-            if values:
-                text = _as_json({**json.loads(former), **values})
-                changed.append((text, disk.item_checksum(number, name, text), number))
-        self._words.remove([row[-1] for row in changed])
+        changed_numbers = [row[0] for row in changed]
+        self._words.remove(changed_numbers)
         execute = self._connection.executemany
         execute("INSERT INTO items (number, id, metadata, checksum) VALUES (?, ?, ?, ?)", new)
-        execute("UPDATE items SET metadata = ?, checksum = ? WHERE number = ?", changed)
-        self._words.add([row[0] for row in new] + [row[-1] for row in changed])
+        execute("UPDATE items SET metadata = ?3, checksum = ?4 WHERE number = ?1", changed)
+        self._words.add([row[0] for row in new] + changed_numbers)
         if metadata is not None:
-            keys = {
-                key for values in metadata for key, value in values.items() if value is not None
-            }
+            keys = set().union(*(_without_none(values) for values in metadata))
             execute("INSERT OR IGNORE INTO keys VALUES (?)", zip(keys))
-            labels = {
-                number: of["labels"]
-                for number, of in zip(numbers, metadata, strict=True)
-                if "labels" in of
-            }
-            execute(
-                "DELETE FROM labels WHERE item = ?",
-                ((row[-1],) for row in changed if row[-1] in labels),
-            )
-            rows = (
-                (label, number)
-                for number, names in labels.items()
-                if isinstance(names, list)
-                for label in names
-            )
-            # in the order of the table
-            execute("INSERT OR IGNORE INTO labels VALUES (?, ?)", sorted(rows))
+            self._write_labels(dict(zip(numbers, metadata, strict=True)), set(changed_numbers))
         return numbers
 
+    def _write_labels(self, metadata: Mapping[int, Metadata], changed: Set[int]) -> None:
+        """Write the labels in items' metadata, in place of those that changed items had."""
+        labels = {number: of["labels"] for number, of in metadata.items() if "labels" in of}
+        outdated = labels.keys() & changed
+        self._connection.executemany("DELETE FROM labels WHERE item = ?", zip(outdated))
+        rows = []
+        for number, names in labels.items():
+            if isinstance(names, list):
+                rows += [(label, number) for label in names]
+        rows.sort()  # in the order of the table
+        self._connection.executemany("INSERT OR IGNORE INTO labels VALUES (?, ?)", rows)
+
     def _known(self, ids: Sequence[str]) -> dict[str, tuple[int, str]]:
-        """Return number and metadata of those ids that are there, in their order."""
+        """Return id -> number and metadata, of those ids that are there, in their order."""
         rows: dict[str, tuple[int, str]] = {}
         for start in range(0, len(ids), _AT_ONCE):
             some = ids[start : start + _AT_ONCE]
@@ -407,7 +391,7 @@ class ItemsDatabase:
         return {name: rows[name] for name in ids if name in rows}
 
     def _items(self, where: str, *parameters: Value) -> Iterator[tuple[int, str, str]]:
-        """Yield number, id and metadata of items, if they are as they were written."""
+        """Yield number, id and metadata of items; raise an error if they are damaged."""
         rows = self._rows(
             f"SELECT number, id, metadata, checksum FROM items WHERE {where}", *parameters
         )
@@ -419,7 +403,7 @@ class ItemsDatabase:
     def _remove_codes(self, modality: str, numbers: list[int]) -> None:
         """Remove the codes of some items; a trigger notes their serials."""
         sql = "DELETE FROM codes WHERE modality = ? AND item = ?"
-        self._connection.executemany(sql, ((modality, number) for number in numbers))
+        self._connection.executemany(sql, zip(repeat(modality), numbers))
 
     def _damaged(self, name: str) -> InputError:
         return disk.damaged(self._name, f"the item {name!r} is not as it was written")
@@ -442,21 +426,26 @@ class ItemsDatabase:
                 raise
 
 
-# One for all items: `json.dumps` would make an encoder for each.
+#: One for all items: `json.dumps` would make an encoder for each.
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
-def _as_json(values: Metadata) -> str:
-    """Return metadata without the keys that are taken away.
+def _item_row(number: int, name: str, values: Metadata) -> tuple[int, str, str, float]:
+    """Return a row of ``items``; metadata keys without a value are left out.
 
-    >>> _as_json({"year": 2020, "text": None})
-    '{"year":2020}'
+    >>> _item_row(1, "a", {"year": 2020, "text": None})[:3]
+    (1, 'a', '{"year":2020}')
     """
-    return _encoder.encode({key: value for key, value in values.items() if value is not None})
+    text = _encoder.encode(_without_none(values))
+    return number, name, text, disk.item_checksum(number, name, text)
+
+
+def _without_none(values: Metadata) -> Metadata:
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def metadata_of(codes: CodeSet) -> list[Metadata]:
-    """Return what a file of codes knows of its items; an empty text or path is an unknown one."""
+    """Return the metadata that a code set holds of its items; empty texts and paths are unknown."""
     metadata: list[dict[str, Any]] = [{} for _ in codes.ids]
     for key, column in (("text", codes.texts), ("image", codes.images)):
         for values, value in zip(metadata, column or (), strict=False):
