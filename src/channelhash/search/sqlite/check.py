@@ -1,14 +1,13 @@
-"""Care for a store in a folder: check all of it, repair it from what is whole, and copy it while
-others use it.
-"""
+"""Check, repair and back up a store in a folder, the first and the last while others use it."""
 
 import json
 import os
 import shutil
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ from channelhash.search.sqlite.folder import (
     one_line_errors,
 )
 from channelhash.search.sqlite.guard import (
+    CodeRow,
     Finding,
     check_database,
     compare_with_manifest,
@@ -37,8 +37,9 @@ from channelhash.search.sqlite.store import open_folder
 from channelhash.utils.files import atomic_path, sync, temporary_folder, write_text
 from channelhash.utils.locks import locked
 
+#: Rows that are copied in one transaction.
 _BATCH = 10_000
-# Reads of a damaged table that may fail before the rest of it is given up.
+#: Reads of a damaged table that may fail before the rest of it is given up.
 _FAILURES = 100_000
 
 
@@ -46,9 +47,9 @@ class _Repaired(NamedTuple):
     """What a repair found and did.
 
     Attributes:
-        damaged: what was damaged; empty where nothing was touched.
-        lost: the items and codes that are gone, as far as they are known.
-        n_items: number of items of the store now.
+        damaged: what was damaged; if nothing was, nothing was touched.
+        lost: the items and codes that are known to be gone.
+        n_items: number of items that the store has now.
 
     >>> _Repaired([], [], 3).n_items
     3
@@ -60,10 +61,9 @@ class _Repaired(NamedTuple):
 
 
 def check_store(path: Path) -> list[Finding]:
-    """Return what is damaged in a store and its model, nothing if they are whole. Others may use it
-    meanwhile.
+    """Return what is damaged in a store and its model. Others may use the store meanwhile.
 
-    Reads everything, about 10 s for a million items.
+    This reads everything, about 10 s for a million items.
 
     >>> import tempfile
     >>> from channelhash import open_store
@@ -76,8 +76,8 @@ def check_store(path: Path) -> list[Finding]:
     """
     folder = StoreFolder.find(path)
     with one_line_errors(str(folder.database)):
-        manifest, findings = _described(folder)
-        findings += [*_unlike_manifest(folder), *_in_database(folder, manifest)]
+        manifest, findings = _find_manifest(folder)
+        findings += [*_check_manifest(folder), *_check_rows(folder, manifest)]
         findings = findings or check_snapshot(folder)
     if folder.model.is_dir():
         findings += [Finding(folder.model.name, line) for line in damaged_files(folder.model)]
@@ -85,42 +85,42 @@ def check_store(path: Path) -> list[Finding]:
 
 
 def repair_store(path: Path) -> _Repaired:
-    """Repair a store. A whole one is left as it is.
+    """Repair a store. One without damage is left as it is.
 
     Items and codes whose rows are whole are written to a new database, which takes the place of the
-    damaged one; that is kept as ``items.sqlite.damaged``. What SQLite cannot read is lost, which is
-    a page at a time, and so are writes whose log was cut or removed. Snapshots are made anew.
+    damaged one; that one is kept as ``items.sqlite.damaged``. Pages that SQLite cannot read are
+    lost, and so are writes whose log was cut or removed. Snapshots are made again.
     """
     folder = StoreFolder.find(path)
     lost = list[Finding]()
     with locked(folder.gate), one_line_errors(str(folder.database)):
         _check_alone(folder)
-        manifest, damaged = _described(folder)
-        unlike = _unlike_manifest(folder)
-        in_database = _in_database(folder, manifest)
+        manifest, damaged = _find_manifest(folder)
+        unlike = _check_manifest(folder)
+        in_database = _check_rows(folder, manifest)
         if in_database:
             lost = _salvage(folder, manifest)
-        elif unlike:  # a whole database is taken as it is
+        elif unlike:  # the database is whole, and stays as it is
             with (
                 closing(_connect_to_damaged(folder)) as old,
                 closing(ItemsDatabase(folder.database)) as items,
             ):
-                _number_on(folder, old, items)
+                _continue_numbers(folder, old, items)
     if damaged or (unlike and not in_database):
         folder.description.unlink(missing_ok=True)
     snapshot = check_snapshot(folder)
-    with closing(open_folder(path)) as store:  # checks all, and makes the description again
+    with closing(open_folder(path)) as store:  # checks everything, and writes the description again
         if snapshot:
             store.make_snapshot()
         return _Repaired([*damaged, *unlike, *in_database, *snapshot], lost, len(store))
 
 
 def backup_store(path: Path, target: Path) -> tuple[int, int]:
-    """Copy a store as it is at one moment, whatever others write meanwhile, and check all of the
-    copy.
+    """Copy a store as it is at one moment, whatever others write meanwhile, and check the copy.
+    Return the number of its items and of its bytes.
 
-    The copy is a store, with its model and a snapshot of its own. It gets its name when it is
-    whole.
+    The copy is a store with its own model and snapshot. It appears under its name only when it is
+    complete.
 
     >>> import tempfile
     >>> from channelhash import open_store
@@ -136,17 +136,18 @@ def backup_store(path: Path, target: Path) -> tuple[int, int]:
     if target.resolve().is_relative_to(path.resolve()):
         raise InputError(f"{target}: lies in the store; name a folder elsewhere")
     with temporary_folder(target) as temporary:
-        # refuses a damaged one
+        # Opening refuses a damaged store.
         with closing(open_folder(path)), closing(ItemsDatabase(source.database)) as items:
             items.copy_to(StoreFolder(temporary).database)
         if source.model.is_dir():
             shutil.copytree(source.model, temporary / source.model.name)
         if source.source.is_file():
             shutil.copyfile(source.source, temporary / source.source.name)
-        with closing(open_folder(temporary)) as store:  # nobody has sealed it: all of it is checked
+        with closing(open_folder(temporary)) as store:  # as nobody has sealed it, this checks it
             store.make_snapshot()
             n_items = len(store)
-        if findings := check_store(temporary):
+        findings = check_store(temporary)
+        if findings:
             raise JobError(
                 f"{target}: the copy is not whole ({findings[0]}); is the disk in order? Try again"
             )
@@ -157,11 +158,12 @@ def backup_store(path: Path, target: Path) -> tuple[int, int]:
     return n_items, StoreFolder(target).n_bytes()
 
 
-def _described(folder: StoreFolder) -> tuple[Manifest | None, list[Finding]]:
-    """Return what a store says of itself, in its description or else in its database, and what is
-    wrong with that.
+def _find_manifest(folder: StoreFolder) -> tuple[Manifest | None, list[Finding]]:
+    """Return the manifest from the description, or else from the database, and what is wrong with
+    the description.
     """
-    if manifest := folder.manifest():
+    manifest = folder.manifest()
+    if manifest:
         return manifest, []
     with (
         suppress(sqlite3.DatabaseError),
@@ -171,14 +173,15 @@ def _described(folder: StoreFolder) -> tuple[Manifest | None, list[Finding]]:
     return manifest, [Finding(folder.description.name, "is missing or damaged")]
 
 
-def _unlike_manifest(folder: StoreFolder) -> list[Finding]:
-    """Return in what the database is not as the description says."""
-    with suppress(sqlite3.DatabaseError):  # what is wrong is found by `_in_database`
-        return compare_with_manifest(folder)[0]
+def _check_manifest(folder: StoreFolder) -> list[Finding]:
+    """Return where the database contradicts the description."""
+    with suppress(sqlite3.DatabaseError):  # `_check_rows` finds what is wrong
+        finding, _ = compare_with_manifest(folder)
+        return [finding] if finding else []
     return []
 
 
-def _in_database(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
+def _check_rows(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
     """Return what is damaged in the database."""
     if folder.database.stat().st_size == 0:
         return [Finding(folder.database.name, "is empty")]
@@ -192,6 +195,7 @@ def _in_database(folder: StoreFolder, manifest: Manifest | None) -> list[Finding
 
 
 def _check_alone(folder: StoreFolder) -> None:
+    """Raise an error if another process has the store open."""
     try:
         connect(folder.database, alone=True).close()
     except sqlite3.DatabaseError as error:
@@ -209,7 +213,7 @@ def _connect_to_damaged(folder: StoreFolder) -> sqlite3.Connection:
 
 
 def _salvage(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
-    """Put a new database of all whole rows in the place of a store's, and return what is lost."""
+    """Replace a store's database by a new one of all whole rows, and return what is lost."""
     log = Path(f"{folder.database}-wal")
     copy = folder.path / f"{folder.database.name}.damaged"
     try:
@@ -226,11 +230,11 @@ def _salvage(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
                     if not names:
                         raise sqlite3.DatabaseError("no item is whole")
                     lost += _copy_codes(old, items, names, manifest.facts)
-                    _number_on(folder, old, items)
-                # what is in the log goes into the damaged file
+                    _continue_numbers(folder, old, items)
+                # The damaged file takes what is in the log.
                 with suppress(sqlite3.DatabaseError):
                     old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            if log.exists():  # or it would be taken for the new file's
+            if log.exists():  # else SQLite would take it for the new file's
                 os.replace(log, f"{copy}-wal")
             shutil.copyfile(folder.database, copy)
         sync(folder.path)
@@ -245,76 +249,76 @@ def _salvage(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
     return lost
 
 
-def _number_on(folder: StoreFolder, old: sqlite3.Connection, items: ItemsDatabase) -> None:
-    """Let the next write of a database have a higher number than any that anybody has seen."""
+def _continue_numbers(folder: StoreFolder, old: sqlite3.Connection, items: ItemsDatabase) -> None:
+    """Give the next write of a database a higher number than anybody has seen."""
     manifest = folder.manifest()
-    numbers = [folder.noted_writes(), manifest.writes if manifest else 0]
+    numbers = _readable_numbers(old, "SELECT version, writes FROM state")
+    seen = max(folder.noted_writes(), manifest.writes if manifest else 0, *numbers)
     with items.writing():
-        items.raise_version(max(numbers + _highest(old, "SELECT version, writes FROM state")) + 1)
+        items.raise_version(seen + 1)
 
 
 def _copy_items(
     old: sqlite3.Connection, new: ItemsDatabase
 ) -> tuple[dict[int, str], list[Finding]]:
-    """Copy the whole items; returns old number -> id of them, and what is lost."""
-    listed = dict(
-        _rows_before_damage(old, "SELECT number, id FROM items INDEXED BY sqlite_autoindex_items_1")
-    )
-    sql = (
-        "SELECT number, id, metadata, checksum FROM items NOT INDEXED WHERE number BETWEEN ? AND "
-        "? ORDER BY number"
-    )
+    """Copy the whole items. Return old number -> id of these, and what is lost."""
+    index = "SELECT number, id FROM items INDEXED BY sqlite_autoindex_items_1"
+    listed = dict(_rows_before_damage(old, index))
+    last = max([0, *listed, *_readable_numbers(old, "SELECT max(number) FROM items")])
+    sql = """
+SELECT number, id, metadata, checksum FROM items NOT INDEXED WHERE number BETWEEN ? AND ?
+ORDER BY number
+"""
     names: dict[int, str] = {}
-    for rows in _batches(
-        _readable(old, sql, max([0, *listed, *_highest(old, "SELECT max(number) FROM items")]))
-    ):
-        intact = [row for row in rows if item_checksum(*row[:3]) == row[3]]
+    for rows in _batches(_readable_rows(old, sql, last)):
         listed.update({row[0]: row[1] for row in rows})
-        ids = [row[1] for row in intact]
+        intact = [row[:3] for row in rows if item_checksum(*row[:3]) == row[3]]
+        copied = {number: name for number, name, _ in intact}
+        metadata = [json.loads(text) for _, _, text in intact]
         with new.writing():
-            new.write(NewItems(ids, {}, 0, [json.loads(row[2]) for row in intact], replace=True))
-        names.update(zip((row[0] for row in intact), ids, strict=True))
-    lost = {str(name) for number, name in listed.items() if number not in names} - set(
-        names.values()
-    )
-    return names, [Finding(name, "the item is lost") for name in sorted(lost)]
+            new.write(NewItems(list(copied.values()), {}, 0, metadata, replace=True))
+        names |= copied
+    lost = {str(listed[number]) for number in listed.keys() - names}
+    missing = sorted(lost.difference(names.values()))
+    return names, [Finding(name, "the item is lost") for name in missing]
 
 
 def _copy_codes(
     old: sqlite3.Connection, new: ItemsDatabase, names: dict[int, str], facts: Facts
 ) -> list[Finding]:
-    """Copy the whole codes of the items that were copied; returns what is lost of those items."""
-    columns = "serial, item, modality, code, projection, checksum"
-    sql = f"SELECT {columns} FROM codes NOT INDEXED WHERE serial BETWEEN ? AND ? ORDER BY serial"
-    listed = _rows_before_damage(
-        old, "SELECT modality, item FROM codes INDEXED BY sqlite_autoindex_codes_1"
-    )
+    """Copy the whole codes of the items that were copied. Return what is lost of these items."""
+    index = "SELECT modality, item FROM codes INDEXED BY sqlite_autoindex_codes_1"
+    listed = _rows_before_damage(old, index)
     lost = {(str(modality), number) for modality, number in listed if number in names}
-    last = max(
-        [
-            0,
-            *_highest(old, "SELECT max(serial) FROM codes"),
-            *_highest(old, "SELECT last_serial FROM state"),
-        ]
-    )
-    for rows in _batches(_readable(old, sql, last)):
-        intact: dict[str, dict[int, tuple[Any, ...]]] = {}
-        for row in rows:
-            if row[1] in names and is_whole_code((*row, names[row[1]]), facts):
-                intact.setdefault(row[2], {})[row[1]] = row
+    serials = _readable_numbers(old, "SELECT max(serial) FROM codes")
+    serials += _readable_numbers(old, "SELECT last_serial FROM state")
+    last = max([0, *serials])
+    sql = """
+SELECT serial, item, modality, code, projection, checksum FROM codes NOT INDEXED
+WHERE serial BETWEEN ? AND ? ORDER BY serial
+"""
+    for rows in _batches(_readable_rows(old, sql, last)):
+        intact = defaultdict[str, dict[int, CodeRow]](dict)
+        for row in map(CodeRow._make, rows):
+            if row.item in names and is_whole_code(row, names[row.item], facts):
+                intact[row.modality][row.item] = row
         for modality, of_item in intact.items():
-            packed, projections = (
-                np.array([np.frombuffer(row[column] or b"", kind) for row in of_item.values()])
-                for column, kind in ((3, np.uint8), (4, np.int8))
-            )
-            beside = {modality: projections} if facts.projected else None
+            ids = [names[number] for number in of_item]
             with new.writing():
-                ids = [names[number] for number in of_item]
-                new.write(NewItems(ids, {modality: packed}, facts.n_bits, None, True, beside))
+                new.write(_new_codes(modality, ids, list(of_item.values()), facts))
             lost -= {(modality, number) for number in of_item}
     return [
         Finding(names[number], f"its {modality} code is lost") for modality, number in sorted(lost)
     ]
+
+
+def _new_codes(modality: str, ids: list[str], rows: list[CodeRow], facts: Facts) -> NewItems:
+    """Return the codes of one modality in whole rows, to be written."""
+    packed = np.array([np.frombuffer(row.code, np.uint8) for row in rows])
+    projections = None
+    if facts.projected:
+        projections = {modality: np.array([np.frombuffer(row.projection, np.int8) for row in rows])}
+    return NewItems(ids, {modality: packed}, facts.n_bits, None, True, projections)
 
 
 def _rows_before_damage(old: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
@@ -323,16 +327,16 @@ def _rows_before_damage(old: sqlite3.Connection, sql: str) -> Iterator[tuple[Any
         yield from old.execute(sql)
 
 
-def _highest(old: sqlite3.Connection, sql: str) -> list[int]:
-    """Return the numbers of a query; none if it cannot be answered."""
-    return [
-        value for row in _rows_before_damage(old, sql) for value in row if isinstance(value, int)
-    ]
+def _readable_numbers(old: sqlite3.Connection, sql: str) -> list[int]:
+    """Return the numbers that a query gives, as far as it can be answered."""
+    values = chain.from_iterable(_rows_before_damage(old, sql))
+    return [value for value in values if isinstance(value, int)]
 
 
-def _readable(old: sqlite3.Connection, sql: str, last: int) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows with keys from 1 to ``last`` in their order, passing over those that SQLite
-    cannot read.
+def _readable_rows(old: sqlite3.Connection, sql: str, last: int) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows with keys from 1 to ``last``, in order, without those that SQLite cannot read.
+
+    A range in which a read fails is halved, until the damaged key is alone.
     """
     ranges = [(1, last)]
     failures = 0
@@ -345,10 +349,10 @@ def _readable(old: sqlite3.Connection, sql: str, last: int) -> Iterator[tuple[An
                     low = row[0] + 1
         except sqlite3.DatabaseError:
             failures += 1
-            middle = (low + high) // 2
-            ranges += [(middle + 1, high), (low, middle)] if low < high else []
+            if low < high:
+                middle = (low + high) // 2
+                ranges += [(middle + 1, high), (low, middle)]
 
 
 def _batches(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    while batch := list(islice(rows, _BATCH)):
-        yield batch
+    return iter(lambda: list(islice(rows, _BATCH)), [])

@@ -46,7 +46,7 @@ _CODES_OF = f"""
 SELECT modality, item, serial, code, projection, checksum FROM codes
 WHERE modality IN ({_MODALITIES}) AND item IN (SELECT value FROM json_each(?)) ORDER BY modality
 """
-#: Ids that one statement looks for; SQLite allows a statement some hundred parameters.
+#: Ids that one statement looks for; SQLite allows no more than some hundred parameters.
 _AT_ONCE = 100
 #: Kind of a literal -> what SQLite's `json_type` calls values of that kind.
 _JSON_TYPES = {"strings": "'text'", "Booleans": "'true', 'false'", "numbers": "'integer', 'real'"}

@@ -1,15 +1,16 @@
 """Check a store's database, so that damage between two openings is noticed.
 
-Who closes the store last seals it: its description then holds the digest of the database. Whoever
-opens it compares.
+The last process to close the store seals it: it writes the digest of the database into the store's
+description. The next one to open the store compares the two.
 """
 
 import json
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, nullcontext, suppress
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -23,24 +24,24 @@ from channelhash.utils.files import write_text
 from channelhash.utils.locks import locked
 
 _DATABASE = "items.sqlite"
-
+#: Bytes of a database that are read at a time.
 _CHUNK = 1 << 20
-# Device and inode of the databases that guards of this process hold. While SQLite has a file open,
-# this module opens it nowhere else: POSIX ends all locks of a process on a file that it closes any
-# descriptor of.
+#: Device and inode -> how many guards of this process hold that database. While SQLite has a file
+#: open, this module must not open it: when a process closes any descriptor of a file, POSIX ends
+#: all its locks on that file.
 _holds: Counter[tuple[int, int]] = Counter()
 
 
 class Guard:
-    """The hold of an open store on its database, which is checked when this begins and sealed when
-    it ends.
+    """The hold of an open store on its database. The database is checked when the hold begins, and
+    sealed when it ends.
 
-    * Sealed, and not written to since: its digest is compared, about 1 s a gigabyte.
-    * Not sealed, and nobody else has it open: a process was killed. All is checked, see
-      `check_database`, and the database is sealed.
-    * Not sealed, and others have it open: they have checked it.
-    * It can only be read: it is checked in the same way, and not sealed. Who holds it asks before
-      and after reading whether it `is_stale`, and then opens it again.
+    * If it is sealed and was not written to since, its digest is compared: about 1 s a gigabyte.
+    * If it is not sealed and nobody else has it open, a process was killed. Everything is checked,
+      see `check_database`, and the database is sealed.
+    * If it is not sealed and others have it open, they have checked it.
+    * If it can only be read, it is checked in the same way but not sealed. The holder asks before
+      and after each read whether it `is_stale`, and opens it again if so.
 
     Attributes:
         read_only: whether the store can only be read.
@@ -57,7 +58,7 @@ class Guard:
             gate = nullcontext() if self.read_only else locked(folder.gate)
             with disk.one_line_errors(str(folder.database)), gate:
                 self._check()
-            self._changed = self._status()[1]  # the check may have put the log into the file
+            self._changed = self._status()[1]  # the check may have moved the log into the file
             _holds[self._file] += 1
         except OSError as error:
             check_exhausted(error, folder.path)
@@ -66,32 +67,36 @@ class Guard:
             ) from None
 
     def _check(self) -> None:
-        findings, is_sealed = compare_with_manifest(self._folder)
+        finding, is_sealed = compare_with_manifest(self._folder)
+        findings = [finding] if finding else []
         if not findings and not is_sealed:
-            try:
-                connection = disk.connect(
-                    self._folder.database, read_only=self.read_only, alone=not self.read_only
-                )
-            except sqlite3.OperationalError as error:
-                if "locked" in str(error):  # others have it open, and have checked it
-                    return
-                raise
-            with closing(connection):
-                findings = list(islice(check_database(connection, self._facts), 2))
-            if not findings and not self.read_only:
-                _seal_database(self._folder)
+            findings = self._check_rows()
         if findings:
             more = ", and more" if len(findings) > 1 else ""
             raise disk.damaged(str(self._folder.database), f"{findings[0]}{more}")
 
+    def _check_rows(self) -> list["Finding"]:
+        """Return the first damage, and seal the database if there is none."""
+        try:
+            connection = disk.connect(
+                self._folder.database, read_only=self.read_only, alone=not self.read_only
+            )
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):  # others have it open, and have checked it
+                return []
+            raise
+        with closing(connection):
+            findings = list(islice(check_database(connection, self._facts), 2))
+        if not findings and not self.read_only:
+            _seal_database(self._folder)
+        return findings
+
     def is_stale(self) -> bool:
-        """Return whether a database that can only be read was written to, replaced or let go."""
+        """Return whether a database that can only be read has been written to, replaced or let go."""
         return self.read_only and self._seen != self._folder.look()
 
     def check_presence(self) -> None:
-        """Raise an error if the open database is not the store's any more; costs two
-        microseconds.
-        """
+        """Raise an error if the open database is not the store's any more. Takes 2 µs."""
         if self.read_only:
             return
         file, changed = self._status()
@@ -102,7 +107,7 @@ class Guard:
             )
         if changed == self._changed:
             return
-        # which a new connection would wait for a minute to write to
+        # A new connection would wait for a minute to write to an empty file.
         if not os.stat(self._folder.database).st_size:
             raise disk.damaged(str(self._folder.database), "is empty")
         if self._is_sealed(_read_database(self._folder)[0]):
@@ -110,8 +115,8 @@ class Guard:
         self._changed = changed
 
     def note(self, writes: int) -> None:
-        """Note durably enough for a kill, not for a power cut, how often the database was written
-        to; 20 us.
+        """Note how often the database was written to. The note outlives a killed process, not a
+        power cut. Takes 20 µs.
         """
         with suppress(OSError):
             descriptor = os.open(self._folder.writes, os.O_WRONLY | os.O_CREAT, 0o666)
@@ -119,10 +124,12 @@ class Guard:
             os.close(descriptor)
 
     def seal(self, writes: int | None) -> None:
-        """Seal the database, written to so often, if nobody has it open any more; else the next
-        opening checks it.
+        """End the hold, and seal the database if nobody has it open any more. Without a seal, the
+        next opening checks it.
 
-        None of a database that cannot be read, which is let go.
+        Args:
+            writes: how often the database was written to; None if it cannot be read, and then it is
+                not sealed.
         """
         if self._seen is None:
             return
@@ -136,7 +143,7 @@ class Guard:
         ):
             return
         with suppress(OSError, sqlite3.DatabaseError), locked(self._folder.gate):
-            # puts what is in the log into the file
+            # This moves the log into the file.
             disk.connect(self._folder.database, alone=True).close()
             _seal_database(self._folder)
 
@@ -153,8 +160,8 @@ class Guard:
 
 
 def _seal_database(folder: disk.StoreFolder) -> None:
-    """Note in a store's description what its database is, which nobody has open; if not, the next
-    opening checks it.
+    """Write the digest of a database that nobody has open into the store's description. If that
+    fails, the next opening checks the database.
     """
     digest = _digest(folder)
     writes, manifest = _read_database(folder)
@@ -166,54 +173,52 @@ def _seal_database(folder: disk.StoreFolder) -> None:
 
 
 def _read_database(folder: disk.StoreFolder) -> tuple[int, disk.Manifest | None]:
-    """Return how often a database was written to, and its description, over a connection with no
-    page in memory.
+    """Return how often a database was written to, and its manifest, through a new connection, which
+    has no pages in memory.
     """
     with closing(disk.connect(folder.database, read_only=not folder.writable)) as connection:
         return disk.State.read(connection).writes, disk.Manifest.read(connection, folder.database)
 
 
 def _digest(folder: disk.StoreFolder) -> str:
-    """Return length and CRC-32 of a database; nothing if it has a log, or this process has it
-    open.
-    """
+    """Return length and CRC-32 of a database; empty if it has a log, or this process has it open."""
     status = os.stat(folder.database)
-    if _holds[status.st_dev, status.st_ino] or any(
-        log.stat().st_size for log in folder.path.glob(f"{_DATABASE}-wal")
-    ):
+    logs = folder.path.glob(f"{_DATABASE}-wal")
+    if _holds[status.st_dev, status.st_ino] or any(log.stat().st_size for log in logs):
         return ""
-    size = checksum = 0
+    size = 0
+    checksum = 0
     with open(folder.database, "rb") as file:
-        while chunk := file.read(_CHUNK):
-            size = size + len(chunk)
+        for chunk in iter(partial(file.read, _CHUNK), b""):
+            size += len(chunk)
             checksum = crc32(chunk, checksum)
     return f"{size} {checksum:08x}"
 
 
-def compare_with_manifest(folder: disk.StoreFolder) -> tuple[list["Finding"], bool]:
-    """Compare a database with what the store's description says of it."""
-    # before the database: others write meanwhile
-    manifest, noted = (folder.manifest(), folder.noted_writes())
-    # beside an empty file SQLite throws the log away, with what is in there
+def compare_with_manifest(folder: disk.StoreFolder) -> tuple["Finding | None", bool]:
+    """Return where a database contradicts the store's description, and whether it is sealed."""
+    # These are read before the database, as others write meanwhile.
+    manifest = folder.manifest()
+    noted = folder.noted_writes()
+    # Beside an empty file SQLite throws the log away, with what is in it.
     if not os.stat(folder.database).st_size:
-        return [Finding(_DATABASE, "is empty")], False
+        return Finding(_DATABASE, "is empty"), False
     digest = _digest(folder)
     writes, about = _read_database(folder)
     if about is None:
-        return [Finding(_DATABASE, "the description of the store is damaged")], False
-    if manifest is not None and manifest.store != about.store:
-        return [Finding(_DATABASE, "is another store's, or store.json is")], False
-    least = max(manifest.writes if manifest else 0, noted)
-    if writes < least:
-        what = (
-            f"lacks the last {least - writes:,} or more writes: its log was cut, or an old copy "
-            "put back"
-        )
-        return [Finding(_DATABASE, what)], False
-    sealed = manifest.digest if manifest is not None and manifest.writes == writes else ""
-    if digest and sealed and digest != sealed:
-        return [Finding(_DATABASE, "is not as it was when the store was closed")], False
-    return [], bool(digest and sealed)
+        return Finding(_DATABASE, "the description of the store is damaged"), False
+    if manifest is None:
+        manifest = about._replace(writes=0, digest="")
+    if manifest.store != about.store:
+        return Finding(_DATABASE, "is another store's, or store.json is"), False
+    lost = max(manifest.writes, noted) - writes
+    if lost > 0:
+        what = f"lacks the last {lost:,} or more writes: its log was cut, or an old copy put back"
+        return Finding(_DATABASE, what), False
+    is_sealed = bool(digest and manifest.digest) and manifest.writes == writes
+    if is_sealed and digest != manifest.digest:
+        return Finding(_DATABASE, "is not as it was when the store was closed"), False
+    return None, is_sealed
 
 
 class Finding(NamedTuple):
@@ -235,7 +240,7 @@ class Finding(NamedTuple):
 
 
 def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Iterator[Finding]:
-    """Check a database as it is when this begins, whatever others write meanwhile."""
+    """Yield the damage in a database as it is when this begins, whatever others write meanwhile."""
     connection.text_factory = readable_text
     connection.execute("BEGIN")
     try:
@@ -247,7 +252,7 @@ def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Itera
         for check in (_check_trees(connection), _check_definitions(connection), *tables):
             try:
                 yield from check
-            # Types are as odd as damage makes them.
+            # Damaged values may be of any type.
             except (sqlite3.DatabaseError, AttributeError, TypeError, ValueError) as error:
                 yield Finding(_DATABASE, " ".join(str(error).split()))
     finally:
@@ -256,23 +261,51 @@ def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Itera
 
 
 def readable_text(text: bytes) -> str:
-    """Return a text of a database that may be damaged, and then no UTF-8; it has not its checksum
-    then.
-    """
+    """Decode a text of a database. A damaged one may be no UTF-8; its checksum fails in any case."""
     return text.decode(errors="replace")
 
 
-def is_whole_code(row: tuple[Any, ...], facts: Facts | None) -> bool:
-    """Return whether a row is as it was written."""
-    serial, number, modality, code, projection, checksum, name = row
-    if not isinstance(code, bytes):
+class CodeRow(NamedTuple):
+    """A row of ``codes``; if it is damaged, values may be of any type.
+
+    Attributes:
+        serial: of the code.
+        item: number of its item.
+        modality: of the code.
+        code: packed.
+        projection: of the code, if the store keeps them.
+        checksum: see `folder.code_checksum`.
+
+    >>> CodeRow(1, 1, "image", bytes([7]), None, 0).modality
+    'image'
+    """
+
+    serial: Any
+    item: Any
+    modality: Any
+    code: Any
+    projection: Any
+    checksum: Any
+
+
+def is_whole_code(row: CodeRow, name: str, facts: Facts | None) -> bool:
+    """Return whether the code of an item is as it was written, and as the store's facts say."""
+    if not isinstance(row.code, bytes) or (facts and not _fits(row, facts)):
         return False
-    if facts and (len(code) != -(-facts.n_bits // 8) or code[-1] & ((1 << -facts.n_bits % 8) - 1)):
+    checksum = disk.code_checksum(
+        name, row.item, row.serial, row.modality, row.code, row.projection
+    )
+    return bool(checksum == row.checksum)
+
+
+def _fits(row: CodeRow, facts: Facts) -> bool:
+    """Return whether code and projection have the length that a store's facts say."""
+    n_bits = facts.n_bits
+    if len(row.code) != -(-n_bits // 8) or row.code[-1] & ((1 << -n_bits % 8) - 1):
         return False
-    size = facts.n_bits if facts and facts.projected else None
-    if facts and (len(projection) if isinstance(projection, bytes) else projection) != size:
-        return False
-    return bool(disk.code_checksum(name, number, serial, modality, code, projection) == checksum)
+    if not facts.projected:
+        return row.projection is None
+    return isinstance(row.projection, bytes) and len(row.projection) == n_bits
 
 
 def _check_trees(connection: sqlite3.Connection) -> Iterator[Finding]:
@@ -290,27 +323,27 @@ def _check_definitions(connection: sqlite3.Connection) -> Iterator[Finding]:
 
 
 def _check_items(connection: sqlite3.Connection) -> Iterator[Finding]:
-    """Check the items, and the tables of labels and of keys, which are made from them."""
+    """Check the items, and the tables of labels and keys, which repeat parts of their metadata."""
     keys: set[str] = set()
     labels = 0
-    for row in connection.execute("SELECT number, id, metadata, checksum FROM items NOT INDEXED"):
-        if disk.item_checksum(*row[:3]) != row[3]:
-            yield Finding(str(row[1]), f"the item is damaged (row {row[0]})")
-        elif row[2] != "{}":
-            values = json.loads(row[2])
+    sql = "SELECT number, id, metadata, checksum FROM items NOT INDEXED"
+    for number, name, metadata, checksum in connection.execute(sql):
+        if disk.item_checksum(number, name, metadata) != checksum:
+            yield Finding(str(name), f"the item is damaged (row {number})")
+        elif metadata != "{}":
+            values = json.loads(metadata)
             keys.update(values)
-            labels += sum(_of_label(row[0], label) for label in set(values.get("labels") or ()))
-    missing = keys - {name for (name,) in connection.execute("SELECT name FROM keys")}
+            labels += _sum_labels((number, label) for label in set(values.get("labels") or ()))
+    missing = keys.difference(*connection.execute("SELECT name FROM keys"))
     if missing:
         yield Finding(_DATABASE, f"the table of metadata's keys lacks {', '.join(sorted(missing))}")
-    if labels != sum(
-        _of_label(*row) for row in connection.execute("SELECT item, label FROM labels")
-    ):
+    if labels != _sum_labels(connection.execute("SELECT item, label FROM labels")):
         yield Finding(_DATABASE, "the table of labels does not agree with the items' metadata")
 
 
-def _of_label(number: int, label: str) -> int:
-    return crc32(b"%d %s" % (number, label.encode()))
+def _sum_labels(rows: Iterable[tuple[int, str]]) -> int:
+    """Return the sum of a checksum of each item's label, whatever their order."""
+    return sum(crc32(b"%d %s" % (number, label.encode())) for number, label in rows)
 
 
 def _check_codes(connection: sqlite3.Connection, facts: Facts | None) -> Iterator[Finding]:
@@ -318,11 +351,12 @@ def _check_codes(connection: sqlite3.Connection, facts: Facts | None) -> Iterato
         "SELECT serial, item, modality, code, projection, codes.checksum, id"
         " FROM codes NOT INDEXED LEFT JOIN items ON number = item"
     )
-    for row in rows:
-        if row[6] is None:
-            yield Finding(_DATABASE, f"the {row[2]} code {row[0]} belongs to no item")
-        elif not is_whole_code(row, facts):
-            yield Finding(str(row[6]), f"the {row[2]} code is damaged (row {row[0]})")
+    for *values, name in rows:
+        row = CodeRow(*values)
+        if name is None:
+            yield Finding(_DATABASE, f"the {row.modality} code {row.serial} belongs to no item")
+        elif not is_whole_code(row, name, facts):
+            yield Finding(str(name), f"the {row.modality} code is damaged (row {row.serial})")
 
 
 def _check_state(connection: sqlite3.Connection) -> Iterator[Finding]:
@@ -336,8 +370,8 @@ def _check_state(connection: sqlite3.Connection) -> Iterator[Finding]:
 
 
 def _check_words(connection: sqlite3.Connection) -> Iterator[Finding]:
-    """Check the index of words. SQLite does that only for who may write, so that writers wait
-    meanwhile.
+    """Check the index of words. SQLite does that only in a transaction that may write, so writers
+    wait meanwhile.
     """
     if not WordIndex(connection).usable:
         return
