@@ -1,7 +1,7 @@
 """Exact search over many codes, in memory.
 
 An index keeps each distinct code once, with the rows that have it, and clusters of codes. The first
-searches of a process compare codes with NumPy alone: nothing is compiled.
+searches of a process compare codes with NumPy alone, so nothing has to be compiled for them.
 """
 
 from collections.abc import Mapping
@@ -15,32 +15,37 @@ from channelhash.codes import PackedCodes, check_packed, words
 from channelhash.search.checks import MOST_BITS
 from channelhash.utils.seeds import generator
 
-#: Codes as words of 32 bits where one is enough, else of 64.
+#: Codes as words of 32 bits if one is enough, else of 64.
 Words = NDArray[Any]
 _Rows = NDArray[np.uint32]
 
+#: Rows are numbered with 32 bits, which is enough and takes half the memory.
 _MOST_ROWS = 2**32
 
-# From so many distinct codes on, clusters may be quicker than a scan.
+#: Number of distinct codes from which clusters may be quicker than a scan.
 _FEWEST_CLUSTERED = 1 << 16
-# A search for more answers than one of so many codes is left to the scan; so is one that would look
-# at more than so many times as many, which lie side by side.
+#: Scan if k > n / 16 of n codes: clusters would visit most of them.
 _FRACTION = 16
+#: Scan if clusters would visit more than 4 × n / 16 codes; those of a cluster lie side by side, so
+#: each costs less than one found apart.
 _SIDE_BY_SIDE = 4
-# Codes that are searched for to see whether clusters are worth it, answers of each, and the share
-# of such searches that they must not leave to the scan.
+#: Codes that are searched for to see whether clusters are worth it.
 _TRIALS = 256
+#: Answers of each such search.
 _TRIED_FIRST = 10
+#: Least share of such searches that clusters must not leave to the scan.
 _WORTH = 0.75
+#: The mask of a search in which all rows count.
 _ALL = np.empty(0, dtype=np.bool_)
-# What the names of the clusters' arrays begin with.
+#: Prefix of the names of the clusters' arrays.
 _CLUSTER = "cluster_"
 
-# Words of codes that NumPy may still compare with queries in this process before the compiled loops
-# are loaded: that takes about as long. And words of an index that a process which has said so
-# leaves to NumPy for good: a search of so many takes a millisecond.
+#: Words of codes that NumPy may still compare with queries in this process. Loading the compiled
+#: loops takes about as long as comparing all of them.
 _left_to_numpy = 1 << 27
+#: Words of an index that `compile_loops` leaves to NumPy for good: a search takes a millisecond.
 _FEW_WORDS = 1 << 19
+#: Words of the largest index that NumPy searches without counting.
 _uncounted = 0
 
 
@@ -63,7 +68,7 @@ class DistinctCodes(NamedTuple):
 
 
 def find_distinct(packed: PackedCodes, n_bits: int) -> DistinctCodes:
-    """Find the distinct ones of ``(n, ceil(n_bits / 8))`` packed codes.
+    """Find the distinct codes among ``(n, ceil(n_bits / 8))`` packed ones.
 
     >>> find_distinct(np.array([[7], [1], [7]], np.uint8), n_bits=8).codes.shape
     (1, 2)
@@ -83,14 +88,13 @@ def find_distinct(packed: PackedCodes, n_bits: int) -> DistinctCodes:
 
 
 def _in_order(codes: Words) -> NDArray[np.int64]:
-    """Return the rows of ``(n, words)`` in the order of their codes, those of one code in ascending
-    order.
+    """Return the rows of codes ``(n, words)`` in the order of the codes. Ties are broken by row.
 
     >>> _in_order(np.array([[7, 1], [1, 5], [7, 0], [1, 5]], np.uint64)).tolist()
     [1, 3, 2, 0]
     """
     order = np.argsort(codes[:, 0], kind="stable")
-    # the first words of most codes differ: only the others are compared further
+    # The first words of most codes differ; only the others are compared further.
     if codes.shape[1] > 1:
         first = codes[order, 0]
         tied = np.zeros(len(order), dtype=np.bool_)
@@ -102,11 +106,7 @@ def _in_order(codes: Words) -> NDArray[np.int64]:
 
 
 def _check_distinct(distinct: DistinctCodes, n_bits: int) -> None:
-    """Raise ``ValueError`` unless arrays, whoever made them, are such that no loop over them can
-    leave one.
-
-    >>> _check_distinct(find_distinct(np.array([[7], [1], [7]], np.uint8), n_bits=8), n_bits=8)
-    """
+    """Raise ``ValueError`` unless no loop over the arrays can leave one, whoever made them."""
     _check_length(n_bits)
     codes, starts, rows = distinct
     word = np.dtype(np.uint32 if n_bits <= 32 else np.uint64)
@@ -118,14 +118,18 @@ def _check_distinct(distinct: DistinctCodes, n_bits: int) -> None:
         raise ValueError(f"bits past the {n_bits}th are set")
     if starts[0] != 0 or starts[-1] != len(rows) or (starts[1:] <= starts[:-1]).any():
         raise ValueError(f"starts do not ascend from 0 to the {len(rows)} rows")
-    if len(rows) and (
-        int(rows.max()) >= len(rows) or not np.bincount(rows, minlength=len(rows)).all()
-    ):
+    if not _is_permutation(rows):
         raise ValueError("rows are not each there once")
 
 
+def _is_permutation(rows: _Rows) -> bool:
+    if not len(rows):
+        return True
+    return int(rows.max()) < len(rows) and bool(np.bincount(rows, minlength=len(rows)).all())
+
+
 def check_array(values: NDArray[Any], name: str, kind: Any, shape: tuple[int, ...]) -> None:
-    """Raise ``ValueError`` unless an array, whoever made it, is of this kind and shape.
+    """Raise ``ValueError`` unless an array is of this kind and shape, whoever made it.
 
     >>> check_array(np.zeros(3), "numbers", np.float64, (3,))
     """
@@ -149,11 +153,9 @@ def _code_words(packed: PackedCodes, n_bits: int) -> Words:
     [[2147483648]]
     """
     big_endian = words(packed).view(">u8")
-    return (
-        (big_endian >> np.uint64(32)).astype(np.uint32)
-        if n_bits <= 32
-        else big_endian.astype(np.uint64)
-    )
+    if n_bits <= 32:
+        return (big_endian >> np.uint64(32)).astype(np.uint32)
+    return big_endian.astype(np.uint64)
 
 
 class Search(NamedTuple):
@@ -167,8 +169,9 @@ class Search(NamedTuple):
         radius: 0 to ``n_bits``.
         n_bits: code length.
 
-    >>> codes, no_mask = find_distinct(np.array([[0], [7]], np.uint8), n_bits=8), np.empty(0, np.bool_)
-    >>> Search(np.zeros((1, 1), np.uint32), *codes, no_mask, k=1, radius=8, n_bits=8).k
+    >>> codes = find_distinct(np.array([[0], [7]], np.uint8), n_bits=8)
+    >>> query = np.zeros((1, 1), np.uint32)
+    >>> Search(query, *codes, np.empty(0, np.bool_), k=1, radius=8, n_bits=8).k
     1
     """
 
@@ -198,14 +201,14 @@ class Matches(NamedTuple):
 
 
 class Clusters(NamedTuple):
-    """Each code belongs to one pivot, and codes stand in the order of pivots, those of a pivot by
-    their distance to it.
+    """Clusters of codes around pivots. Codes stand in the order of their pivots, those of one pivot
+    by their distance to it.
 
     Attributes:
         pivots: ``(words, p)``.
-        reach: ``(p,)``: the largest distance of a pivot's codes to it.
-        offsets: ``(p, columns + 1)``: codes of pivot ``c`` at distances from ``column << shift`` on
-            begin at ``offsets[c, column]``; the last column is where the pivot's codes end.
+        reach: ``(p,)``, the largest distance of a pivot's codes to it.
+        offsets: ``(p, columns + 1)``. Codes of pivot ``c`` at distances of ``column << shift`` and
+            more begin at ``offsets[c, column]``; at the last column the pivot's codes end.
         shift: ``(1,)``.
     """
 
@@ -216,12 +219,8 @@ class Clusters(NamedTuple):
 
 
 def _check_clusters(clusters: Clusters, codes: Words) -> None:
-    """Raise ``ValueError`` unless clusters, whoever made them, are such that no search in them can
-    leave an array.
-
-    >>> codes = np.array([[1, 6, 9]], np.uint32)
-    >>> one = Clusters(codes[:, :1], np.array([3], np.uint16), np.array([[0, 1, 3]], np.uint32), np.array([1]))
-    >>> _check_clusters(one, codes)
+    """Raise ``ValueError`` unless no search in the clusters can leave an array, whoever made
+    them.
     """
     pivots, reach, offsets, shift = clusters
     p = max(pivots.size // len(codes), 1)
@@ -240,12 +239,14 @@ def _scan_nearest(search: Search) -> list[Matches]:
     """Find the first ``k`` rows of each query within the radius, for the first searches of a
     process.
 
-    >>> codes, no_mask = find_distinct(np.array([[0], [7]], np.uint8), n_bits=8), np.empty(0, np.bool_)
-    >>> search = Search(np.zeros((1, 1), np.uint32), *codes, no_mask, k=1, radius=8, n_bits=8)
+    >>> codes = find_distinct(np.array([[0], [7]], np.uint8), n_bits=8)
+    >>> query = np.zeros((1, 1), np.uint32)
+    >>> search = Search(query, *codes, np.empty(0, np.bool_), k=1, radius=8, n_bits=8)
     >>> _scan_nearest(search)[0].rows.tolist()
     [0]
     """
-    sizes: NDArray[np.int64] | None = None  # of each code, the rows that count; one of each
+    # The number of rows that count, by code; None if each code has one.
+    sizes: NDArray[np.int64] | None = None
     if len(search.allowed):
         sizes = np.add.reduceat(search.allowed[search.rows], search.starts[:-1], dtype=np.int64)
     elif len(search.rows) > search.codes.shape[1]:
@@ -255,7 +256,7 @@ def _scan_nearest(search: Search) -> list[Matches]:
         distances = np.zeros(search.codes.shape[1], np.uint16)
         for word, column in zip(query, search.codes, strict=True):
             distances += np.bitwise_count(column ^ word)
-        # Every row at the distance at which k are met, and at a smaller one, is a candidate.
+        # Every row up to the distance at which k are met is a candidate.
         met = np.cumsum(np.bincount(distances, sizes, minlength=search.n_bits + 1))
         limit = min(int(np.searchsorted(met, search.k)), search.radius)
         found.append(_rows(search, distances, limit))
@@ -263,30 +264,29 @@ def _scan_nearest(search: Search) -> list[Matches]:
 
 
 def _rows(search: Search, distances: NDArray[np.uint16], limit: int) -> Matches:
-    """Return the first ``k`` rows that count of codes within the limit, by distance, then by
-    row.
-    """
+    """Return the first ``k`` rows that count, of codes within the limit. Ties are broken by row."""
     near = np.flatnonzero(distances <= limit)
     starts = search.starts[near].astype(np.int64)
     sizes = search.starts[near + 1] - starts
-    # The places of a code's rows: its start, and so on as often as it has rows.
+    # A code's rows are at as many places, from its start on, as it has rows.
     places = np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
     rows = search.rows[places].astype(np.int64)
     far = np.repeat(distances[near].astype(np.int64), sizes)
     if len(search.allowed):
         counts = search.allowed[rows]
-        rows, far = rows[counts], far[counts]
+        rows = rows[counts]
+        far = far[counts]
     order = np.lexsort((rows, far))[: search.k]
     return Matches(rows[order], far[order])
 
 
 def compile_loops(n_words: int = _FEW_WORDS + 1, on_one_core: int = 0) -> None:
-    """Load the compiled loops now, for a process that will search much; otherwise the first
-    searches do without.
+    """Load the compiled loops now, for a process that will search much. Otherwise the first
+    searches do without them.
 
-    If the codes have only a few words, never load them unless they become more. Scans of fewer than
-    ``on_one_core`` words leave the other cores to threads that have other work: waking those for a
-    scan takes its own thread's time.
+    If the codes have only a few words, the loops are not loaded until the codes become more. Scans
+    of fewer than ``on_one_core`` words leave the other cores to threads with other work, as waking
+    threads takes time from the scan's own.
     """
     global _left_to_numpy, _uncounted
     if n_words <= _FEW_WORDS:
@@ -297,20 +297,27 @@ def compile_loops(n_words: int = _FEW_WORDS + 1, on_one_core: int = 0) -> None:
         from channelhash.search.index import scans
 
         scans.few_words = on_one_core
-    # enough for clusters to be searched
+    # These are enough for clusters to be searched.
     codes = np.arange(64, dtype=np.uint64).view(np.uint8).reshape(64, 8)
     for clusters in (False, True):
         CodeIndex.build(codes, n_bits=64, clusters=clusters).nearest(codes[:1], k=1)
 
 
+def _is_left_to_numpy(search: Search) -> bool:
+    """Return whether NumPy does a search, and count its words."""
+    global _left_to_numpy
+    if search.codes.size > _uncounted:
+        _left_to_numpy -= len(search.queries) * search.codes.size
+    return _left_to_numpy >= 0
+
+
 class CodeIndex:
-    """Codes by row, each distinct one kept once. Answers come nearest first, equal distances by
+    """Codes by row, each distinct one kept once. Answers come nearest first; ties are broken by
     row.
 
-    Where there are clusters, a search goes through them and is left to a scan of all distinct codes
-    where that is cheaper. Both are compiled (`scans`), and the first searches of a process use
-    NumPy instead (`_scan_nearest`); the answers are the same. Several threads may search at the
-    same time.
+    With clusters, a search goes through these unless a scan of all distinct codes is cheaper. Both
+    are compiled (`clusters`, `scans`). The first searches of a process use NumPy instead
+    (`_scan_nearest`), with the same answers. Several threads may search at the same time.
 
     >>> index = CodeIndex.build(np.array([[0], [7], [7]], np.uint8), n_bits=8)
     >>> [match.rows.tolist() for match in index.nearest(np.array([[6]], np.uint8), k=2)]
@@ -323,8 +330,7 @@ class CodeIndex:
         self.n_bits = n_bits
         self._distinct = distinct
         self._clusters = clusters
-        # Kernels are compiled at first use, for arrays that cannot be written to, as those of
-        # files.
+        # Loops are compiled for read-only arrays, as those of files are, so all must be.
         for values in self.arrays().values():
             values.flags.writeable = False
 
@@ -333,11 +339,9 @@ class CodeIndex:
         """Return the index of ``(n, ceil(n_bits / 8))`` packed codes, fewer than 2³² of them."""
         check_packed(packed, n_bits)
         plain = cls(find_distinct(packed, n_bits), None, n_bits)
-        if (
-            not plain.n_distinct
-            or clusters is False
-            or (clusters is None and plain.n_distinct < _FEWEST_CLUSTERED)
-        ):
+        if clusters is None and plain.n_distinct < _FEWEST_CLUSTERED:
+            clusters = False
+        if clusters is False or not plain.n_distinct:
             return plain
         from channelhash.search.index.clusters import cluster  # compiled
 
@@ -345,23 +349,23 @@ class CodeIndex:
         return clustered if clusters or clustered._pays() else plain
 
     def _pays(self) -> bool:
-        """Return whether most searches for a sample of the codes are not left to the scan."""
-        from channelhash.search.index import scans
+        """Return whether clusters do most searches for a sample of the codes."""
+        from channelhash.search.index.clusters import search_clusters
 
         assert self._clusters is not None
         sample = generator(0, "trials", self.n_distinct).choice(self.n_distinct, _TRIALS)
         words = np.ascontiguousarray(self._distinct.codes[:, sample].T)
-        search = Search(
-            words, *self._distinct, _ALL, min(len(self), _TRIED_FIRST), self.n_bits, self.n_bits
-        )
-        return len(scans.search_clusters(search, self._clusters, self._budget)) >= _WORTH * _TRIALS
+        k = min(len(self), _TRIED_FIRST)
+        search = Search(words, *self._distinct, _ALL, k, self.n_bits, self.n_bits)
+        found = search_clusters(search, self._clusters, self._budget)
+        return len(found) >= _WORTH * _TRIALS
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "CodeIndex":
-        """Return the index of `arrays`, whoever has written those: they are checked, so that no
-        search leaves them.
+        """Return the index of `arrays`. They are checked, so that no search leaves them, whoever
+        has written them.
 
-        O(n) for ``n`` rows.
+        This takes O(n) for ``n`` rows.
 
         >>> index = CodeIndex.build(np.array([[0], [7], [7]], np.uint8), n_bits=8)
         >>> len(CodeIndex.from_arrays(index.arrays()))
@@ -412,7 +416,7 @@ class CodeIndex:
 
     @cached_property
     def _places(self) -> _Rows:
-        """Where among the distinct codes that of each row is."""
+        """Place of each row's code among the distinct ones."""
         codes, starts, rows = self._distinct
         places = np.empty(len(rows), np.uint32)
         places[rows] = np.repeat(
@@ -423,7 +427,7 @@ class CodeIndex:
     def nearest(
         self, queries: PackedCodes, k: int, allowed: NDArray[np.bool_] | None = None
     ) -> list[Matches]:
-        """Return the ``k`` nearest rows of every query, or all where there are fewer."""
+        """Return the ``k`` nearest rows of every query, or all if there are fewer."""
         if k < 1:
             raise ValueError(f"k is {k}; at least 1 item can be asked for")
         return self._search(queries, k, self.n_bits, allowed)
@@ -435,11 +439,7 @@ class CodeIndex:
         allowed: NDArray[np.bool_] | None = None,
         limit: int | None = None,
     ) -> list[Matches]:
-        """Return all rows at distance <= ``radius`` of every query, at most the first ``limit`` of
-        them.
-
-        Args and errors otherwise as in `nearest`.
-        """
+        """Return the rows within ``radius`` bits of every query, or the first ``limit`` of them."""
         if radius < 0:
             raise ValueError(f"radius is {radius}; a distance is at least 0")
         if limit is not None and limit < 1:
@@ -449,45 +449,50 @@ class CodeIndex:
     def _search(
         self, queries: PackedCodes, k: int | None, radius: int, allowed: NDArray[np.bool_] | None
     ) -> list[Matches]:
-        """Return the first ``k`` rows within ``radius``, or all: from clusters, and what they leave
-        from a scan.
-        """
+        """Return the first ``k`` rows within ``radius``, or all if k is None."""
         check_packed(queries, self.n_bits)
-        if allowed is not None and (allowed.dtype != np.bool_ or allowed.shape != (len(self),)):
-            raise ValueError(f"a mask is ({len(self)},) bool, not {allowed.shape} {allowed.dtype}")
-        mask = _ALL if allowed is None else np.require(allowed, requirements=["C", "W"])
+        mask = self._mask(allowed)
         if not len(self):
             return [Matches(*np.empty((2, 0), dtype=np.int64)) for _ in queries]
         query_words = _code_words(queries, self.n_bits)
         count = len(self) if k is None else min(k, len(self))
         search = Search(query_words, *self._distinct, mask, count, radius, self.n_bits)
-        global _left_to_numpy
-        if search.codes.size > _uncounted:
-            _left_to_numpy -= len(queries) * search.codes.size
-        if _left_to_numpy >= 0:
+        if _is_left_to_numpy(search):
             return _scan_nearest(search)
         if k is not None:
             return self._search_compiled(search)
-        # One by one. Memory that nothing is written to is not taken: room for all rows costs
-        # nothing.
+        # Queries go one by one: room for all rows of one costs nothing, as memory that nothing is
+        # written to is not taken.
         searches = (search._replace(queries=query[None]) for query in query_words)
         return [Matches(*map(np.copy, self._search_compiled(one)[0])) for one in searches]
 
-    def _search_compiled(self, search: Search) -> list[Matches]:
-        from channelhash.search.index import scans
+    def _mask(self, allowed: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+        if allowed is None:
+            return _ALL
+        if allowed.dtype != np.bool_ or allowed.shape != (len(self),):
+            raise ValueError(f"a mask is ({len(self)},) bool, not {allowed.shape} {allowed.dtype}")
+        return np.require(allowed, requirements=["C", "W"])
 
-        matches: dict[int, Matches] = {}
-        every = search.k == len(self) and search.radius < self.n_bits
-        if self._clusters is not None and (every or search.k < self.n_distinct / _FRACTION):
-            matches = scans.search_clusters(search, self._clusters, self._budget)
+    def _search_compiled(self, search: Search) -> list[Matches]:
+        """Search in clusters, and scan for the queries that they leave."""
+        matches = self._search_clusters(search)
         rest = [q for q in range(len(search.queries)) if q not in matches]
         if rest:
-            matches |= zip(
-                rest, scans.search_all(search._replace(queries=search.queries[rest])), strict=True
-            )
+            from channelhash.search.index import scans
+
+            scanned = scans.search_all(search._replace(queries=search.queries[rest]))
+            matches |= zip(rest, scanned, strict=True)
         return [matches[q] for q in range(len(matches))]
+
+    def _search_clusters(self, search: Search) -> dict[int, Matches]:
+        every = search.k == len(self) and search.radius < self.n_bits
+        if self._clusters is None or not (every or search.k < self.n_distinct / _FRACTION):
+            return {}
+        from channelhash.search.index.clusters import search_clusters
+
+        return search_clusters(search, self._clusters, self._budget)
 
     @property
     def _budget(self) -> int:
-        """How many codes a search in clusters may look at."""
+        """Number of codes that a search in clusters may look at."""
         return _SIDE_BY_SIDE * int(self.n_distinct / _FRACTION)
