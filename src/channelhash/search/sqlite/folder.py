@@ -1,9 +1,9 @@
-"""An embedded store's folder: its files, their description in ``store.json``, and connections to
-its database.
+"""The folder of an embedded store: its files, their description in ``store.json``, and connections
+to its database.
 
-SQLite checks none of what it reads. Each row of truth carries a CRC-32 of what it says, against
-damage, not against people. A row that is gone is missing in an index or leaves a hole in its page,
-which SQLite's own check finds.
+SQLite does not check what it reads. So each row of items and codes carries a CRC-32 of its values,
+which guards against damage, not against people. A row that is gone is missing in an index or leaves
+a hole in its page; SQLite's own check finds both.
 """
 
 import os
@@ -24,18 +24,19 @@ from channelhash.utils.hashes import dump_checked, load_checked
 from channelhash.utils.locks import locked
 from channelhash.utils.progress import StageProgress
 
-#: How long a call waits for another writer before it gives up.
+#: Seconds that a call waits for another writer before it gives up.
 _BUSY_SECONDS = 30.0
 
-#: How SQLite files of a store are told from others: "chst".
+#: Marks the SQLite files of a store: "chst".
 APPLICATION = 0x63687374
 
+#: Settings of each connection; the first one cannot be made when only reading.
 _SETTINGS = (
     "journal_mode = WAL",
     "synchronous = FULL",
     "cache_size = -65536",
     "cell_size_check = ON",
-    "trusted_schema = ON",  # views may call functions of ours
+    "trusted_schema = ON",  # views may call our functions
 )
 
 
@@ -49,7 +50,8 @@ def connect(
     """
     name = ":memory:"
     if path is not None:
-        name = f"{path.absolute().as_uri()}?mode={_read_only(path) if read_only else 'rwc' if create else 'rw'}"
+        mode = "rwc" if create else "rw"
+        name = f"{path.absolute().as_uri()}?mode={_reading_mode(path) if read_only else mode}"
     seconds = 0.0 if alone else _BUSY_SECONDS
     connection = sqlite3.connect(
         name, timeout=seconds, isolation_level=None, check_same_thread=False, uri=True
@@ -68,25 +70,40 @@ def connect(
     return connection
 
 
-def _read_only(path: Path) -> str:
-    """Return how SQLite opens a file that it cannot write to: with its log if there is something in
-    it, else without any lock. What is then written to it is not seen: `StoreFolder.look` shows it.
+def _reading_mode(path: Path) -> str:
+    """Return how SQLite opens a file that it cannot write to: with its log if that is not empty,
+    else without any lock. Without a lock, later writes are not seen; `StoreFolder.look` shows them.
     """
     return f"ro&{'readonly_shm' if _has_log(path) else 'immutable'}=1"
 
 
 def _has_log(database: Path) -> bool:
-    """Return whether some of what was written to a database may lie in its log alone."""
+    """Return whether some writes to a database may lie in its log alone."""
     log = _status(Path(f"{database}-wal"))
     return log is not None and log.st_size > 0
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """Return the status of a file, None if there is none."""
+    """Return the status of a file; None if there is none."""
     try:
         return os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+#: Part of a message of SQLite -> the error to raise for it.
+_ERRORS: tuple[tuple[str, type[InputError | JobError], str], ...] = (
+    ("locked", InputError, "another process is writing to it; try again later"),
+    ("busy", InputError, "another process is writing to it; try again later"),
+    ("readonly", InputError, "can only be read; copy the store to where it can be written to"),
+    ("full", NoSpaceError, "cannot be written ({}); make room on the disk"),
+    ("disk I/O", NoSpaceError, "cannot be written ({}); make room on the disk"),
+    (
+        "no such module: fts5",
+        InputError,
+        "needs FTS5, which this Python's SQLite lacks; use another Python",
+    ),
+)
 
 
 @contextmanager
@@ -96,46 +113,33 @@ def one_line_errors(name: str) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         reason = str(error)
-        if "locked" in reason or "busy" in reason:
-            raise InputError(f"{name}: another process is writing to it; try again later") from None
+        for part, kind, line in _ERRORS:
+            if part in reason:
+                raise kind(f"{name}: {line.format(reason)}") from None
         if "unable to open" in reason:
-            _check_files_left(name)
-            if _has_log(Path(name)) and _status(Path(f"{name}-shm")) is None:
-                raise JobError(
-                    f"{name}: cannot be opened: what was written last lies in its log, without an "
-                    "index that only its owner can make; let the owner open the store"
-                ) from None
-            raise JobError(
-                f"{name}: cannot be opened: too many open files, or no right to its folder"
-            ) from None
-        if "readonly" in reason:
-            raise InputError(
-                f"{name}: can only be read; copy the store to where it can be written to"
-            ) from None
-        if "full" in reason or "disk I/O" in reason:
-            raise NoSpaceError(
-                f"{name}: cannot be written ({reason}); make room on the disk"
-            ) from None
-        if "no such module: fts5" in reason:
-            raise InputError(
-                f"{name}: needs FTS5, which this Python's SQLite lacks; use another Python"
-            ) from None
+            raise _unopened(name) from None
         if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
             raise
         raise damaged(name, reason) from None
 
 
-def _check_files_left(name: str) -> None:
-    """Raise an error if too many files are open, which SQLite does not say."""
+def _unopened(name: str) -> JobError:
+    """Return why a database cannot be opened, which SQLite does not say."""
     try:
-        # closing the file itself would end SQLite's locks
+        # Closing the file itself would end SQLite's locks.
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
         check_exhausted(error, name)
+    if _has_log(Path(name)) and _status(Path(f"{name}-shm")) is None:
+        return JobError(
+            f"{name}: cannot be opened: what was written last lies in its log, without an "
+            "index that only its owner can make; let the owner open the store"
+        )
+    return JobError(f"{name}: cannot be opened: too many open files, or no right to its folder")
 
 
 def damaged(name: str, reason: str) -> InputError:
-    """Return what to raise where a database is not whole."""
+    """Return the error to raise where a database is not whole."""
     folder = Path(name).parent
     return InputError(
         f"{name}: is damaged ({' '.join(reason.split())}); `channelhash index check {folder}` "
@@ -144,17 +148,17 @@ def damaged(name: str, reason: str) -> InputError:
 
 
 class State(NamedTuple):
-    """Where the database is.
+    """The state of a database.
 
     Attributes:
         version: grows with every write of items.
         last_serial: the highest serial that any code has had.
-        snapshot: name of the current snapshot's folder, empty if there is none.
-        snapshot_serial: the last code that may be in the snapshot.
+        snapshot: name of the current snapshot's folder; empty if there is none.
+        snapshot_serial: serial of the last code that may be in the snapshot.
         snapshot_size: number of codes in the snapshot.
         writes: grows with every transaction that writes.
 
-    >>> State(version=1, last_serial=20, snapshot="", snapshot_serial=0, snapshot_size=0, writes=1).version
+    >>> State(1, last_serial=20, snapshot="", snapshot_serial=0, snapshot_size=0, writes=1).version
     1
     """
 
@@ -167,7 +171,7 @@ class State(NamedTuple):
 
     @classmethod
     def read(cls, connection: sqlite3.Connection) -> "State":
-        """Return where a database is, as it was written."""
+        """Return the state of a database; raise an error if it is not as it was written."""
         *values, checksum = _only_row(connection, "SELECT * FROM state")
         state = cls(*values)
         if state.checksum() != checksum:
@@ -175,7 +179,7 @@ class State(NamedTuple):
         return state
 
     def checksum(self) -> int:
-        """Return the checksum of all six."""
+        """Return the checksum of all six values."""
         numbers = (
             f"{self.version} {self.last_serial} {self.snapshot_serial} {self.snapshot_size} "
             f"{self.writes}"
@@ -184,8 +188,8 @@ class State(NamedTuple):
 
 
 def item_checksum(number: Any, item_id: Any, metadata: Any) -> float:
-    """Return the checksum of a row of ``items``; for values of other types, as damage makes them,
-    what equals nothing.
+    """Return the checksum of a row of ``items``. For values of other types, which damage leaves, it
+    is NaN, which equals nothing.
 
     >>> item_checksum(1, "a", "{}") == item_checksum(2, "a", "{}")
     False
@@ -200,11 +204,13 @@ def item_checksum(number: Any, item_id: Any, metadata: Any) -> float:
 def code_checksum(
     item_id: Any, number: Any, serial: Any, modality: Any, code: Any, projection: Any = None
 ) -> float:
-    """Return the checksum of a row of ``codes``, likewise; it holds for its item's id too.
+    """Return the checksum of a row of ``codes``, as `item_checksum` does. It covers the item's id,
+    too.
 
-    Codes of a store have one length: where a projection begins is no question.
+    All codes of a store have one length, so it is clear where a projection begins.
 
-    >>> code_checksum("a", 1, 1, "image", bytes([7])) == code_checksum("b", 1, 1, "image", bytes([7]))
+    >>> code = bytes([7])
+    >>> code_checksum("a", 1, 1, "image", code) == code_checksum("b", 1, 1, "image", code)
     False
     """
     try:
@@ -217,8 +223,11 @@ def code_checksum(
 
 
 def create_tables(connection: sqlite3.Connection, description: str) -> None:
-    """Make the tables of a new database, within a transaction; ``description`` is that of
-    `Manifest`.
+    """Create the tables of a new database within a transaction.
+
+    Args:
+        connection: to the database.
+        description: from `Manifest.to_json`.
     """
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
     schema = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
@@ -237,19 +246,19 @@ def _only_row(connection: sqlite3.Connection, sql: str) -> Any:
     return row
 
 
+#: Name of the format, with its version.
 _FORMAT = "channelhash store 8"
 
 
 class Manifest(NamedTuple):
-    """What a store says of itself, in ``store.json`` and, as it was when the store was made, in the
-    database.
+    """The description of a store in ``store.json`` and, as of its creation, in the database.
 
     Attributes:
         facts: what its codes have in common.
-        store: a random name, by which a file of another store is told.
-        writes: `State.writes` when the database was sealed; nobody has written since if it is that
-            still.
-        digest: length and CRC-32 of the database then, empty if it was not sealed yet.
+        store: a random name, which tells files of another store.
+        writes: `State.writes` when the database was sealed; while it is the same, nobody has
+            written since.
+        digest: length and CRC-32 of the database when it was sealed; empty before.
 
     >>> Manifest(Facts(64, "a1b2"), "4f", writes=2, digest="4096 89abcdef").writes
     2
@@ -262,7 +271,7 @@ class Manifest(NamedTuple):
 
     @classmethod
     def new(cls, facts: Facts) -> "Manifest":
-        """Return the manifest of a store that is being made."""
+        """Return the manifest of a new store."""
         return cls(facts, os.urandom(16).hex())
 
     def to_json(self) -> str:
@@ -274,7 +283,7 @@ class Manifest(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, place: Path) -> "Manifest | None":
-        """Return what `to_json` wrote, at a place; None if it is damaged."""
+        """Return the manifest that `to_json` wrote to a place; None if it is damaged."""
         try:
             values = load_checked(text)
             written_as = values.pop("format")
@@ -286,19 +295,17 @@ class Manifest(NamedTuple):
 
     @classmethod
     def read(cls, connection: sqlite3.Connection, place: Path) -> "Manifest | None":
-        """Return what the database at a place says of the store that it is part of; None if it is
-        damaged.
-        """
+        """Return the manifest in the database at a place; None if it is damaged."""
         (text,) = _only_row(connection, "SELECT description FROM about")
         return cls.parse(str(text), place)
 
 
-# Windows knows no other than the process's own user.
+#: Whether rights are checked for the effective user; Windows knows only the process's own.
 _EFFECTIVE = os.access in os.supports_effective_ids
 
 
 class StoreFolder:
-    """Where the files of a store are.
+    """The paths of a store's files.
 
     >>> StoreFolder(Path("photos.store")).database.name
     'items.sqlite'
@@ -309,34 +316,34 @@ class StoreFolder:
         self.mapped = mapped
         #: Holds a `Manifest`.
         self.description = path / "store.json"
-        #: The record of truth.
+        #: Holds the items and codes; all else can be made again.
         self.database = path / "items.sqlite"
-        #: Says how often the database was written to, at least; a log that is lost shows by that.
+        #: Says how often the database was written to at least, which shows whether a log was lost.
         self.writes = path / ".writes"
         #: Held while a process opens or seals the database, so that only one checks it.
         self.gate = path / ".gate"
-        #: Held while the store or a snapshot is made.
+        #: Held while the store or a snapshot is created.
         self.lock = path / ".lock"
-        #: The model that made the codes, if somebody has put it there with ``save_pretrained``.
+        #: The model that made the codes, if it was saved there with ``save_pretrained``.
         self.model = path / "model"
-        #: Says which photographs the items are, if they are those of a folder.
+        #: Says which folder of photographs the items are from, if they are from one.
         self.source = path / "source.json"
         #: Held by the indexing run that writes to the store, see `hold_run`.
         self.run_lock = path / ".indexing"
 
     @property
     def writable(self) -> bool:
-        """Whether the files can be written to, or are yet to be made."""
+        """Whether the files can be written to, or do not exist yet."""
         needed = (self.path, self.database, self.gate)
         return all(
             os.access(path, os.W_OK, effective_ids=_EFFECTIVE) for path in needed if path.exists()
         )
 
     def look(self) -> tuple[object, ...]:
-        """Return what tells, to who may not write, that the database is not as it was opened.
+        """Return a value that changes when a database opened for reading must be opened again.
 
-        SQLite follows the log where there is one, as long as its files are the same. Without one it
-        takes the database for one that nobody writes to.
+        While there is a log, SQLite follows it as long as its files are the same. Without one, it
+        assumes that nobody writes to the database.
         """
         names = (self.database, Path(f"{self.database}-wal"), Path(f"{self.database}-shm"))
         database, *log = map(_status, names)
@@ -345,12 +352,12 @@ class StoreFolder:
         file = (database.st_dev, database.st_ino)
         if _has_log(self.database):
             return (*file, *(each and each.st_ino for each in log))
-        description = _status(self.description)  # made again by who closes the store
+        description = _status(self.description)  # made again when the store is closed
         times = (database.st_size, database.st_mtime_ns)
         return (*file, *times, description and (description.st_ino, description.st_mtime_ns))
 
     def check_content(self) -> None:
-        """Raise `InputError` if the folder holds something else than a store."""
+        """Raise `InputError` if the folder holds something other than a store."""
         if self.path.is_file():
             raise InputError(
                 f"{self.path}: is a file, neither a store's folder nor a Parquet file of codes"
@@ -368,7 +375,7 @@ class StoreFolder:
                 )
 
     def n_bytes(self) -> int:
-        """Add up the sizes of all files but the model's. Other processes may remove some
+        """Return the size of all files but the model's. Other processes may remove some
         meanwhile.
         """
         total = 0
@@ -381,7 +388,7 @@ class StoreFolder:
         return total
 
     def manifest(self) -> Manifest | None:
-        """Return what the description says; None if it is missing or damaged."""
+        """Return the manifest in the description; None if it is missing or damaged."""
         try:
             text = self.description.read_text(encoding="utf-8", errors="replace")
             return Manifest.parse(text, self.description)
@@ -394,24 +401,26 @@ class StoreFolder:
             ) from None
 
     def find_manifest(self) -> Manifest | None:
-        """Return what the description says, made again from the database if need be; None without a
-        store.
+        """Return the manifest; None if there is no store. A missing or damaged description is
+        written again from the database.
         """
         if not self._has_store():
             return None
-        if manifest := self.manifest():
+        manifest = self.manifest()
+        if manifest is not None:
             return manifest
         if not self.writable:
             raise InputError(
                 f"{self.description}: is missing or damaged; open the store where it can be "
                 "written to"
             )
-        with locked(self.lock):  # another process may be making the store
-            if manifest := self.manifest():
+        with locked(self.lock):  # another process may be creating the store
+            manifest = self.manifest()
+            if manifest is not None:
                 return manifest
             with one_line_errors(str(self.database)), closing(connect(self.database)) as connection:
                 if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-                    return None  # the process that made it was killed
+                    return None  # the process that created it was killed
                 manifest = Manifest.read(connection, self.database)
                 if manifest is None:
                     raise sqlite3.DatabaseError("its description is not as it was written")
@@ -419,7 +428,7 @@ class StoreFolder:
             return manifest
 
     def _has_store(self) -> bool:
-        """Return whether there is a store, which must have its database."""
+        """Return whether there is a store; raise an error if its database is missing."""
         if self.description.exists() and not self.database.exists():
             raise InputError(
                 f"{self.database}: is missing; restore it, or remove the folder and add the items "
@@ -429,7 +438,7 @@ class StoreFolder:
 
     @classmethod
     def find(cls, path: Path) -> "StoreFolder":
-        """Return the folder of a store, which must be there with its database."""
+        """Return the folder of a store; raise an error if there is none."""
         folder = cls(path)
         if not folder._has_store():
             raise InputError(
@@ -438,7 +447,7 @@ class StoreFolder:
         return folder
 
     def noted_writes(self) -> int:
-        """Return how often the database was written to at least; 0 if that is not known."""
+        """Return how often the database was written to at least; 0 if unknown."""
         try:
             return int(self.writes.read_bytes())
         except (OSError, ValueError):
@@ -446,9 +455,9 @@ class StoreFolder:
 
     @contextmanager
     def hold_run(self, progress: StageProgress) -> Iterator[None]:
-        """Wait until no other run writes to the store, and keep others waiting within the block.
+        """Wait until no other run writes to the store, and make others wait during the block.
 
-        Where nothing can be written, or the file system has no locks, nobody waits.
+        If the folder cannot be written to, or its file system has no locks, nobody waits.
         """
         with ExitStack() as stack:
             with suppress(OSError):

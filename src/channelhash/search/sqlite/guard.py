@@ -92,7 +92,7 @@ class Guard:
         return findings
 
     def is_stale(self) -> bool:
-        """Return whether a database that can only be read has been written to, replaced or let go."""
+        """Return whether a database that can only be read was written to, replaced or let go."""
         return self.read_only and self._seen != self._folder.look()
 
     def check_presence(self) -> None:
@@ -181,7 +181,7 @@ def _read_database(folder: disk.StoreFolder) -> tuple[int, disk.Manifest | None]
 
 
 def _digest(folder: disk.StoreFolder) -> str:
-    """Return length and CRC-32 of a database; empty if it has a log, or this process has it open."""
+    """Return length and CRC-32 of a database; empty if it has a log or this process holds it."""
     status = os.stat(folder.database)
     logs = folder.path.glob(f"{_DATABASE}-wal")
     if _holds[status.st_dev, status.st_ino] or any(log.stat().st_size for log in logs):
@@ -261,7 +261,7 @@ def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Itera
 
 
 def readable_text(text: bytes) -> str:
-    """Decode a text of a database. A damaged one may be no UTF-8; its checksum fails in any case."""
+    """Decode a text of a database. A damaged one may be no UTF-8; its checksum fails anyway."""
     return text.decode(errors="replace")
 
 

@@ -1,15 +1,14 @@
-"""The codes of an items database in the form that is searched, kept up to date with what is
-written.
+"""The codes of a database in the form in which they are searched, kept up to date with its writes.
 
-They lie in layers: a snapshot, which holds nearly all of them and is kept in files; what was
-written since, in memory; and what was written since *that*. Each layer is searched, and the answers
-are merged.
+Codes lie in three layers: a snapshot, kept in files, with nearly all of them; in memory, what was
+written since; and, in memory too, what was written since *that*. Each layer is searched, and the
+answers are merged.
 
-The database is the record of truth. A snapshot that is missing or damaged is made again from it
-before an answer is given; where that cannot be written, all codes are held in memory instead.
+The database holds the truth. A missing or damaged snapshot is made again from it before any answer.
+If it cannot be written, all codes are held in memory instead.
 
 A snapshot's folder is named after the SHA-256 of its ``manifest.json``, which holds the SHA-256 of
-every other file. What names the folder thus names each byte in it. Nothing of a snapshot is used
+every other file. The name thus vouches for each byte in the folder. Nothing of a snapshot is used
 before it is checked.
 """
 
@@ -20,7 +19,7 @@ import mmap
 import shutil
 import uuid
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -41,24 +40,29 @@ from channelhash.utils.files import sync
 from channelhash.utils.hashes import file_hash
 from channelhash.utils.locks import locked
 
+#: Arrays of `SortedCodes` besides those of its index.
 _ARRAYS = ("items", "serials", "names", "ends", "projections")
+#: Prefix of the names of the index's arrays.
 _INDEX = "index/"
 
-# A layer is made again when the changes since are more than this, and more than this fraction of
-# it.
+#: Changes beyond which a snapshot is made again, if they are also more than `_FRACTION` of it.
 _LEAST_IN_SNAPSHOT = 10_000
+#: Changes beyond which a layer in memory is made again, if they are also more than `_FRACTION` of
+#: it.
 _LEAST_IN_MEMORY = 1_000
+#: Fraction of a layer that changes must exceed: layers grow geometrically, so each code is copied a
+#: few times only.
 _FRACTION = 0.1
-# Filters whose result is kept, each for one modality; each takes one byte a code.
+#: Filters whose result is kept, each for one modality; each takes one byte a code.
 _FILTERS = 32
-# No version of a database.
+#: The version of layers that were not read yet.
 _NONE = -1
 
 
 @dataclass(frozen=True)
 class SortedCodes:
-    """What a search needs of ``n`` codes. Row order is id order, so equal distances by row are
-    equal distances by id.
+    """What a search needs of ``n`` codes. Rows are in the order of ids, so ties that are broken by
+    row are broken by id.
 
     Attributes:
         index: the codes.
@@ -68,7 +72,8 @@ class SortedCodes:
         ends: ``(n,)`` int64, where each id ends in ``names``.
         projections: ``(n, n_bits)`` int8, if the store keeps them.
 
-    >>> codes = SortedCodes.build([("a", 1, 1, bytes([7]), None), ("b", 2, 2, bytes([0]), None)], n_bits=8)
+    >>> rows = [("a", 1, 1, bytes([7]), None), ("b", 2, 2, bytes([0]), None)]
+    >>> codes = SortedCodes.build(rows, n_bits=8)
     >>> codes.ids(np.array([1]))
     ['b']
     """
@@ -84,8 +89,8 @@ class SortedCodes:
     def build(
         cls, rows: Iterable[tuple[str, int, int, bytes, bytes | None]], n_bits: int
     ) -> "SortedCodes":
-        """Build from rows in the order of their ids."""
-        numbers = array("q")  # of each row its item, its serial and where its id ends
+        """Return the codes of rows as from `ItemsDatabase.codes`."""
+        numbers = array("q")  # item, serial and end of the id of each row
         codes = bytearray()
         names = bytearray()
         projections = bytearray()
@@ -96,16 +101,13 @@ class SortedCodes:
             numbers.extend((item, serial, len(names)))
         items, serials, ends = np.array(numbers, np.int64).reshape(-1, 3).T.copy()
         packed = np.frombuffer(codes, np.uint8).reshape(len(items), -(-n_bits // 8))
-        beside = (
-            np.frombuffer(projections, np.int8).reshape(len(items), n_bits) if projections else None
-        )
         return cls(
             CodeIndex.build(packed, n_bits),
             items,
             serials,
             np.frombuffer(names, np.uint8),
             ends,
-            beside,
+            np.frombuffer(projections, np.int8).reshape(-1, n_bits) if projections else None,
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -115,12 +117,12 @@ class SortedCodes:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "SortedCodes":
-        """Return the codes of `arrays`, whoever has written those: they are checked as in
-        `CodeIndex.from_arrays`.
+        """Return the codes of `arrays`. These are checked as in `CodeIndex.from_arrays`, whoever
+        has written them.
 
-        >>> codes = SortedCodes.build([("a", 1, 1, bytes([7]), None), ("b", 2, 2, bytes([0]), None)], n_bits=8)
+        >>> codes = SortedCodes.build([("a", 1, 1, bytes([7]), None)], n_bits=8)
         >>> len(SortedCodes.from_arrays(codes.arrays()))
-        2
+        1
         """
         of_index = {
             name.removeprefix(_INDEX): values
@@ -129,9 +131,7 @@ class SortedCodes:
         }
         index = CodeIndex.from_arrays(of_index)
         try:
-            items, serials, names, ends = (
-                arrays[name] for name in ("items", "serials", "names", "ends")
-            )
+            items, serials, names, ends = (arrays[name] for name in _ARRAYS[:4])
         except KeyError as error:
             raise ValueError(f"sorted codes without {error.args[0]}") from None
         projections = arrays.get("projections")
@@ -155,10 +155,14 @@ class SortedCodes:
 
 @dataclass(frozen=True)
 class Part:
-    """A layer's codes of one modality, and which of them count: all, or those that are ``True``.
+    """A layer's codes of one modality.
 
-    >>> codes = SortedCodes.build([("a", 1, 1, bytes([7]), None), ("b", 2, 2, bytes([0]), None)], n_bits=8)
-    >>> len(Part(codes, allowed=np.array([True, False])))
+    Attributes:
+        codes: of the layer.
+        allowed: which of them count; all if None.
+
+    >>> rows = [("a", 1, 1, bytes([7]), None), ("b", 2, 2, bytes([0]), None)]
+    >>> len(Part(SortedCodes.build(rows, n_bits=8), allowed=np.array([True, False])))
     1
     """
 
@@ -172,19 +176,17 @@ class Part:
         """Return the rows that count."""
         return np.arange(len(self.codes)) if self.allowed is None else np.flatnonzero(self.allowed)
 
-    def nearest(self, queries: PackedCodes, count: int | None, radius: int | None) -> list[Matches]:
-        """Return of each query the nearest rows; of those within a radius, the first ``count`` or
-        all.
+    def nearest(self, queries: PackedCodes, k: int | None, radius: int | None) -> list[Matches]:
+        """Return the ``k`` nearest rows of each query, or all; only those within a radius if it is
+        given.
         """
         index = self.codes.index
-        return index.within(
-            queries, index.n_bits if radius is None else radius, self.allowed, count
-        )
+        return index.within(queries, index.n_bits if radius is None else radius, self.allowed, k)
 
 
 @dataclass(frozen=True)
 class _Layer:
-    """The codes with serials up to ``last`` that are in no lower layer: modality -> codes.
+    """The codes, by modality, with serials up to ``last`` that are in no lower layer.
 
     >>> rows = [("a", 1, 1, bytes([7]), None), ("b", 2, 2, bytes([0]), None)]
     >>> len(_Layer({"image": SortedCodes.build(rows, n_bits=8)}, last=2))
@@ -199,8 +201,8 @@ class _Layer:
 
 
 class CodeLayers:
-    """All codes of one database, of one version at a time. It is not for several threads at once:
-    the caller locks.
+    """All codes of a database, of one version at a time. It is not for several threads at once: the
+    caller holds a lock.
     """
 
     def __init__(self, database: ItemsDatabase, n_bits: int, folder: StoreFolder | None) -> None:
@@ -209,27 +211,27 @@ class CodeLayers:
         self._folder = folder
         self._snapshot_name = ""
         self._snapshot = self._middle = self._newest = _Layer({}, 0)
-        self._removed = np.empty(0, np.int64)  # serials of codes that do not count
-        # by filter and modality, once it has been searched
+        self._removed = np.empty(0, np.int64)  # serials of codes that are gone
+        # (filter, modality) -> parts, of the last searches
         self._searched: dict[tuple[str, str], list[Part]] = {}
         self._version = _NONE
 
     def parts(self, modality: str, where: Filter | None) -> list[Part]:
-        """Return the codes of a modality to search, of the items that pass a filter, as of now."""
+        """Return the current codes of a modality, of the items that pass a filter."""
         while True:
             with self._database.reading():
                 state = self._database.state()
                 try:
-                    if self._renew(state):
+                    if self._update(state):
                         return self._parts(modality, where)
                 except _DamagedSnapshotError:
                     self._version = _NONE
                     if state.snapshot != self._snapshot_name:
-                        continue  # another process has made a new one and thrown this one away
+                        continue  # another process has replaced it by a new one
             self._make_or_do_without(state)
 
     def settle(self) -> None:
-        """Make the snapshot that the next search would make."""
+        """Make a new snapshot now if the next search would make one."""
         with self._database.reading():
             state = self._database.state()
             is_due = self._snapshot_due(state)
@@ -237,11 +239,10 @@ class CodeLayers:
             self._make_or_do_without(state)
 
     def make_snapshot(self, in_place_of: str) -> None:
-        """Write a snapshot of all codes in the place of another, unless another process has done
-        so.
+        """Write a snapshot of all codes in place of another, unless another process has done so.
 
-        A snapshot counts from the moment the database names it, so one that is killed before leaves
-        but a folder, which the next snapshot removes.
+        A snapshot counts from the moment the database names it. A process that is killed before
+        leaves only a folder, which the next snapshot removes.
         """
         assert self._folder is not None
         if not self._folder.writable:
@@ -262,13 +263,13 @@ class CodeLayers:
             finally:
                 _remove_others(self._folder.path, current)
         self._version = _NONE
-        if not self._folder.mapped:  # whose files are opened instead of what they were made of
+        if not self._folder.mapped:  # else its files are opened, and memory is freed
             self._snapshot_name = name
             self._snapshot = layer
             self._middle = _Layer({}, layer.last)
 
-    def _renew(self, state: State) -> bool:
-        """Bring the layers to ``state``. Returns False if that takes a new snapshot."""
+    def _update(self, state: State) -> bool:
+        """Update the layers to ``state``. Return False if that needs a new snapshot."""
         if state.version == self._version:
             return True
         if self._snapshot_due(state):
@@ -280,9 +281,8 @@ class CodeLayers:
                 path = self._folder.path / state.snapshot
                 self._snapshot = _Layer(_Snapshot(path, self._folder.mapped), state.snapshot_serial)
             self._middle = _Layer({}, self._snapshot.last)
-        if self._database.count_changes(self._middle.last)[0] > max(
-            _LEAST_IN_MEMORY, _FRACTION * len(self._middle)
-        ):
+        n_new, _ = self._database.count_changes(self._middle.last)
+        if n_new > max(_LEAST_IN_MEMORY, _FRACTION * len(self._middle)):
             self._middle = self._read_layer(self._snapshot.last, state)
         self._newest = self._read_layer(self._middle.last, state)
         self._removed = self._database.removed()
@@ -291,32 +291,38 @@ class CodeLayers:
         return True
 
     def _parts(self, modality: str, where: Filter | None) -> list[Part]:
-        """Return the parts of all layers; items that do not pass the filter do not count. Snapshots
-        are read here.
+        """Return the parts of all layers, reading the snapshot if need be; items that do not pass
+        the filter do not count.
         """
-        # equal filters differ: to Python, 1 == True
         cache = self._searched
-        key = (repr(where), modality)
+        key = (repr(where), modality)  # not the filter itself: to Python, 1 == True
         if key not in cache:
-            parts = []
             if where is None:
-                layers = (self._snapshot, self._middle, self._newest)
-                for codes in [layer.codes[modality] for layer in layers if modality in layer.codes]:
-                    removed = np.isin(codes.serials, self._removed)
-                    parts.append(Part(codes, ~removed if removed.any() else None))
+                cache[key] = self._whole_parts(modality)
             else:
-                numbers = self._database.numbers(where)
-                for part in self._parts(modality, None):
-                    passing = np.isin(part.codes.items, numbers)
-                    parts.append(
-                        Part(
-                            part.codes, passing if part.allowed is None else passing & part.allowed
-                        )
-                    )
-            cache[key] = parts
+                cache[key] = self._filtered(self._parts(modality, None), where)
             if len(cache) > _FILTERS:
                 del cache[next(iter(cache))]
         return cache[key]
+
+    def _whole_parts(self, modality: str) -> list[Part]:
+        parts = []
+        for layer in (self._snapshot, self._middle, self._newest):
+            if modality in layer.codes:
+                codes = layer.codes[modality]
+                removed = np.isin(codes.serials, self._removed)
+                parts.append(Part(codes, ~removed if removed.any() else None))
+        return parts
+
+    def _filtered(self, parts: Sequence[Part], where: Filter) -> list[Part]:
+        numbers = self._database.numbers(where)
+        filtered = []
+        for part in parts:
+            passing = np.isin(part.codes.items, numbers)
+            if part.allowed is not None:
+                passing &= part.allowed
+            filtered.append(Part(part.codes, passing))
+        return filtered
 
     def _snapshot_due(self, state: State) -> bool:
         if self._folder is None:
@@ -325,7 +331,7 @@ class CodeLayers:
         return changes > max(_LEAST_IN_SNAPSHOT, _FRACTION * state.snapshot_size)
 
     def _read_layer(self, after: int, state: State) -> _Layer:
-        """Return the codes written after a serial, until now."""
+        """Return the codes written after a serial, up to ``state``."""
         read = self._database.codes
         codes = {
             name: SortedCodes.build(read(name, after), self._n_bits)
@@ -334,18 +340,18 @@ class CodeLayers:
         return _Layer({name: codes[name] for name in codes if len(codes[name])}, state.last_serial)
 
     def _make_or_do_without(self, old: State) -> None:
-        """Make a snapshot; if it cannot be written, hold all codes in memory from now on."""
+        """Make a snapshot, or hold all codes in memory from now on if it cannot be written."""
         try:
             self.make_snapshot(old.snapshot)
         except (OSError, InputError, JobError):
-            # what is wrong with the database is said when it is read next
+            # If the database is at fault, the next read says so.
             self._folder = None
             self._snapshot = self._middle = _Layer({}, 0)
             self._version = _NONE
 
 
 def check_snapshot(folder: StoreFolder) -> list[Finding]:
-    """Return what is wrong with the current snapshot of a whole database; a search mends it."""
+    """Return what is wrong with the snapshot of a whole database; the next search replaces it."""
     with closing(connect(folder.database, read_only=not folder.writable)) as connection:
         name = State.read(connection).snapshot
         try:
@@ -357,7 +363,7 @@ def check_snapshot(folder: StoreFolder) -> list[Finding]:
 
 
 def _check_names(names: NDArray[Any], ends: NDArray[np.int64]) -> None:
-    """Raise ``ValueError`` unless the ids, one behind the other, can be taken apart."""
+    """Raise ``ValueError`` unless ids that lie one behind the other can be taken apart."""
     starts = np.concatenate([np.zeros(1, np.int64), ends])
     if starts[-1] != len(names) or (starts[1:] < starts[:-1]).any():
         raise ValueError(f"ends do not ascend to the {len(names)} bytes of the names")
@@ -370,9 +376,14 @@ def _check_names(names: NDArray[Any], ends: NDArray[np.int64]) -> None:
 
 # The files of a snapshot.
 
+#: Prefix of the names of snapshots' folders.
 _PREFIX = "snapshot-"
 _MANIFEST = "manifest.json"
-_THREADS = 4  # SHA-256 works without the interpreter's lock, 0.6 s a gigabyte
+#: Files that are read at the same time: SHA-256 takes 0.6 s a gigabyte, without the interpreter's
+#: lock.
+_THREADS = 4
+#: Bytes of an array's file that hold its header, at most.
+_HEADER = 1 << 16
 
 
 class _DamagedSnapshotError(Exception):
@@ -380,15 +391,15 @@ class _DamagedSnapshotError(Exception):
 
 
 class _Snapshot(Mapping[str, SortedCodes]):
-    """A snapshot, modality -> codes. Its manifest is whole; the codes are read and checked when
-    they are asked for.
+    """A snapshot, as modality -> codes. The manifest is checked at once, the codes of a modality
+    when they are first asked for.
     """
 
     def __init__(self, path: Path, mapped: bool = False) -> None:
         self._path = path
         self._mapped = mapped
         self._read: dict[str, SortedCodes] = {}
-        with _noticed_damage(path, _MANIFEST):
+        with _damage_noticed(path, _MANIFEST):
             content = (path / _MANIFEST).read_bytes()
             if path.name != f"{_PREFIX}{hashlib.sha256(content).hexdigest()}":
                 raise ValueError("has changed since it was written")
@@ -396,20 +407,16 @@ class _Snapshot(Mapping[str, SortedCodes]):
             self._files: dict[str, dict[str, str]] = json.loads(content)["files"]
 
     def __getitem__(self, modality: str) -> SortedCodes:
-        """Read the codes of a modality; the very bytes that are checked are those that are
-        searched.
+        """Return the codes of a modality. The bytes that are searched are those that were
+        checked.
         """
         if modality not in self._read:
             files = self._files[modality]
+            paths = [f"{modality}/{name}.npy" for name in files]
             with ThreadPoolExecutor(_THREADS) as pool:
-                contents = pool.map(
-                    self._read_file, (f"{modality}/{name}.npy" for name in files), files.values()
-                )
-                arrays = {
-                    name: _array_from_npy(content)
-                    for name, content in zip(files, contents, strict=True)
-                }
-            with _noticed_damage(self._path, modality):
+                contents = pool.map(self._read_file, paths, files.values())
+                arrays = dict(zip(files, map(_array_from_npy, contents), strict=True))
+            with _damage_noticed(self._path, modality):
                 self._read[modality] = SortedCodes.from_arrays(arrays)
         return self._read[modality]
 
@@ -420,19 +427,19 @@ class _Snapshot(Mapping[str, SortedCodes]):
         return len(self._files)
 
     def _read_file(self, name: str, sha256: str) -> bytes | mmap.mmap:
-        with _noticed_damage(self._path, name), open(self._path / name, "rb") as file:
-            content = (
-                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-                if self._mapped
-                else file.read()
-            )
+        content: bytes | mmap.mmap
+        with _damage_noticed(self._path, name), open(self._path / name, "rb") as file:
+            if self._mapped:
+                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            else:
+                content = file.read()
             if hashlib.sha256(content).hexdigest() != sha256:
                 raise ValueError("has changed since it was written")
         return content
 
 
 @contextmanager
-def _noticed_damage(path: Path, name: str) -> Iterator[None]:
+def _damage_noticed(path: Path, name: str) -> Iterator[None]:
     """Raise `_DamagedSnapshotError` for what is wrong with a file of a snapshot."""
     try:
         yield
@@ -442,10 +449,8 @@ def _noticed_damage(path: Path, name: str) -> Iterator[None]:
 
 
 def _write_snapshot(store: Path, codes: Mapping[str, SortedCodes]) -> str:
-    """Write a snapshot into a store's folder, and return its name; it is on the disk when this
-    returns.
-
-    What is half written when this fails, `_remove_others` removes.
+    """Write a snapshot into a store's folder, and return its name. It is on the disk when this
+    returns. If this fails, `_remove_others` removes what was written.
     """
     temporary = store / f"{_PREFIX}{uuid.uuid4().hex}.tmp"
     files: dict[str, dict[str, str]] = {modality: {} for modality in codes}
@@ -457,7 +462,7 @@ def _write_snapshot(store: Path, codes: Mapping[str, SortedCodes]) -> str:
             np.save(path, values)
             sync(path)
             files[modality][name] = file_hash(path)
-    # One that is made again has another name.
+    # The id gives a snapshot of the same codes another name.
     content = json.dumps({"id": uuid.uuid4().hex, "files": files}, indent=1).encode()
     (temporary / _MANIFEST).write_bytes(content)
     sync(temporary / _MANIFEST)
@@ -467,31 +472,27 @@ def _write_snapshot(store: Path, codes: Mapping[str, SortedCodes]) -> str:
 
 
 def _remove_others(store: Path, name: str) -> None:
-    """Remove all snapshots but one, also those that killed processes left; the caller holds the
-    store's lock.
+    """Remove all snapshots but one, and what killed processes left. The caller holds the store's
+    lock.
     """
     for folder in store.glob(f"{_PREFIX}*"):
         if folder.name != name:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-# A header is no longer than this.
-_HEADER = 1 << 16
-
-
 def _array_from_npy(content: bytes | mmap.mmap) -> NDArray[Any]:
-    """Return the array of a file's content, read-only and without a copy. Nothing is ever
-    unpickled.
+    """Return the array in a file's content, read-only and without a copy. Nothing is unpickled.
 
-    Arrays are of plain numbers in this machine's byte order, row by row, as `numpy.save` writes
-    those."""
+    Raise ``ValueError`` unless it holds plain numbers in this machine's byte order, row by row, as
+    `numpy.save` writes them.
+    """
     file = io.BytesIO(content[:_HEADER])
     try:
         np.lib.format.read_magic(file)
         shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
         values = np.frombuffer(content, dtype, offset=file.tell()).reshape(shape)
     except Exception as error:
-        # a header is parsed as Python, and what is wrong with it comes in many kinds
+        # A header is parsed as Python, which fails in many ways.
         raise ValueError(f"not an array's file ({' '.join(str(error).split())[:100]})") from None
     as_written = values.shape == shape and not by_columns and values.flags.aligned
     if dtype.kind not in "biuf" or not dtype.isnative or not as_written:

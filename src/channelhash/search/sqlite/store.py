@@ -1,7 +1,4 @@
-"""The store in a folder, and the same over a file of codes that is only read.
-
-A store's codes lie in parts, see `snapshots`; the answers of the parts become one here.
-"""
+"""The store in a folder, and the same kind of store over a file of codes that is only read."""
 
 import os
 import threading
@@ -19,42 +16,44 @@ from channelhash.codes import CodeSet, PackedCodes, binarize, pack
 from channelhash.errors import InputError, JobError
 from channelhash.search.checks import check_ids, check_process
 from channelhash.search.filters import Filter
-from channelhash.search.index import Matches
 from channelhash.search.items import Facts, NewItems
 from channelhash.search.rank import ALL, FIRST, KeyedAnswers, Ranking, cosines, sure_distances
+from channelhash.search.sqlite.candidates import Candidates, lowest
 from channelhash.search.sqlite.database import ItemsDatabase, metadata_of
 from channelhash.search.sqlite.folder import Manifest, StoreFolder
 from channelhash.search.sqlite.guard import Guard
-from channelhash.search.sqlite.snapshots import CodeLayers, Part, SortedCodes
+from channelhash.search.sqlite.snapshots import CodeLayers, Part
 from channelhash.search.store import Answers, Item, Listed, Scope, Store
 from channelhash.utils.decode import check_exhausted
 from channelhash.utils.files import write_text
 from channelhash.utils.locks import locked
 from channelhash.utils.seeds import generator
 
-# Rows that are searched first where the ``k`` nearest and those as near are asked for: so many, or
-# so many times k.
+#: Rows that are searched first, at least, for the ``k`` nearest and all as near as the last.
 _FEW = 50
+#: Rows that are searched first, in multiples of ``k``.
 _TIMES = 5
-_LISTED_AT_ONCE = 10_000  # items; between them, others may write
-# How often a store that can only be read is opened or read again where others write to it, and
-# seconds in which they open or close it.
+#: Items that are listed at a time; in between, others may write.
+_LISTED_AT_ONCE = 10_000
+#: How often a store that can only be read is opened or read again while others write to it.
 _TRIES = 20
+#: Seconds between two tries, in which others open or close it.
 _PAUSE = 0.05
+#: The facts of a new store of which nothing is asked.
 _ANY = Facts(0, "")
 _Reply = TypeVar("_Reply")
 
 
 class _Opened(NamedTuple):
-    """The items of a store and how to get at them.
+    """An opened database and what reads and writes it.
 
     Attributes:
         facts: what the codes have in common; None while the folder is empty.
         reader: the connection of reading calls.
-        layers: the codes as they are searched, over the reader.
-        writer: the connection of writing calls; the reader where nothing is written.
+        layers: the codes in the form in which they are searched, read through the reader.
+        writer: the connection of writing calls; the reader if nothing can be written.
         guard: the hold on the folder's database; None in memory.
-        process: the one that opened them.
+        process: id of the process that opened it.
     """
 
     facts: Facts | None
@@ -66,17 +65,17 @@ class _Opened(NamedTuple):
 
     @property
     def read_only(self) -> bool:
-        """Whether its database can only be read."""
+        """Whether the database can only be read."""
         return self.guard is not None and self.guard.read_only
 
     @property
     def stale(self) -> bool:
-        """Whether a database that can only be read is to be opened again."""
+        """Whether a database that can only be read must be opened again."""
         return self.guard is not None and self.guard.is_stale()
 
     def close(self) -> None:
         """Close the connections, and seal the database if nobody else has it open."""
-        if os.getpid() != self.process:  # SQLite lets a forked process not even close them
+        if os.getpid() != self.process:  # a forked process must not even close them
             return
         writes = None
         try:
@@ -89,11 +88,11 @@ class _Opened(NamedTuple):
 
 
 class EmbeddedStore(Store):
-    """A `Store` in one process, over SQLite; `open_folder` and `open_codes` make it.
+    """A `Store` within this process, over SQLite, from `open_folder` or `open_codes`.
 
-    Reading calls of several threads take turns on one connection, writing calls on another, and
-    codes are searched outside both locks. Several processes may read and write one folder: a search
-    sees all that was written before it began.
+    Reading calls of several threads take turns on one connection, writing calls on another. Codes
+    are searched outside both locks. Several processes may read and write one folder: a search sees
+    all that was written before it began.
 
     >>> store = open_codes(CodeSet(["a"], {"image": np.array([[7]], np.uint8)}, None, n_bits=8))
     >>> len(store), store.writable
@@ -116,11 +115,11 @@ class EmbeddedStore(Store):
         self._reading = threading.RLock()
         self._writing = threading.RLock()
         self._wrote = self._closed = False
-        self._number = 0  # of the store in this place, 20 bits of its random name
-        # key -> version, and `value_counts` of that
+        self._number = 0  # of the store in this folder: 20 bits of its random name
+        # key -> version, and `value_counts` of that version
         self._counted: dict[str, tuple[int, dict[str, int]]] = {}
-        # Also of a store that nobody closes, at the latest when the process ends: an unsealed one
-        # is checked anew.
+        # This also seals a store that nobody closes, at the latest when the process ends: the next
+        # opening would check an unsealed one.
         self._finalizer = weakref.finalize(self, _close_quietly, opened)
         self._open()
 
@@ -136,13 +135,12 @@ class EmbeddedStore(Store):
 
     @property
     def writable(self) -> bool:
-        opened_for_it = not self._opened.read_only
-        return opened_for_it and self._folder is not None and self._folder.writable
+        return not self._opened.read_only and self._folder is not None and self._folder.writable
 
     @property
     def version(self) -> int:
-        """A number that grows with every write; another one of another store in the same place,
-        which who may only read goes on with.
+        """A number that grows with every write. If the store can only be read, it also differs when
+        another store takes its place.
         """
         version = self._ask(ItemsDatabase.state).version
         return version + (self._number << 32) if self._opened.read_only else version
@@ -176,7 +174,7 @@ class EmbeddedStore(Store):
         """Close the store. If anything was written, make the snapshot that the next search would
         make.
         """
-        # another thread of the parent may hold the locks for ever
+        # In a forked process, the locks may be held by a thread that is not there.
         if os.getpid() != self._opened.process:
             return
         with self._writing, self._reading:
@@ -235,23 +233,23 @@ class EmbeddedStore(Store):
             )
         answers = Answers([], [])
         for query in range(len(queries)):
-            found = _Candidates.of(parts, [of_part[query] for of_part in matches])
+            found = Candidates.of(parts, [of_part[query] for of_part in matches])
             found.answer(answers, found.best(limit, found.distances))
         return answers
 
     def _surest(
         self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope
     ) -> KeyedAnswers:
-        """Read only the codes of items at the distance of the last answer, or at a smaller one."""
+        """Read only the codes of items that are as near as the last answer, or nearer."""
         answers = KeyedAnswers([], [], [])
         parts = self._parts(scope)
         most = k and max(k, FIRST)
         few = k and min(max(k, FIRST), max(_FEW, _TIMES * k))
         for matches, row in _first_candidates(parts, outputs, few, radius):
-            matches = matches.take(_lowest(matches.distances, k))
-            if few != most and len(matches.rows) == few:  # others may be as near
+            matches = matches.take(lowest(matches.distances, k))
+            if few != most and len(matches.rows) == few:  # further ones may be as near
                 matches, _ = next(_first_candidates(parts, row[None], most, radius))
-                matches = matches.take(_lowest(matches.distances, k))
+                matches = matches.take(lowest(matches.distances, k))
             keys = sure_distances(row, matches.packed(len(row)), matches.distances)
             matches.answer(answers, matches.best(k, keys), keys)
         return answers
@@ -272,19 +270,19 @@ class EmbeddedStore(Store):
         return answers
 
     def _all_codes(self, scope: Scope) -> tuple[list[str], PackedCodes]:
-        return self._read_codes(_Candidates.all(self._parts(scope)))
+        return self._read_codes(Candidates.all(self._parts(scope)))
 
     def count(self, modality: str) -> int | None:
         return sum(map(len, self._parts(Scope(modality, None))))
 
     def sample(self, n: int, modality: str) -> tuple[list[str], PackedCodes]:
-        every = _Candidates.all(self._parts(Scope(modality, None)))
+        every = Candidates.all(self._parts(Scope(modality, None)))
         total = len(every.rows)
         chosen = generator(0, "sample", total).choice(total, min(n, total), replace=False)
         return self._read_codes(every.take(np.sort(chosen)))
 
-    def _read_codes(self, found: "_Candidates") -> tuple[list[str], PackedCodes]:
-        """Return the ids, sorted, and codes of some rows."""
+    def _read_codes(self, found: "Candidates") -> tuple[list[str], PackedCodes]:
+        """Return the ids of some rows, sorted, and their codes."""
         ids = found.names()
         order = sorted(range(len(ids)), key=ids.__getitem__)
         return [ids[place] for place in order], found.packed(self.n_bits or 0)[order]
@@ -298,13 +296,13 @@ class EmbeddedStore(Store):
         return self._ask(ItemsDatabase.search_words, text, without, k, where, least)
 
     def _facts(self) -> dict[str, Any]:
-        """``distinct_codes`` leaves out modalities of which codes were written a short time ago."""
+        """Return facts. ``distinct_codes`` leaves out modalities whose codes changed lately."""
         codes = self._ask(ItemsDatabase.code_counts)
-        distinct = {
-            modality: parts[0].codes.index.n_distinct
-            for modality in codes
-            if len(parts := self._parts(Scope(modality, None))) == 1 and parts[0].allowed is None
-        }
+        distinct = {}
+        for modality in codes:
+            parts = self._parts(Scope(modality, None))
+            if len(parts) == 1 and parts[0].allowed is None:
+                distinct[modality] = parts[0].codes.index.n_distinct
         n_bytes = self._folder.n_bytes() if self._folder else None
         return {"codes": codes, "distinct_codes": distinct, "bytes": n_bytes}
 
@@ -313,7 +311,7 @@ class EmbeddedStore(Store):
         return self._read_now(lambda opened: opened.layers.parts(*scope))
 
     def _ask(self, question: Callable[..., _Reply], *arguments: Any) -> _Reply:
-        """Return what a question to the items as they are now gives."""
+        """Return the answer of the current items to a question."""
 
         def ask(opened: _Opened) -> _Reply:
             with opened.reader.reading():
@@ -322,8 +320,8 @@ class EmbeddedStore(Store):
         return self._read_now(ask)
 
     def _read_now(self, read: Callable[[_Opened], _Reply]) -> _Reply:
-        """Return what is read of the items; once more where others wrote meanwhile to a store that
-        this process can only read, without a lock.
+        """Return what ``read`` reads. If this process can only read the store, which takes no lock,
+        and others wrote meanwhile, read again.
         """
         for _ in range(_TRIES):
             with self._hold(self._reading) as opened:
@@ -339,45 +337,47 @@ class EmbeddedStore(Store):
 
     @contextmanager
     def _hold(self, lock: threading.RLock) -> Iterator[_Opened]:
-        """Yield the items, and keep out other threads that need the same lock."""
+        """Yield the opened database, and keep out other threads that need the same lock."""
         check_process(self.address, self._opened.process)
         with lock:
             opened = self._open()
             if lock is self._writing and opened.read_only:
-                raise InputError(
-                    f"{self.address}: can only be read; copy the store to where it can be written to"
-                )
+                line = "can only be read; copy the store to where it can be written to"
+                raise InputError(f"{self.address}: {line}")
             yield opened
 
     def _open(self) -> _Opened:
-        """Return the items, also those of a store that another process has made since, or has
-        written to while this one can only read it.
+        """Return the opened database. Open the folder's if another process has created it by now,
+        or again if this process can only read it and others have written.
         """
         check_process(self.address, self._opened.process)
         if self._closed:
             raise ValueError(f"{self.address}: this store is closed")
-        if self._opened.facts is not None and not self._opened.stale:
-            return self._opened
-        with self._reading:
-            if self._opened.stale:
-                self._finalizer()  # first: a process that closes a file ends its locks on it
-            elif self._opened.facts is not None:
-                return self._opened
-            manifest = self._folder.find_manifest() if self._folder is not None else None
-            if manifest is not None and self._folder is not None:
-                manifest.facts.check(self.address, self._opened.facts or self._new)
-                opened = _in_folder(self._folder, manifest)
-                self._finalizer()
-                self._opened = opened
-                self._counted = {}
-                self._number = int(manifest.store[:5], 16)
-                self._finalizer = weakref.finalize(self, _close_quietly, opened)
-            elif self._opened.facts is not None:
-                raise JobError(f"{self.address}: the store was removed while it was open")
-            return self._opened
+        if self._opened.facts is None or self._opened.stale:
+            with self._reading:
+                self._open_current()
+        return self._opened
+
+    def _open_current(self) -> None:
+        """Open the folder's database, unless another thread was quicker."""
+        if self._opened.stale:
+            self._finalizer()  # first: a process that closes a file ends its locks on it
+        elif self._opened.facts is not None:
+            return
+        manifest = self._folder.find_manifest() if self._folder is not None else None
+        if manifest is not None and self._folder is not None:
+            manifest.facts.check(self.address, self._opened.facts or self._new)
+            opened = _in_folder(self._folder, manifest)
+            self._finalizer()
+            self._opened = opened
+            self._counted = {}
+            self._number = int(manifest.store[:5], 16)
+            self._finalizer = weakref.finalize(self, _close_quietly, opened)
+        elif self._opened.facts is not None:
+            raise JobError(f"{self.address}: the store was removed while it was open")
 
     def _created(self, n_bits: int) -> _Opened:
-        """Return the items; make the store if it is not there."""
+        """Return the opened database; create the store if it does not exist."""
         assert self._folder is not None
         if self._open().facts is None:
             with locked(self._folder.lock):
@@ -390,7 +390,7 @@ class EmbeddedStore(Store):
 
 
 def open_folder(path: Path, new: Facts = _ANY, mapped: bool = False) -> EmbeddedStore:
-    """Open the store in a folder, which may not be there yet; `StoreFolder` names its files.
+    """Open the store in a folder, which may not exist yet; `StoreFolder` names its files.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -414,9 +414,10 @@ def open_codes(
     n_bits: int | None = None,
     model: str = "",
 ) -> EmbeddedStore:
-    """Open the items of a code set as a store in memory that is only read.
+    """Open the items of a code set as a read-only store in memory.
 
-    >>> store = open_codes(CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8))
+    >>> codes = {"image": np.array([[0], [7]], np.uint8)}
+    >>> store = open_codes(CodeSet(["a", "b"], codes, None, n_bits=8))
     >>> store.search(np.array([[6]], np.uint8), k=1).ids
     [['b']]
     """
@@ -430,15 +431,15 @@ def open_codes(
 
 
 def _in_memory(facts: Facts | None) -> _Opened:
-    """Make a database in memory, without items."""
+    """Create an empty database in memory."""
     items = ItemsDatabase(None)
     layers = CodeLayers(items, facts.n_bits if facts else 0, None)
     return _Opened(facts, items, layers, items, None, os.getpid())
 
 
 def _in_folder(folder: StoreFolder, manifest: Manifest) -> _Opened:
-    """Open the database of a store that is there, checked as `Guard` does; another time where its
-    owner writes, opens or closes it meanwhile, and nothing holds them up.
+    """Open the database of a store, checked as `Guard` says. If the store can only be read, and its
+    owner writes, opens or closes it meanwhile, try again, as no lock holds the owner up.
     """
     for _ in range(_TRIES):
         seen = folder.look()
@@ -470,103 +471,20 @@ def _open_database(folder: StoreFolder, manifest: Manifest) -> _Opened:
 
 
 def _close_quietly(opened: _Opened) -> None:
-    """Close where nobody can be told of an error; a database that is not sealed is checked when it
-    is opened.
+    """Close a database where nobody can be told of an error. An unsealed one is checked at the next
+    opening.
     """
     with suppress(InputError, JobError):
         opened.close()
 
 
-class _Candidates(NamedTuple):
-    """Rows of several parts that one query found.
-
-    Attributes:
-        parts: ``p`` of them.
-        part: ``(m,)``, the number of a row's part.
-        rows, distances: ``(m,)``.
-    """
-
-    parts: list[Part]
-    part: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    distances: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, parts: list[Part], matches: list[Matches]) -> "_Candidates":
-        """Put what the parts have for one query one behind the other."""
-        part = np.repeat(np.arange(len(parts)), [len(match.rows) for match in matches])
-        rows, distances = np.concatenate([np.zeros((2, 0), np.int64), *matches], axis=1)
-        return cls(parts, part, rows, distances)
-
-    @classmethod
-    def all(cls, parts: list[Part]) -> "_Candidates":
-        """Return all rows that count, as if no bit of them differed."""
-        return cls.of(parts, [Matches(rows, np.zeros_like(rows)) for rows in map(Part.rows, parts)])
-
-    def take(self, places: NDArray[np.int64]) -> "_Candidates":
-        """Return some of the rows."""
-        return self._replace(
-            part=self.part[places], rows=self.rows[places], distances=self.distances[places]
-        )
-
-    def read(self, values: NDArray[Any], read: Callable[..., Any]) -> NDArray[Any]:
-        """Write what ``read(codes, rows)`` gives for the rows of each part to ``values``, and
-        return these.
-        """
-        for number, part in enumerate(self.parts):
-            inside = self.part == number
-            values[inside] = read(part.codes, self.rows[inside])
-        return values
-
-    def names(self) -> list[str]:
-        """Return the ids of the rows."""
-        return list(self.read(np.empty(len(self.rows), object), SortedCodes.ids))
-
-    def packed(self, n_bits: int) -> PackedCodes:
-        """Return the codes of the rows."""
-        codes = np.empty((len(self.rows), -(-n_bits // 8)), np.uint8)
-        return self.read(codes, lambda part, rows: part.index.packed(rows))
-
-    def answer(
-        self, answers: tuple[list[Any], ...], places: NDArray[np.int64], *keys: NDArray[Any]
-    ) -> None:
-        """Add some of the rows, and their keys, to the answers."""
-        columns = (
-            self.take(places).names(),
-            self.distances[places],
-            *(key[places] for key in keys),
-        )
-        for values, more in zip(answers, columns, strict=True):
-            values.append(more)
-
-    def best(self, count: int | None, *keys: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the places of the ``count`` lowest by these keys, then by id, or of all."""
-        places = _lowest(keys[0], count)
-        if len(self.parts) == 1:  # rows are in the order of ids
-            return places[
-                np.lexsort((self.rows[places], *(key[places] for key in reversed(keys))))
-            ][:count]
-        columns = [key[places].tolist() for key in keys]
-        pairs = sorted(zip(*columns, self.take(places).names(), places.tolist(), strict=True))
-        return np.array([place for *_, place in pairs[:count]], dtype=np.int64)
-
-
-def _lowest(keys: NDArray[Any], count: int | None) -> NDArray[np.int64]:
-    """Return the places of the ``count`` lowest keys and of what equals the last of them, or of
-    all.
-    """
-    if count is None or count >= len(keys):
-        return np.arange(len(keys))
-    return np.flatnonzero(keys <= np.partition(keys, count - 1)[count - 1])
-
-
 def _first_candidates(
-    parts: list[Part], outputs: NDArray[Any], first: int | None, radius: int | None
-) -> Iterator[tuple[_Candidates, NDArray[Any]]]:
-    """Yield the ``first`` rows that each question finds by distance, and its outputs."""
-    matches = [part.nearest(pack(binarize(outputs)), first, radius) for part in parts]
+    parts: list[Part], outputs: NDArray[Any], k: int | None, radius: int | None
+) -> Iterator[tuple[Candidates, NDArray[Any]]]:
+    """Yield the ``k`` nearest rows of each query, or all, and its outputs."""
+    matches = [part.nearest(pack(binarize(outputs)), k, radius) for part in parts]
     for query, row in enumerate(outputs):
-        candidates = _Candidates.of(parts, [of_part[query] for of_part in matches])
-        if first is not None and first < len(candidates.rows):
-            candidates = candidates.take(candidates.best(first, candidates.distances))
+        candidates = Candidates.of(parts, [of_part[query] for of_part in matches])
+        if k is not None and k < len(candidates.rows):
+            candidates = candidates.take(candidates.best(k, candidates.distances))
         yield candidates, row
