@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from channelhash.copies.small_copies import KeptCopies
 from channelhash.errors import InputError
@@ -26,25 +26,6 @@ CREATE TABLE IF NOT EXISTS decisions (
     number INTEGER NOT NULL, kind TEXT NOT NULL, id TEXT NOT NULL, log TEXT NOT NULL
 );
 """
-
-
-class Decision(NamedTuple):
-    """A decision, as it concerns one item.
-
-    Attributes:
-        number: of the decision.
-        kind: what was decided.
-        id: of the item.
-        log: how to take its move back, if it was moved.
-
-    >>> Decision(1, "keep", "a.jpg", "").kind
-    'keep'
-    """
-
-    number: int
-    kind: Kind
-    id: str
-    log: str
 
 
 class Decisions:
@@ -81,10 +62,10 @@ class Decisions:
             self._connection.executemany("INSERT INTO decisions VALUES (?, ?, ?, ?)", rows)
         return int(number)
 
-    def last(self) -> list[Decision]:
-        """Return the last decision, for each of its items; nothing if there is none."""
+    def last(self) -> list[tuple[int, Kind, str, str]]:
+        """Return number, kind, id and log of each item of the last decision, if there is one."""
         sql = "SELECT * FROM decisions WHERE number = (SELECT max(number) FROM decisions)"
-        return [Decision(*row) for row in self._connection.execute(sql).fetchall()]
+        return self._connection.execute(sql).fetchall()
 
     def remove(self, number: int, name: str) -> None:
         """Remove an item from a decision."""

@@ -355,7 +355,7 @@ def undo_last(store: Store) -> Moved | None:
         last = decisions.last()
         if not last:
             return None
-        moved = Moved(last[0].kind, {}, [])
+        moved = Moved(last[0][1], {}, [])
         for number, kind, name, log in last:
             if kind == "move":
                 try:

@@ -234,14 +234,11 @@ class WordIndex:
         return self._exists() and self._is_supported()
 
     def _exists(self) -> bool:
-        return self._has_row("SELECT 1 FROM sqlite_master WHERE name = 'words'")
+        return bool(self._number("SELECT count(*) FROM sqlite_master WHERE name = 'words'"))
 
     def _is_supported(self) -> bool:
-        has_fts = self._has_row("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'")
-        return has_fts and sqlite3.sqlite_version_info >= _WITH_TRIGRAMS
-
-    def _has_row(self, sql: str) -> bool:
-        return bool(self._connection.execute(sql).fetchall())
+        has_fts = self._number("SELECT count(*) FROM pragma_module_list WHERE name = 'fts5'")
+        return has_fts > 0 and sqlite3.sqlite_version_info >= _WITH_TRIGRAMS
 
     def add(self, numbers: Sequence[int]) -> None:
         """Put items into the index, if there is one, within a transaction."""
@@ -323,14 +320,11 @@ class WordIndex:
 
     def _notice_writes(self) -> None:
         """Forget the counts of words once this or another connection has written."""
-        (others,) = self._connection.execute("PRAGMA data_version").fetchone()
-        state = (others, self._connection.total_changes)
+        state = (self._number("PRAGMA data_version"), self._connection.total_changes)
         if state != self._state or len(self._counts) > _KEPT:
             self._state = state
             self._counts = {}
-            (self._n_items,) = self._connection.execute(
-                "SELECT coalesce(max(number), 0) FROM items"
-            ).fetchone()
+            self._n_items = self._number("SELECT coalesce(max(number), 0) FROM items")
 
     def _weights(self, words: Sequence[str]) -> dict[str, float]:
         """Return word -> weight, rarest first, of the words that some items have.
