@@ -59,6 +59,4 @@ def test_images_decide_within_the_radius_and_unread_ones_only_within_the_narrow_
             photograph(int(draw.integers(0, 3))).save(path)
         images.append(str(path))
     codes = draw_codes(draw, len(images))
-    assert fold(codes, radius, images=images) == fold_literally(
-        codes, radius, read_copies(images)
-    )
+    assert fold(codes, radius, images=images) == fold_literally(codes, radius, read_copies(images))

@@ -244,7 +244,7 @@ def find_duplicates(
             is_whole = where is None and radius is None
             groups, copies = _group_images(store, decisions, codes, ids, radius, is_whole, progress)
         else:
-            groups = _group_codes(codes, store.n_bits, radius)
+            groups = group_codes(codes, store.n_bits, radius)
             copies = {}
     found = []
     for part in _split_by_files(store, ids, groups):
@@ -373,7 +373,7 @@ def _describe(item: Item, copy: SmallCopy | None) -> Photo:
     )
 
 
-def _group_codes(
+def group_codes(
     codes: PackedCodes, n_bits: int, radius: int | None = None
 ) -> list[NDArray[np.int64]]:
     """Return the groups of rows whose codes are connected by steps of at most ``radius`` bits.
@@ -381,7 +381,7 @@ def _group_codes(
     Each distinct code is compared with all others: 37 s for 10⁵ codes of 256 bits on two cores.
 
     >>> codes = np.array([[0], [255], [1], [7], [255]], np.uint8)
-    >>> [group.tolist() for group in _group_codes(codes, n_bits=8, radius=2)]
+    >>> [group.tolist() for group in group_codes(codes, n_bits=8, radius=2)]
     [[0, 2, 3], [1, 4]]
     """
     radius = default_radius(n_bits) if radius is None else radius
@@ -414,7 +414,7 @@ def _group_images(
     are all items of the store, and codes do not count, comparisons are kept.
     """
     n_bits = store.n_bits or 0
-    near = [np.arange(len(ids))] if radius is None else _group_codes(codes, n_bits, radius)
+    near = [np.arange(len(ids))] if radius is None else group_codes(codes, n_bits, radius)
     copies = _copies_of(store, ids, _rows_of(near), decisions.copies, progress)
     different = decisions.numbers("different")
     kept = decisions.copies if is_whole else None
@@ -428,7 +428,7 @@ def _group_images(
         apart = {place: different.get(ids[row], ()) for place, row in enumerate(seen.tolist())}
         members = group_copies(codes[seen], small, radius, kept, apart, advance)
         groups += [seen[places] for places in members]
-        groups += [unseen[places] for places in _group_codes(codes[unseen], n_bits, radius)]
+        groups += [unseen[places] for places in group_codes(codes[unseen], n_bits, radius)]
     return groups, copies
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from tests.search.contract import random_codes
 
 import channelhash as ch
-from channelhash.duplicates.groups import _group_codes as group_codes
+from channelhash.duplicates.groups import group_codes
 from channelhash.lab import brute_force as exact
 from channelhash.search import index as code_index
 from channelhash.search.checks import MOST_BITS
@@ -186,15 +186,13 @@ def test_clusters_searched_on_all_cores_give_the_answers_of_the_plain_search(mon
     assert_same(index.nearest(queries, 20), plainly(exact.nearest, queries, codes, 20, None))
 
 
-def test_codes_in_clusters_get_them_and_scattered_ones_do_not(monkeypatch):
+@pytest.mark.parametrize("clustered", [True, False])
+def test_codes_in_clusters_get_them_and_scattered_ones_do_not(clustered, monkeypatch):
     monkeypatch.setattr(code_index, "_FEWEST_CLUSTERED", 1_000)
     monkeypatch.setattr(clustering, "_PIVOTS", 64)
-    for codes, clustered in (
-        (draw(30_000, 128, 20, 0), True),
-        (random_codes(30_000, n_bits=128), False),
-    ):
-        assert ("cluster_pivots" in CodeIndex.build(codes, 128).arrays()) is clustered
-        assert "cluster_pivots" not in CodeIndex.build(codes[:900], 128).arrays()
+    codes = draw(30_000, 128, 20, 0) if clustered else random_codes(30_000, n_bits=128)
+    assert ("cluster_pivots" in CodeIndex.build(codes, 128).arrays()) is clustered
+    assert "cluster_pivots" not in CodeIndex.build(codes[:900], 128).arrays()
 
 
 @given(

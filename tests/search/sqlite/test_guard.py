@@ -214,17 +214,14 @@ def test_a_check_finds_what_sqlite_does_not(closed, sql, finding):
 
 
 def test_a_damaged_row_is_not_answered(closed):
+    says = "is not as it was written"
     store = ch.open_store(closed)
-    for row, sql in (
-        (3, "UPDATE items SET metadata = '{}' WHERE id = 'i3'"),
-        (5, "UPDATE codes SET code = x'0102'"),
-    ):
-        change(closed, sql)
-        check_refusal(rf"the item 'i{row}' is not as it was written", store.get, [f"i{row}"])
-        check_refusal(
-            "is not as it was written", store.upsert, [NAMES[3]], CODES[:1], metadata=[{"row": 1}]
-        )
-    check_refusal("is not as it was written", store.search, CODES[:1])
+    change(closed, "UPDATE items SET metadata = '{}' WHERE id = 'i3'")
+    check_refusal(f"the item 'i3' {says}", store.get, ["i3"])
+    check_refusal(says, store.upsert, ["i3"], CODES[:1], metadata=[{"row": 1}])
+    change(closed, "UPDATE codes SET code = x'0102'")
+    check_refusal(f"the item 'i5' {says}", store.get, ["i5"])
+    check_refusal(says, store.search, CODES[:1])
 
 
 def test_a_repair_lists_what_is_lost_and_keeps_the_rest(closed):
@@ -264,8 +261,10 @@ def test_a_file_that_another_program_changes_is_noticed_while_it_is_read(closed)
     with open(closed / "items.sqlite", "r+b") as file:
         file.seek(5000)
         file.write(b"x")
-    for call in (store.ids, lambda: store.search(CODES[:1]), lambda: store.add(["x"], CODES[:1])):
-        check_refusal("another program has written to it", call)
+    says = "another program has written to it"
+    check_refusal(says, store.ids)
+    check_refusal(says, store.search, CODES[:1])
+    check_refusal(says, store.add, ["x"], CODES[:1])
     os.truncate(closed / "items.sqlite", 0)  # which nothing waits for
     check_refusal(r"is damaged \(is empty\)", store.ids)
     check_refusal("malformed", store.close)
@@ -293,16 +292,10 @@ def test_a_store_removed_under_a_server_is_neither_written_nor_read(closed, repl
         shutil.move(closed, closed.with_name("moved"))
         if replaced:
             shutil.copytree(closed.with_name("moved"), closed)
-        for call in (
-            lambda: store.add(["x"], CODES[:1]),
-            lambda: store.search(CODES[:1]),
-            lambda: store.get(["i3"]),
-        ):
-            check_refusal(
-                "the store was removed or replaced while it was open; open it again",
-                call,
-                error=JobError,
-            )
+        says = "the store was removed or replaced while it was open; open it again"
+        check_refusal(says, store.add, ["x"], CODES[:1], error=JobError)
+        check_refusal(says, store.search, CODES[:1], error=JobError)
+        check_refusal(says, store.get, ["i3"], error=JobError)
         assert closed.exists() == replaced
 
 
