@@ -113,8 +113,8 @@ def move_rest(
     read; links, and files that links lead to; raw originals, unless the keeper is one. No file is
     overwritten.
 
-    All moves are written down before the first one, so `undo_last` also takes back those of a killed
-    process.
+    All moves are written down before the first one, so `undo_last` also takes back those of a
+    killed process.
 
     Args:
         store: in a folder.

@@ -488,9 +488,9 @@ class CodeIndex:
         every = search.k == len(self) and search.radius < self.n_bits
         if self._clusters is None or not (every or search.k < self.n_distinct / _FRACTION):
             return {}
-        from channelhash.search.index.clusters import search_clusters
+        from channelhash.search.index import clusters
 
-        return search_clusters(search, self._clusters, self._budget)
+        return clusters.search_clusters(search, self._clusters, self._budget)
 
     @property
     def _budget(self) -> int:

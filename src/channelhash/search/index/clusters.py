@@ -204,16 +204,11 @@ def _cut(c, far, limit, offsets, shift):  # type: ignore[no-untyped-def]
 @inner
 def _visit(code, begin, end, distances, search, met):  # type: ignore[no-untyped-def]
     """Compare the codes of a cut. ``met`` are the query's entries, counts and state."""
-    entries, counts, state = met
     codes = search.codes
-    k = search.k
-    starts = search.starts
-    rows = search.rows
-    allowed = search.allowed
     for start in range(begin, end, BLOCK):
         size = min(BLOCK, end - start)
         measure(distances, code, codes, start, size)
-        take(distances, start, size, k, entries, counts, state, starts, rows, allowed)
+        take(distances, start, size, search, met)
 
 
 @inner

@@ -70,12 +70,16 @@ def _any_near(distances, limit):  # type: ignore[no-untyped-def]
 
 
 @inner
-def take(  # type: ignore[no-untyped-def]
-    distances, start, size, k, entries, counts, state, starts, rows, allowed
-):
-    """Add those of ``size`` measured codes from ``start`` on that are within the limit and
-    count.
+def take(distances, start, size, search, met):  # type: ignore[no-untyped-def]
+    """Add those of ``size`` measured codes from ``start`` on that are within the limit and count.
+
+    ``met`` are the entries, counts and state of one query.
     """
+    entries, counts, state = met
+    k = search.k
+    starts = search.starts
+    rows = search.rows
+    allowed = search.allowed
     for chunk in range(0, size, _CHUNK):
         if not _any_near(distances[chunk : chunk + _CHUNK], np.uint16(state[LIMIT])):
             continue
@@ -142,10 +146,6 @@ def _nearest_tasks(  # type: ignore[no-untyped-def]
     """
     queries = search.queries
     codes = search.codes
-    k = search.k
-    starts = search.starts
-    rows = search.rows
-    allowed = search.allowed
     length = -(-codes.shape[1] // segments)
     distances = np.empty(BLOCK, dtype=np.uint16)
     for task in range(first_task, last_task):
@@ -167,7 +167,7 @@ def _nearest_tasks(  # type: ignore[no-untyped-def]
                 entries = candidates.entries[segment, q]
                 counts = candidates.counts[segment, q]
                 state = candidates.states[segment, q]
-                take(distances, start, size, k, entries, counts, state, starts, rows, allowed)
+                take(distances, start, size, search, (entries, counts, state))
 
 
 def search_all(search: Search) -> list[Matches]:
