@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from channelhash.data.folder import _read_captions, find_captions
-from channelhash.data.table import _MISSING, load_table
+from channelhash.data.captions import find_captions, read_captions
+from channelhash.data.cells import MISSING
+from channelhash.data.table import load_table
 from refusals import check_refusal
 
 EXPECTED = {"a.jpg": ["a dog", "it runs"], "b.jpg": ["the sea"]}
@@ -40,7 +41,7 @@ EXPECTED = {"a.jpg": ["a dog", "it runs"], "b.jpg": ["the sea"]}
 def test_what_holds_no_captions_is_refused_in_one_line(tmp_path, name, content, says):
     if content is not None:
         (tmp_path / name).write_bytes(content.encode(errors="surrogateescape"))
-    check_refusal(says, _read_captions, tmp_path / name)
+    check_refusal(says, read_captions, tmp_path / name)
 
 
 def find(folder, captions, names):
@@ -103,7 +104,7 @@ def test_files_of_the_field_are_read_as_they_are_downloaded(tmp_path, name, enco
     (tmp_path / name).write_text(
         content if isinstance(content, str) else json.dumps(content), encoding=encoding
     )
-    assert _read_captions(tmp_path / name) == EXPECTED
+    assert read_captions(tmp_path / name) == EXPECTED
 
 
 SEPARATORS = "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e"
@@ -125,13 +126,13 @@ def test_nothing_but_a_line_feed_ends_a_line(tmp_path, separator):
         if name == "c.jsonl" and separator < " ":
             continue  # JSON escapes these
         (tmp_path / name).write_bytes(content.encode())
-        assert _read_captions(tmp_path / name) == {"a.jpg": [caption, "it runs"]}, name
+        assert read_captions(tmp_path / name) == {"a.jpg": [caption, "it runs"]}, name
 
 
 SEVERAL = st.lists(
     st.text(
         st.characters(exclude_categories=["C", "Z"], include_characters=" "), min_size=1
-    ).filter(lambda text: text.strip() == text and text.lower() not in _MISSING),
+    ).filter(lambda text: text.strip() == text and text.lower() not in MISSING),
     min_size=1,
     max_size=4,
 )
@@ -160,15 +161,15 @@ def test_a_list_in_print_is_several_captions_in_every_format(tmp_path_factory, f
         "coco.json": {"images": IMAGES, "annotations": [{"image_id": 1, "caption": cell}]},
     }.items():
         (folder / name).write_text(json.dumps(content))
-        assert _read_captions(folder / name) == expected, name
+        assert read_captions(folder / name) == expected, name
     pq.write_table(pa.table({"image": ["a.jpg"], "text": [cell]}), folder / "c.parquet")
-    assert _read_captions(folder / "c.parquet") == expected
+    assert read_captions(folder / "c.parquet") == expected
     with open(folder / "c.csv", "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("image", "caption"), ("a.jpg", cell)])
-    assert _read_captions(folder / "c.csv") == expected
+    assert read_captions(folder / "c.csv") == expected
     if "\n" not in cell:
         (folder / "c.txt").write_text(f"a.jpg#0\t{cell}\n", encoding="utf-8")
-        assert _read_captions(folder / "c.txt") == expected
+        assert read_captions(folder / "c.txt") == expected
     (folder / "t.jsonl").write_text(json.dumps({"id": "1", "text": cell}))
     assert load_table(folder / "t.jsonl").items["text"] == ("\n".join(expected["a.jpg"]),)
 
@@ -190,7 +191,7 @@ def test_a_list_in_print_is_several_captions_in_every_format(tmp_path_factory, f
 )
 def test_a_caption_that_only_begins_with_a_bracket_stays_what_it_is(tmp_path, caption):
     (tmp_path / "c.json").write_text(json.dumps({"a.jpg": caption}))
-    assert _read_captions(tmp_path / "c.json") == {"a.jpg": [caption]}
+    assert read_captions(tmp_path / "c.json") == {"a.jpg": [caption]}
     (tmp_path / "t.jsonl").write_text(json.dumps({"id": "1", "text": caption}))
     assert load_table(tmp_path / "t.jsonl").items["text"] == (caption,)
 
@@ -198,21 +199,21 @@ def test_a_caption_that_only_begins_with_a_bracket_stays_what_it_is(tmp_path, ca
 def test_captions_come_from_parquet_may_hold_separators_and_names_folders(tmp_path):
     names, texts = ["a.jpg", "b.jpg", "a.jpg", "c.jpg"], ["a dog", "the sea", "it runs", " "]
     pq.write_table(pa.table({"image": names, "text": texts}), tmp_path / "c.parquet")
-    assert _read_captions(tmp_path / "c.parquet") == EXPECTED
+    assert read_captions(tmp_path / "c.parquet") == EXPECTED
     (tmp_path / "c.txt").write_text(
         'image,caption\na.jpg,A dog , running\nb.jpg,"The sea, ""blue"""\n'
     )
-    assert _read_captions(tmp_path / "c.txt") == {
+    assert read_captions(tmp_path / "c.txt") == {
         "a.jpg": ["A dog , running"],
         "b.jpg": ['The sea, "blue"'],
     }
     (tmp_path / "c.csv").write_text(
         'image_name| comment_number| comment\na.jpg| 0| "Go" , he | she said .\n'
     )
-    assert _read_captions(tmp_path / "c.csv") == {"a.jpg": ['"Go" , he | she said .']}
+    assert read_captions(tmp_path / "c.csv") == {"a.jpg": ['"Go" , he | she said .']}
     images = [{"filepath": "val2014", "filename": "1.jpg", "sentences": [{"raw": "a dog"}]}]
     (tmp_path / "dataset_coco.json").write_text(json.dumps({"images": images}))
-    assert _read_captions(tmp_path / "dataset_coco.json") == {"val2014/1.jpg": ["a dog"]}
+    assert read_captions(tmp_path / "dataset_coco.json") == {"val2014/1.jpg": ["a dog"]}
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from PIL import Image
 
 from channelhash.config import make_config
+from channelhash.data.cells import label_doubts, split_labels, text_of
 from channelhash.data.coco import load_coco
 from channelhash.data.collection import DataSource, describe
 from channelhash.data.features import load_features
-from channelhash.data.table import _label_doubts, load_table, split_labels, text_of
+from channelhash.data.table import load_table
 from refusals import check_refusal, refusal
 
 ENDINGS = ["csv", "tsv", "jsonl", "parquet"]
@@ -430,7 +431,7 @@ COMPOSED, APART = "caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe\N{COMBINING AC
 
 
 def doubts(cells, separator=";"):
-    return _label_doubts([split_labels(cell, separator) for cell in cells], separator, "t.csv")
+    return label_doubts([split_labels(cell, separator) for cell in cells], separator, "t.csv")
 
 
 @pytest.mark.parametrize(

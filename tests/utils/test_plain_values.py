@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from channelhash.data.table import text_of
+from channelhash.data.cells import text_of
 from channelhash.utils.plain_values import plain_values
 from refusals import check_refusal
 

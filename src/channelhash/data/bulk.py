@@ -27,9 +27,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from channelhash.data.cells import image_of, join_captions, split_labels, text_of
 from channelhash.data.images import IMAGE_ENDINGS
 from channelhash.data.records import Records, labels_from_names
-from channelhash.data.table import image_of, join_captions, split_labels, text_of
 from channelhash.errors import InputError, JobError, RefusedError
 from channelhash.utils.addresses import (
     File,

@@ -1,18 +1,17 @@
 """COCO-style annotations: ``instances_*.json`` for labels, ``captions_*.json`` for texts."""
 
-from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from channelhash.data.cells import captions_of
 from channelhash.data.images import image_problem, locate_image
-from channelhash.data.records import Problems, Records, records_from_rows
-from channelhash.data.table import captions_of
+from channelhash.data.records import Item, Problems, Records, records_from_rows
 from channelhash.errors import InputError
 from channelhash.utils.decode import read_json
 
 _Entries = list[dict[str, Any]]
-
-_REMEDY = "mend it, or leave such entries out with --skip-bad"
 
 
 def load_coco(
@@ -42,73 +41,114 @@ def load_coco(
             an annotation names an unknown image or category, or a category has two names; an image
             is missing or empty or has no caption.
     """
-    files, caption_files = _listed(instances), _listed(captions)
+    files = _listed(instances)
     if not files:
         raise InputError("data.instances: lists no file; name at least one")
-    problems = Problems(skip_bad)
-    # id -> its file, and the file of instances that lists it
-    images: dict[Any, tuple[Path, Path]] = {}
-    categories: dict[Any, str] = {}
-    labels = defaultdict[Any, list[str]](list)
-    n_found = 0
+    caption_files = _listed(captions)
+    reader = _Reader(Problems(skip_bad))
     for file in files:
+        reader.read_instances(file, root or file.parent)
+    for file in caption_files:
+        reader.read_captions(file, " and ".join(listed.name for listed in files))
+    items = list(reader.usable(caption_files))
+    names = sorted(set(reader.categories.values()))
+    return records_from_rows(items, names, str(files[0]), reader.problems, reader.n_found)
+
+
+@dataclass
+class _Image:
+    """An image and what the annotations say of it; ``source`` is the file that lists it."""
+
+    path: Path
+    source: Path
+    labels: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+
+
+class _Reader:
+    """Reads the images of a collection from one file after another.
+
+    Attributes:
+        images: id -> image.
+        categories: number of a category -> its name.
+        n_found: number of images that the files list.
+    """
+
+    def __init__(self, problems: Problems) -> None:
+        self.problems = problems
+        self.images: dict[Any, _Image] = {}
+        self.categories: dict[Any, str] = {}
+        self.n_found = 0
+
+    def read_instances(self, file: Path, root: Path) -> None:
+        """Read images, categories and labels."""
         document = _read(
             file,
             images=("id", "file_name"),
             annotations=("image_id", "category_id"),
             categories=("id", "name"),
         )
-        n_found += len(document["images"])
-        folder = _image_folder(root or file.parent, file, document["images"])
-        for image in document["images"]:
-            if image["id"] in images:
-                problems.add(
-                    f"{file}: the image id {image['id']} occurs twice", _REMEDY, "duplicate id"
-                )
+        self.n_found += len(document["images"])
+        folder = _image_folder(root, file, document["images"])
+        for entry in document["images"]:
+            name = entry["id"]
+            if name in self.images:
+                self._report(f"{file}: the image id {name} occurs twice", "duplicate id")
             else:
-                images[image["id"]] = (locate_image(folder, image["file_name"]), file)
+                self.images[name] = _Image(locate_image(folder, entry["file_name"]), file)
         for category in document["categories"]:
-            number, name = category["id"], category["name"]
-            if categories.setdefault(number, name) != name:
+            number = category["id"]
+            known = self.categories.setdefault(number, category["name"])
+            if known != category["name"]:
                 raise InputError(
-                    f"{file}: category {number} is {name!r}, elsewhere {categories[number]!r}; "
-                    "mend it"
+                    f"{file}: category {number} is {category['name']!r}, elsewhere {known!r}; mend "
+                    "it"
                 )
         for annotation in document["annotations"]:
-            image, category = annotation["image_id"], annotation["category_id"]
-            if image not in images or images[image][1] != file:
-                line = f"{file}: an annotation is for image {image}, which is not listed"
-                problems.add(line, _REMEDY, "label of a missing image")
-            elif category not in categories:
-                line = f"{file}: image {image} has the unknown category {category}"
-                problems.add(line, _REMEDY, "unknown category")
-            else:
-                labels[image].append(categories[category])
-    texts = defaultdict[Any, list[str]](list)
-    for file in caption_files:
-        for annotation in _read(file, annotations=("image_id", "caption"))["annotations"]:
-            image = annotation["image_id"]
-            several = map(str.strip, captions_of(annotation["caption"]))
-            if image not in images:
-                listed = " and ".join(instances.name for instances in files)
-                line = f"{file}: a caption is for image {image}, which {listed} does not list"
-                problems.add(line, _REMEDY, "caption of a missing image")
-            else:
-                texts[image] += filter(None, several)
-    rows = []
-    where = " and ".join(map(str, caption_files))
-    for image, (path, source) in images.items():
-        if problem := image_problem(path, full=False):
-            reason = "unreadable picture" if path.is_file() else "missing picture"
-            problems.add(f"{source}: image {image}: {problem}", _REMEDY, reason)
-        elif caption_files and not texts[image]:
-            problems.add(f"{where}: image {image} has no caption", _REMEDY, "empty text")
+            self._add_label(file, annotation["image_id"], annotation["category_id"])
+
+    def _add_label(self, file: Path, name: Any, category: Any) -> None:
+        image = self.images.get(name)
+        if image is None or image.source != file:
+            line = f"{file}: an annotation is for image {name}, which is not listed"
+            self._report(line, "label of a missing image")
+        elif category not in self.categories:
+            line = f"{file}: image {name} has the unknown category {category}"
+            self._report(line, "unknown category")
         else:
-            values = {"image": path, "text": texts[image][0]} if caption_files else {"image": path}
-            rows.append((str(image), values, labels[image]))
-    return records_from_rows(
-        rows, sorted(set(categories.values())), str(files[0]), problems, n_found
-    )
+            image.labels.append(self.categories[category])
+
+    def read_captions(self, file: Path, listed: str) -> None:
+        """Read the texts of the images that the files ``listed`` list."""
+        for annotation in _read(file, annotations=("image_id", "caption"))["annotations"]:
+            name = annotation["image_id"]
+            texts = captions_of(annotation["caption"])
+            if name in self.images:
+                self.images[name].texts += filter(None, map(str.strip, texts))
+            else:
+                line = f"{file}: a caption is for image {name}, which {listed} does not list"
+                self._report(line, "caption of a missing image")
+
+    def usable(self, caption_files: Sequence[Path]) -> Iterator[Item]:
+        """Yield the images that can be read and, if there are captions, have one; report the
+        others.
+        """
+        where = " and ".join(map(str, caption_files))
+        for name, image in self.images.items():
+            values: dict[str, Path | str] = {"image": image.path}
+            if caption_files:
+                values["text"] = next(iter(image.texts), "")
+            problem = image_problem(image.path, full=False)
+            if problem:
+                reason = "unreadable picture" if image.path.is_file() else "missing picture"
+                self._report(f"{image.source}: image {name}: {problem}", reason)
+            elif values.get("text") == "":
+                self._report(f"{where}: image {name} has no caption", "empty text")
+            else:
+                yield Item(str(name), values, image.labels)
+
+    def _report(self, line: str, reason: str) -> None:
+        self.problems.add(line, "mend it, or leave such entries out with --skip-bad", reason)
 
 
 def _listed(files: Path | list[Path] | None) -> list[Path]:
@@ -116,7 +156,7 @@ def _listed(files: Path | list[Path] | None) -> list[Path]:
 
 
 def _image_folder(root: Path, instances: Path, images: _Entries) -> Path:
-    """Return where the images of a file are: in ``root``, or in the folder of its part, such as
+    """Return the folder with the images of a file: ``root``, or that of a part such as
     ``val2014``.
     """
     part = instances.stem.rpartition("_")[2]
@@ -127,34 +167,42 @@ def _image_folder(root: Path, instances: Path, images: _Entries) -> Path:
         root.parent / part,
         root.parent / "images" / part,
     )
-    names = (image["file_name"] for image in images[:1])
-    return next(
-        (folder for name in names for folder in folders if locate_image(folder, name).is_file()),
-        root,
-    )
+    for folder in folders:
+        if images and locate_image(folder, images[0]["file_name"]).is_file():
+            return folder
+    return root
 
 
 def _read(path: Path, **lists: tuple[str, ...]) -> dict[str, _Entries]:
-    """Read lists of a file and check that every entry has these keys: those that end in ``id``, and
-    texts.
+    """Read lists of a file and check that every entry has these keys.
+
+    The value of a key that ends in ``id`` is a number or a text, that of another key a text.
     """
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder, not a JSON file")
     if not path.is_file():
-        raise InputError(
-            f"{path}: {'is a folder, not a JSON file' if path.is_dir() else 'no such file'}"
-        )
+        raise InputError(f"{path}: no such file")
     document = read_json(path, "not JSON, perhaps truncated")
     for name, keys in lists.items():
-        if not isinstance(document.get(name), list):
+        entries = document.get(name)
+        if not isinstance(entries, list):
             raise InputError(
                 f"{path}: has no list {name!r}; it is not a COCO annotation file of this kind"
             )
-        for place, entry in enumerate(document[name]):
-            values = entry if isinstance(entry, dict) else {}
-            for key in keys:
-                if not isinstance(values.get(key), int | str if key.endswith("id") else str):
-                    expected = "a number or a text" if key.endswith("id") else "a text"
-                    value = repr(values[key]) if key in values else "not there"
-                    raise InputError(
-                        f"{path}: {name}[{place}]: {key!r} is {value}, expected {expected}"
-                    )
-    return {name: document[name] for name in lists}
+        for place, entry in enumerate(entries):
+            problem = _entry_problem(entry, keys)
+            if problem:
+                raise InputError(f"{path}: {name}[{place}]: {problem}")
+    return document
+
+
+def _entry_problem(entry: Any, keys: Sequence[str]) -> str:
+    """Return which key of an entry is missing or of another type; empty if none is."""
+    values = entry if isinstance(entry, dict) else {}
+    for key in keys:
+        is_id = key.endswith("id")
+        if not isinstance(values.get(key), int | str if is_id else str):
+            expected = "a number or a text" if is_id else "a text"
+            value = repr(values[key]) if key in values else "not there"
+            return f"{key!r} is {value}, expected {expected}"
+    return ""

@@ -6,22 +6,24 @@ Both are read from the official archives as they are (layouts in ``protocol.md``
 
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.data.images import locate_image
-from channelhash.data.records import Problems, Records, records_from_rows
+from channelhash.data.records import Item, Problems, Records, records_from_rows
 from channelhash.errors import InputError
 from channelhash.utils.decode import decode_text, split_lines
 from channelhash.utils.typed_settings import unknown
 
+#: Names of images and tag files, with their number.
 _IMAGE = re.compile(r"im(\d+)\.jpe?g", re.IGNORECASE)
 _TAGS = re.compile(r"tags(\d+)\.txt", re.IGNORECASE)
-# not tags1.txt, nor sky_r1.txt of "relevant" labels
+#: Names of label files: not tags1.txt, nor sky_r1.txt of "relevant" labels.
 _LABELS = re.compile(r"(?!readme)(.*[^\d])\.txt", re.IGNORECASE)
 
 
@@ -77,34 +79,41 @@ def load_mirflickr(
         n: _read_tags(tag_files.get(n, tag_folder / f"tags{n}.txt"), problems)
         for n in sorted(images)
     }
-    if strays := sorted(tag_files.keys() - images.keys()):  # a part of the archive is missing
-        line = (
+    strays = sorted(tag_files.keys() - images.keys())
+    if strays:
+        problems.lines.append(
             f"{image_folder}: {len(strays)} tag files have no picture, the first is "
-            f"tags{strays[0]}.txt"
+            f"tags{strays[0]}.txt; unpack mirflickr25k.zip again"
         )
-        problems.lines.append(f"{line}; unpack mirflickr25k.zip again")
     frequent, rare = _frequent_tags(tags.values(), min_tag_count, top_tags)
-    rows = []
+    items = []
+    removed = Counter[str]()
     for number, words in tags.items():
         names = [name for name, numbers in labels.items() if number in numbers]
-        if words and names and not frequent.isdisjoint(words):
-            rows.append((f"im{number}", {"image": images[number], "text": " ".join(words)}, names))
+        if not words:
+            removed["no tag"] += 1
+        elif not names:
+            removed["no label"] += 1
+        elif frequent.isdisjoint(words):
+            removed[rare] += 1
         else:
-            reason = rare if words and names else "no label" if words else "no tag"
-            problems.removed[reason] = problems.removed.get(reason, 0) + 1
-    return records_from_rows(rows, list(labels), str(root), problems, len(images))
+            values = {"image": images[number], "text": " ".join(words)}
+            items.append(Item(f"im{number}", values, names))
+    problems.removed |= removed
+    return records_from_rows(items, list(labels), str(root), problems, len(images))
 
 
 def _numbered(
     folders: Mapping[Path, Sequence[str]], form: re.Pattern[str]
 ) -> tuple[Path, dict[int, Path]]:
-    """Return the first folder that has files of this form, and these by their numbers; no files if
-    there is none.
+    """Return the first folder that has files of this form, and its files by their numbers.
+
+    There are no files if no folder has any.
     """
     for folder, names in folders.items():
-        if files := {
-            int(match[1]): folder / name for name in names if (match := form.fullmatch(name))
-        }:
+        matches = filter(None, map(form.fullmatch, names))
+        files = {int(match[1]): folder / match[0] for match in matches}
+        if files:
             return folder, files
     return Path(), {}
 
@@ -112,25 +121,17 @@ def _numbered(
 def _label_files(
     root: Path, folders: Mapping[Path, Sequence[str]], annotations: Path | None
 ) -> list[Path]:
-    """Return the files of the potential labels: the first folder's whose text files begin with a
-    number.
-    """
-    if annotations is not None:
-        folders = _visible_folders(annotations)
-    else:
-        beside = sorted(
-            path for path in root.resolve().parent.iterdir() if "annotation" in path.name.lower()
-        )
-        folders = {
-            **folders,
-            **{path: names for place in beside for path, names in _visible_folders(place).items()},
-        }
-    for folder, names in folders.items():
+    """Return the files of the potential labels, of which at least one begins with a number."""
+    places = [annotations] if annotations else _annotation_folders(root)
+    searched = {} if annotations else dict(folders)
+    for place in places:
+        searched |= _visible_folders(place)
+    for folder, names in searched.items():
         files = [folder / name for name in names if _LABELS.fullmatch(name)]
         if any(re.match(rb"\s*\d+\s", path.read_bytes()) for path in files):
             return files
     where = annotations or root
-    if any(name.lower().endswith("_r1.txt") for names in folders.values() for name in names):
+    if any(name.lower().endswith("_r1.txt") for name in chain(*searched.values())):
         raise InputError(
             f"{where}: has only *_r1.txt files, of relevant labels; add sky.txt …, of potential "
             "ones"
@@ -140,6 +141,11 @@ def _label_files(
     )
 
 
+def _annotation_folders(root: Path) -> list[Path]:
+    beside = sorted(root.resolve().parent.iterdir())
+    return [path for path in beside if "annotation" in path.name.lower()]
+
+
 def _read_labels(
     files: Sequence[Path],
     images: Collection[int],
@@ -147,28 +153,30 @@ def _read_labels(
     problems: Problems,
 ) -> dict[str, set[int]]:
     """Return label name -> numbers of images, for ``label_names`` or all labels."""
-    labels: dict[str, set[int]] = {}
+    labels = defaultdict[str, set[int]](set)
     for path in files:
-        numbers = labels.setdefault(path.stem.lower(), set())
-        for place, text in enumerate(_read_lines(path, problems), start=1):
-            if text.isdecimal() and int(text) in images:
-                numbers.add(int(text))
-            elif text:
-                is_number = text.isdecimal()
-                wrong = (
-                    f"picture {text} is not there"
-                    if is_number
-                    else f"{text!r} is not the number of a picture"
-                )
-                problems.add(
-                    f"{path}, line {place}: {wrong}", "mend it, or skip such lines with --skip-bad"
-                )
-    for name in label_names or []:
+        labels[path.stem.lower()] |= _read_numbers(path, images, problems)
+    chosen = label_names or sorted(labels)
+    for name in chosen:
         if name not in labels:
-            raise InputError(
-                f"{files[0].parent}: {unknown(f'label {name!r}', name, sorted(labels))}"
-            )
-    return {name: labels[name] for name in label_names or sorted(labels)}
+            problem = unknown(f"label {name!r}", name, sorted(labels))
+            raise InputError(f"{files[0].parent}: {problem}")
+    return {name: labels[name] for name in chosen}
+
+
+def _read_numbers(path: Path, images: Collection[int], problems: Problems) -> set[int]:
+    """Return the numbers of the images in a label file."""
+    numbers = set()
+    for place, text in enumerate(_read_lines(path, problems), start=1):
+        if text.isdecimal() and int(text) in images:
+            numbers.add(int(text))
+        elif text:
+            wrong = f"{text!r} is not the number of a picture"
+            if text.isdecimal():
+                wrong = f"picture {text} is not there"
+            line = f"{path}, line {place}: {wrong}"
+            problems.add(line, "mend it, or skip such lines with --skip-bad")
+    return numbers
 
 
 def _read_tags(path: Path, problems: Problems) -> list[str]:
@@ -185,7 +193,7 @@ def _frequent_tags(
     tags: Iterable[list[str]], min_tag_count: int, top_tags: int | None
 ) -> tuple[set[str], str]:
     """Return the frequent tags, and why a sample without any of them is removed."""
-    counts = Counter(tag for words in tags for tag in words)
+    counts = Counter(chain.from_iterable(tags))
     if top_tags is None:
         frequent = {tag for tag, count in counts.items() if count >= min_tag_count}
         return frequent, f"no tag that occurs {min_tag_count} times"
@@ -194,8 +202,8 @@ def _frequent_tags(
 
 
 def _visible_folders(root: Path) -> dict[Path, list[str]]:
-    """Return ``root`` and the folders to four levels below it, nearest first, each with its files'
-    names in order.
+    """Return ``root`` and the folders to four levels below it, nearest first, each with the sorted
+    names of its files.
 
     Hidden files and folders are left out, and ``__MACOSX``, which macOS adds to archives.
     """
@@ -217,10 +225,9 @@ def _visible_folders(root: Path) -> dict[Path, list[str]]:
 
 
 def _read_lines(path: Path, problems: Problems | None = None) -> list[str]:
-    """Read the lines of a file; one that is no Unicode text (some tag files are not) is read as
-    Latin-1, and listed.
+    """Read the lines of a file, without blanks around them.
 
-    There are no blanks around a line.
+    A file that is no Unicode text, as some tag files are, is read as Latin-1 and listed.
     """
     data = path.read_bytes()
     try:
@@ -294,33 +301,36 @@ def load_nuswide(
         f"looked for {', '.join(IMAGE_LAYOUTS)}; add it, or use --skip-bad or "
         "require_pictures=false"
     )
-    rows = []
+    items = []
     for row in np.flatnonzero(labelled).tolist():
-        path = _find_image(root, names[row], ids[row]) if require_pictures else None
-        if require_pictures and path is None:
-            problems.add(f"{root}: no picture of {names[row]}", remedy, "missing picture")
-            continue
-        values: dict[str, Path | str] = {"image": path} if path else {}
+        values: dict[str, Path | str] = {}
+        if require_pictures:
+            path = _find_image(root, names[row], ids[row])
+            if path is None:
+                problems.add(f"{root}: no picture of {names[row]}", remedy, "missing picture")
+                continue
+            values["image"] = path
         values["text"] = " ".join(tags.get(ids[row], ()))
-        rows.append((ids[row], values, [chosen[column] for column in np.flatnonzero(labels[row])]))
-    return records_from_rows(rows, chosen, str(root), problems, len(names))
+        labels_of_row = [chosen[column] for column in np.flatnonzero(labels[row])]
+        items.append(Item(ids[row], values, labels_of_row))
+    return records_from_rows(items, chosen, str(root), problems, len(names))
 
 
 def _find_image(root: Path, listed: str, name: str) -> Path | None:
     """Return the file of an image-list entry in any of the recognised layouts, or None."""
     folder, _, file_name = listed.replace("\\", "/").rpartition("/")
-    layouts = (layout.format(folder=folder, name=file_name, id=name) for layout in IMAGE_LAYOUTS)
-    return next(
-        (path for layout in layouts if (path := locate_image(root, layout)).is_file()), None
-    )
+    for layout in IMAGE_LAYOUTS:
+        path = locate_image(root, layout.format(folder=folder, name=file_name, id=name))
+        if path.is_file():
+            return path
+    return None
 
 
 def count_images(root: Path) -> tuple[int, int]:
-    """Return (images found, entries of the image list): what a person has put there so far."""
+    """Return (images found, entries of the image list)."""
     names, ids = _read_image_list(root)
-    return sum(
-        _find_image(root, name, id_) is not None for name, id_ in zip(names, ids, strict=True)
-    ), len(names)
+    found = [_find_image(root, *entry) for entry in zip(names, ids, strict=True)]
+    return len(found) - found.count(None), len(found)
 
 
 def _read_image_list(root: Path) -> tuple[list[str], list[str]]:
@@ -342,17 +352,19 @@ def _read_columns(
     folder: Path, n: int, n_labels: int, names: list[str] | None
 ) -> tuple[list[str], NDArray[np.bool_]]:
     """Return the names and columns of the chosen labels."""
-    listed = ((_LABEL_COLUMN.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
-    files = {match[1]: path for match, path in listed if match}
+    files = {}
+    for path in sorted(folder.iterdir()):
+        match = _LABEL_COLUMN.fullmatch(path.name)
+        if match:
+            files[match[1]] = path
     if not files:
         raise InputError(f"{folder}: no files Labels_<name>.txt; unpack Groundtruth.zip there")
-    if missing := [name for name in names or [] if name not in files]:
-        raise InputError(
-            f"{folder}: no file Labels_{missing[0]}.txt; there are labels {', '.join(files)}"
-        )
-    columns = {
-        name: _read_column(path, n) for name, path in files.items() if not names or name in names
-    }
+    for name in names or ():
+        if name not in files:
+            raise InputError(
+                f"{folder}: no file Labels_{name}.txt; there are labels {', '.join(files)}"
+            )
+    columns = {name: _read_column(files[name], n) for name in names or files}
     by_frequency = sorted(columns, key=lambda name: (-int(columns[name].sum()), name))
     chosen = names or sorted(by_frequency[:n_labels])
     return chosen, np.stack([columns[name] for name in chosen], axis=1)
@@ -378,26 +390,24 @@ def _read_column(path: Path, n: int) -> NDArray[np.bool_]:
 
 
 def _find(root: Path, name: str) -> Path:
-    """Return what the archives have under a name, or what has its last part in other capitals or
-    another folder.
+    """Return the file or folder of a name in the archives, or one in another folder that differs in
+    capitals at most.
     """
     if (root / name).exists():
         return root / name
     # Each archive may have been unpacked into a folder of its name, or contain that folder itself.
     last = Path(name).name.lower()
     for folder, files in _visible_folders(root).items():
-        if alike := next(
-            (path for path in (folder, *map(folder.joinpath, files)) if path.name.lower() == last),
-            None,
-        ):
-            return alike
+        for path in (folder, *map(folder.joinpath, files)):
+            if path.name.lower() == last:
+                return path
     raise InputError(
         f"{root}: no {name}, here or below; get it with `channelhash data download nuswide`"
     )
 
 
 def _tags_by_id(path: Path, ids: set[str], problems: Problems) -> dict[str, tuple[str, ...]]:
-    """Return id -> its tags, each once; the tags of all its lines where an id has several."""
+    """Return id -> its tags, each once, of all lines with that id."""
     tags: dict[str, tuple[str, ...]] = {}
     for place, line in enumerate(_read_lines(path), start=1):
         name, *words = line.split() or [""]

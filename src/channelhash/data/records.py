@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeGuard
+from typing import Annotated, Any, NamedTuple, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -312,29 +312,45 @@ def labels_from_names(
     return labels, names
 
 
+class Item(NamedTuple):
+    """A usable item of a data set.
+
+    Attributes:
+        id: its id.
+        values: its raw values by modality.
+        labels: names of its labels.
+
+    >>> Item("a", {"text": "waves"}, ["sea"]).labels
+    ['sea']
+    """
+
+    id: str
+    values: Mapping[str, Any]
+    labels: Sequence[str]
+
+
 def records_from_rows(
-    rows: Sequence[tuple[str, Mapping[str, Any], Sequence[str]]],
+    items: Sequence[Item],
     label_names: Sequence[str] | None,
     where: str,
     problems: Problems,
     found: int,
 ) -> Records:
-    """Return the rows that are left of ``found`` ones, each an id, raw values by modality, and
-    names of labels.
+    """Return the records of the items that are left of ``found`` ones.
 
     Raises:
         InputError: none is left, or as of `labels_from_names`.
 
-    >>> rows = [("a", {"text": "dog on a beach"}, ["dog", "sea"]), ("b", {"text": "waves"}, ["sea"])]
-    >>> records_from_rows(rows, None, "table.csv", Problems(skip_bad=False), found=2).items
+    >>> items = [Item("a", {"text": "dog on a beach"}, ["dog"]), Item("b", {"text": "waves"}, [])]
+    >>> records_from_rows(items, None, "table.csv", Problems(skip_bad=False), found=2).items
     {'text': ('dog on a beach', 'waves')}
     """
-    if not rows:
+    if not items:
         first = f"; the first problem is {problems.lines[0]}" if problems.lines else ""
         raise InputError(f"{where}: no usable row is left of {found}: {problems.removed}{first}")
-    labels, names = labels_from_names([row_labels for *_, row_labels in rows], label_names, where)
-    items: dict[str, Items] = {
-        name: tuple(values[name] for _, values, _ in rows) for name in rows[0][1]
-    }
-    ids = tuple(name for name, *_ in rows)
-    return Records(ids, items, labels, names, problems.removed, tuple(problems.lines), found)
+    labels, names = labels_from_names([item.labels for item in items], label_names, where)
+    values: dict[str, Items] = {}
+    for modality in items[0].values:
+        values[modality] = tuple([item.values[modality] for item in items])
+    ids = tuple([item.id for item in items])
+    return Records(ids, values, labels, names, problems.removed, tuple(problems.lines), found)

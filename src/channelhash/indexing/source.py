@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from channelhash.data.captions import find_captions
+from channelhash.data.cells import text_of
 from channelhash.data.collection import Collection
-from channelhash.data.folder import compose, find_captions, find_images, load_any
+from channelhash.data.folder import compose, find_images, load_any
 from channelhash.data.records import Features, Records
-from channelhash.data.table import TABLE_ENDINGS, Row, read_rows, text_of
+from channelhash.data.table import TABLE_ENDINGS, Row, read_rows
 from channelhash.errors import InputError
 from channelhash.models.description import Model
 from channelhash.search.checks import key_problem
