@@ -43,11 +43,11 @@ def load_mirflickr(
     tags) are dropped before counting; rare tags stay in the text of a usable sample.
 
     Args:
-        root: folder with ``im1.jpg …`` and ``meta/tags``, or one that holds it at some depth;
-            hidden files and what macOS adds to archives are left out, and capitals do not matter.
-        annotations: folder with the label files of annotations v080 (the ``*_r1.txt`` files of
-            relevant labels are not needed); None looks below ``root``, and in folders beside it
-            with "annotations" in their names.
+        root: folder with ``im1.jpg …`` and ``meta/tags``, or one that holds it at some depth.
+            Capitals do not matter; hidden files and what macOS adds to archives are left out.
+        annotations: folder with the label files of annotations v080, without the ``*_r1.txt``
+            files of relevant labels; None looks below ``root``, and in folders beside it with
+            "annotations" in their names.
         min_tag_count: how often one of a sample's tags must occur.
         top_tags: instead, one of a sample's tags must be among this many most frequent ones (the
             paper's text says 20, which leaves another number of samples).
@@ -66,40 +66,24 @@ def load_mirflickr(
             f"{root}: no pictures im1.jpg … here or in a folder below; unpack mirflickr25k.zip "
             "there"
         )
-    name = "tags_raw" if raw_tags else "tags"
-    tag_folders = {path: files for path, files in folders.items() if path.name.lower() == name}
-    tag_folder, tag_files = _numbered(tag_folders, _TAGS)
-    if not tag_files:
-        missing = image_folder / "meta" / name
-        raise InputError(f"{missing}: no such folder; unpack mirflickr25k.zip with its meta folder")
-    label_files = _label_files(root, folders, annotations)
+    tag_folder, tag_files = _tag_files(folders, image_folder, "tags_raw" if raw_tags else "tags")
     problems = Problems(skip_bad)
+    label_files = _label_files(root, folders, annotations)
     labels = _read_labels(label_files, images.keys(), label_names, problems)
     tags = {
-        n: _read_tags(tag_files.get(n, tag_folder / f"tags{n}.txt"), problems)
-        for n in sorted(images)
+        number: _read_tags(tag_files.get(number, tag_folder / f"tags{number}.txt"), problems)
+        for number in sorted(images)
     }
-    strays = sorted(tag_files.keys() - images.keys())
-    if strays:
-        problems.lines.append(
-            f"{image_folder}: {len(strays)} tag files have no picture, the first is "
-            f"tags{strays[0]}.txt; unpack mirflickr25k.zip again"
-        )
-    frequent, rare = _frequent_tags(tags.values(), min_tag_count, top_tags)
+    problems.lines += _stray_tags(image_folder, tag_files.keys() - images.keys())
+    frequent = _frequent_tags(tags.values(), min_tag_count, top_tags)
     items = []
-    removed = Counter[str]()
     for number, words in tags.items():
         names = [name for name, numbers in labels.items() if number in numbers]
-        if not words:
-            removed["no tag"] += 1
-        elif not names:
-            removed["no label"] += 1
-        elif frequent.isdisjoint(words):
-            removed[rare] += 1
-        else:
+        if names and not frequent.isdisjoint(words):
             values = {"image": images[number], "text": " ".join(words)}
             items.append(Item(f"im{number}", values, names))
-    problems.removed |= removed
+        else:
+            problems.count(_reason_to_remove(words, names, min_tag_count, top_tags))
     return records_from_rows(items, list(labels), str(root), problems, len(images))
 
 
@@ -118,14 +102,45 @@ def _numbered(
     return Path(), {}
 
 
+def _tag_files(
+    folders: Mapping[Path, Sequence[str]], image_folder: Path, name: str
+) -> tuple[Path, dict[int, Path]]:
+    """Return the folder of the tags, and its files by their numbers."""
+    named = {path: files for path, files in folders.items() if path.name.lower() == name}
+    folder, files = _numbered(named, _TAGS)
+    if not files:
+        missing = image_folder / "meta" / name
+        raise InputError(f"{missing}: no such folder; unpack mirflickr25k.zip with its meta folder")
+    return folder, files
+
+
+def _stray_tags(image_folder: Path, numbers: Collection[int]) -> list[str]:
+    if not numbers:
+        return []
+    return [
+        f"{image_folder}: {len(numbers)} tag files have no picture, the first is "
+        f"tags{min(numbers)}.txt; unpack mirflickr25k.zip again"
+    ]
+
+
+def _reason_to_remove(
+    tags: Collection[str], labels: Collection[str], min_tag_count: int, top_tags: int | None
+) -> str:
+    """Return why a sample with these tags and labels is not usable."""
+    if not tags:
+        return "no tag"
+    if not labels:
+        return "no label"
+    if top_tags is None:
+        return f"no tag that occurs {min_tag_count} times"
+    return f"none of the {top_tags} most frequent tags"
+
+
 def _label_files(
     root: Path, folders: Mapping[Path, Sequence[str]], annotations: Path | None
 ) -> list[Path]:
     """Return the files of the potential labels, of which at least one begins with a number."""
-    places = [annotations] if annotations else _annotation_folders(root)
-    searched = {} if annotations else dict(folders)
-    for place in places:
-        searched |= _visible_folders(place)
+    searched = _folders_of_labels(root, folders, annotations)
     for folder, names in searched.items():
         files = [folder / name for name in names if _LABELS.fullmatch(name)]
         if any(re.match(rb"\s*\d+\s", path.read_bytes()) for path in files):
@@ -141,9 +156,16 @@ def _label_files(
     )
 
 
-def _annotation_folders(root: Path) -> list[Path]:
-    beside = sorted(root.resolve().parent.iterdir())
-    return [path for path in beside if "annotation" in path.name.lower()]
+def _folders_of_labels(
+    root: Path, folders: Mapping[Path, Sequence[str]], annotations: Path | None
+) -> dict[Path, Sequence[str]]:
+    if annotations is not None:
+        return {**_visible_folders(annotations)}
+    searched = dict(folders)
+    for beside in sorted(root.resolve().parent.iterdir()):
+        if "annotation" in beside.name.lower():
+            searched |= _visible_folders(beside)
+    return searched
 
 
 def _read_labels(
@@ -189,16 +211,11 @@ def _read_tags(path: Path, problems: Problems) -> list[str]:
     )
 
 
-def _frequent_tags(
-    tags: Iterable[list[str]], min_tag_count: int, top_tags: int | None
-) -> tuple[set[str], str]:
-    """Return the frequent tags, and why a sample without any of them is removed."""
+def _frequent_tags(tags: Iterable[list[str]], min_tag_count: int, top_tags: int | None) -> set[str]:
     counts = Counter(chain.from_iterable(tags))
     if top_tags is None:
-        frequent = {tag for tag, count in counts.items() if count >= min_tag_count}
-        return frequent, f"no tag that occurs {min_tag_count} times"
-    by_count = sorted(counts, key=lambda tag: (-counts[tag], tag))
-    return set(by_count[:top_tags]), f"none of the {top_tags} most frequent tags"
+        return {tag for tag, count in counts.items() if count >= min_tag_count}
+    return set(sorted(counts, key=lambda tag: (-counts[tag], tag))[:top_tags])
 
 
 def _visible_folders(root: Path) -> dict[Path, list[str]]:
@@ -282,14 +299,10 @@ def load_nuswide(
     """
     names, ids = _read_image_list(root)
     problems = Problems(skip_bad)
-    problems.lines += [
-        (
-            f"id {name} occurs {count} times in the image list: its rows stay on one side of query "
-            "and retrieval"
-        )
-        for name, count in Counter(ids).items()
-        if count > 1
-    ]
+    for name, count in Counter(ids).items():
+        if count > 1:
+            stay = "its rows stay on one side of query and retrieval"
+            problems.lines.append(f"id {name} occurs {count} times in the image list: {stay}")
     chosen, labels = _read_columns(
         _find(root, "Groundtruth/AllLabels"), len(names), n_labels, label_names
     )
@@ -311,8 +324,8 @@ def load_nuswide(
                 continue
             values["image"] = path
         values["text"] = " ".join(tags.get(ids[row], ()))
-        labels_of_row = [chosen[column] for column in np.flatnonzero(labels[row])]
-        items.append(Item(ids[row], values, labels_of_row))
+        row_labels = [chosen[column] for column in np.flatnonzero(labels[row])]
+        items.append(Item(ids[row], values, row_labels))
     return records_from_rows(items, chosen, str(root), problems, len(names))
 
 
@@ -352,13 +365,7 @@ def _read_columns(
     folder: Path, n: int, n_labels: int, names: list[str] | None
 ) -> tuple[list[str], NDArray[np.bool_]]:
     """Return the names and columns of the chosen labels."""
-    files = {}
-    for path in sorted(folder.iterdir()):
-        match = _LABEL_COLUMN.fullmatch(path.name)
-        if match:
-            files[match[1]] = path
-    if not files:
-        raise InputError(f"{folder}: no files Labels_<name>.txt; unpack Groundtruth.zip there")
+    files = _label_columns(folder)
     for name in names or ():
         if name not in files:
             raise InputError(
@@ -368,6 +375,15 @@ def _read_columns(
     by_frequency = sorted(columns, key=lambda name: (-int(columns[name].sum()), name))
     chosen = names or sorted(by_frequency[:n_labels])
     return chosen, np.stack([columns[name] for name in chosen], axis=1)
+
+
+def _label_columns(folder: Path) -> dict[str, Path]:
+    """Return label name -> its file."""
+    matches = [(_LABEL_COLUMN.fullmatch(path.name), path) for path in sorted(folder.iterdir())]
+    files = {match[1]: path for match, path in matches if match}
+    if not files:
+        raise InputError(f"{folder}: no files Labels_<name>.txt; unpack Groundtruth.zip there")
+    return files
 
 
 def _read_column(path: Path, n: int) -> NDArray[np.bool_]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeGuard
 
@@ -77,20 +78,18 @@ class Records:
     def take(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> "Records":
         """Return the records of ``rows``, in that order."""
         index = np.asarray(rows, dtype=np.int64)
-        items: dict[str, Items] = {
-            modality: values.take(index, axis=0)
-            if isinstance(values, Features)
-            else tuple(values[i] for i in index)
-            for modality, values in self.items.items()
-        }
-        display = {
-            modality: tuple(values[i] for i in index) for modality, values in self.display.items()
-        }
-        ids = tuple(self.ids[i] for i in index)
+        items: dict[str, Items] = {}
+        for modality, values in self.items.items():
+            if isinstance(values, Features):
+                items[modality] = values.take(index, axis=0)
+            else:
+                items[modality] = _pick(values, index)
+        display = {modality: _pick(values, index) for modality, values in self.display.items()}
+        ids = _pick(self.ids, index)
         return replace(self, ids=ids, items=items, labels=self.labels[index], display=display)
 
     def display_values(self, modality: str) -> tuple[str, ...] | None:
-        """Return the texts or image paths to display with a search result; None where there are
+        """Return the texts or image paths to display with a search result; None if there are
         features alone.
         """
         values = self.items.get(modality)
@@ -100,21 +99,20 @@ class Records:
 
     @property
     def pair_ids(self) -> tuple[str, ...]:
-        """Names of the images that the rows are pairs of: rows with the same image file are texts
-        of one image.
+        """The same name for all rows with one image file, which are texts of one image.
 
-        A row's own id where no other row shows its image, else the smallest id of those that do.
+        The name is the smallest id of these rows.
 
-        >>> items = {"image": (Path("dog.jpg"), Path("sea.jpg"), Path("dog.jpg")), "text": ("a dog", "waves", "a pet")}
-        >>> Records(("1", "2", "3"), items, np.zeros((3, 0), dtype=bool), ()).pair_ids
+        >>> images = {"image": (Path("dog.jpg"), Path("sea.jpg"), Path("dog.jpg"))}
+        >>> Records(("1", "2", "3"), images, np.zeros((3, 0), dtype=bool), ()).pair_ids
         ('1', '2', '1')
         """
         images = self.display_values("image")
         return self.ids if images is None else pairs_by_image(self.ids, images)
 
     def content_hash(self) -> str:
-        """Return 64 hex digits that identify the collection by ids and labels, wherever its files
-        lie.
+        """Return 64 hex digits that identify the collection by ids and labels, not by places of
+        files.
         """
         ids, names = ("\n".join(column).encode() for column in (self.ids, self.label_names))
         return content_hash(ids, names, np.packbits(self.labels).tobytes())
@@ -140,7 +138,7 @@ class Records:
             kind = f"{modality} features" if isinstance(values, Features) else f"{modality}s"
             hashes[kind] = items_hash(values)
         for modality, shown in self.display.items():
-            # of paths the names, as a collection may lie elsewhere
+            # Of paths the names alone: the collection may move.
             names_shown = [Path(value).name if modality == "image" else value for value in shown]
             hashes[f"{modality}s to display"] = items_hash(names_shown)
         return hashes
@@ -148,6 +146,10 @@ class Records:
 
 #: Rows of features that are hashed at a time.
 _HASHED_ROWS = 4096
+
+
+def _pick(values: Sequence[Any], rows: NDArray[np.int64]) -> tuple[Any, ...]:
+    return tuple([values[row] for row in rows])
 
 
 def items_hash(items: Items) -> str:
@@ -237,7 +239,11 @@ class Problems:
             raise InputError(f"{line}; {remedy}")
         self.lines.append(line)
         if reason is not None:
-            self.removed[reason] = self.removed.get(reason, 0) + 1
+            self.count(reason)
+
+    def count(self, reason: str) -> None:
+        """Count an entry that is left out."""
+        self.removed[reason] = self.removed.get(reason, 0) + 1
 
 
 def pairs_by_image(ids: Sequence[str], images: Sequence[str]) -> tuple[str, ...]:
@@ -293,12 +299,11 @@ def labels_from_names(
     >>> names, labels.tolist()
     (('dog', 'sea'), [[False, True], [True, True], [False, False]])
     """
-    forms = {name: label_name(name) for name in {name for row in rows for name in row}}
-    names = tuple(
-        sorted(set(forms.values()))
-        if label_names is None
-        else dict.fromkeys(map(label_name, label_names))
-    )
+    forms = {name: label_name(name) for name in set(chain.from_iterable(rows))}
+    if label_names is None:
+        names = tuple(sorted(set(forms.values())))
+    else:
+        names = tuple(dict.fromkeys(map(label_name, label_names)))
     column = {name: j for j, name in enumerate(names)}
     labels = np.zeros((len(rows), len(names)), dtype=bool)
     for i, row in enumerate(rows):

@@ -51,8 +51,8 @@ class Splits:
         return {name: len(rows) for name, rows in vars(self).items()}
 
     def join(self, second: "Splits", n_first: int) -> "Splits":
-        """Return the splits of two joined collections, of which the first, that of these, has
-        ``n_first`` rows.
+        """Return the splits of two joined collections: these, of the first with ``n_first`` rows,
+        and ``second``.
 
         >>> splits = Splits(*(np.array([row]) for row in range(5)))
         >>> [rows.tolist() for rows in vars(splits.join(splits, n_first=5)).values()]
@@ -82,13 +82,12 @@ class Splits:
             raise InputError(f"{path}: no such splits file")
         with reading(path, "not a readable splits file", "remove it to draw the splits again"):
             document = json.loads(path.read_text(encoding="utf-8"))
-            splits = cls(
-                **{
-                    name: np.asarray(rows, dtype=np.int64)
-                    for name, rows in document["rows"].items()
-                }
-            )
-            data_hash, rows_hash = document["data_hash"], document["rows_hash"]
+            parts = {
+                name: np.asarray(rows, dtype=np.int64) for name, rows in document["rows"].items()
+            }
+            splits = cls(**parts)
+            data_hash = document["data_hash"]
+            rows_hash = document["rows_hash"]
         if rows_hash != splits._hash():
             raise InputError(
                 f"{path}: the rows do not match their hash, the file was changed; remove it to "
@@ -136,7 +135,8 @@ class SplitSettings(Settings):
     def draw(self, records: Records) -> Splits:
         """Return the splits that the settings ask for: drawn, or read from their file.
 
-        >>> records = Records(tuple("abcdef"), {"text": tuple("abcdef")}, np.ones((6, 1), dtype=bool), ("letter",))
+        >>> ids = tuple("abcdef")
+        >>> records = Records(ids, {"text": ids}, np.ones((6, 1), dtype=bool), ("letter",))
         >>> SplitSettings(queries=2, train=3).draw(records).counts()["train"]
         3
         """
@@ -170,22 +170,21 @@ def draw_splits(
             V_r.
         validation_queries: size of V_q.
         seed: of the draw.
-        method: ``"stratified"`` draws each partition by iterative stratification, which without
-            labels is at random. ``"per_class"`` reads ``queries`` and ``train`` as numbers per
-            label, as much of the literature does, and draws V_q at random. Both need unique ids
-            and, where there are labels, one row an image. ``"given"`` takes Q, T and R = T ∪
-            database from a features file that comes in parts and draws V_q alone, from its
-            validation part if it has one. Where there is neither that nor a database beside T, V_q
-            and V_r are each a tenth of T, or ``validation_queries`` rows of it, and are not trained
-            on.
+        method: ``"stratified"`` draws each partition by iterative stratification; without labels at
+            random. ``"per_class"`` reads ``queries`` and ``train`` as numbers per label, as much of
+            the literature does, and draws V_q at random. Both need unique ids and, where there are
+            labels, one row an image. ``"given"`` takes Q, T and R = T ∪ database from a features
+            file that comes in parts and draws V_q alone, from its validation part if it has one.
+            Without a validation part and a database, V_q and V_r are each a tenth of T, or
+            ``validation_queries`` rows of it, and are not trained on.
 
     Raises:
         InputError: a count is negative or larger than the rows allow; all rows have the same id;
             the method needs unique ids, counts, or parts that are missing.
 
-    >>> records = Records(tuple("abcdefghij"), {"text": ("",) * 10}, np.ones((10, 1), dtype=bool), ("letter",))
-    >>> splits = draw_splits(records, queries=2, train=4, seed=1)
-    >>> splits.counts()
+    >>> ids = tuple("abcdefghij")
+    >>> records = Records(ids, {"text": ids}, np.ones((10, 1), dtype=bool), ("letter",))
+    >>> draw_splits(records, queries=2, train=4, seed=1).counts()
     {'query': 2, 'retrieval': 8, 'train': 4, 'validation_query': 2, 'validation_retrieval': 2}
     """
     if method == "given":
@@ -195,37 +194,32 @@ def draw_splits(
                 "settings out"
             )
         return _splits_of_parts(records, validation_queries, seed)
-    if method == "per_class" and not records.label_names:
-        raise InputError(
-            "data.split_method per_class needs labels, and there are none; draw these splits at "
-            "random"
-        )
-    by_labels = method in ("stratified", "per_class") and bool(records.label_names)
-    if by_labels and len(set(records.pair_ids)) < len(records):
-        raise InputError(f"data.split_method {method} needs unique ids, and one row an image")
     random = generator(seed, "splits")
-    rows = _shuffled_rows(records, random)
+    if method == "per_class":
+        return _draw_per_class(records, queries, train, validation_queries, random)
+    by_labels = method == "stratified" and bool(records.label_names)
+    return _draw(records, queries, train, validation_queries, random, by_labels)
+
+
+def _draw(
+    records: Records,
+    queries: int | None,
+    train: _TrainRows,
+    validation_queries: int | None,
+    random: np.random.Generator,
+    by_labels: bool,
+) -> Splits:
+    """Draw each partition at random or by iterative stratification."""
+    if by_labels:
+        _check_one_row_an_id(records, "stratified")
 
     def cut(rows: Rows, count: int) -> tuple[Rows, Rows]:
         if not by_labels:
             return _cut(rows, count, records)
-        sample = _per_class_sample if method == "per_class" else _stratified_sample
-        drawn = sample(records.labels, rows, count, random)
+        drawn = _stratified_sample(records.labels, rows, count, random)
         return drawn, np.setdiff1d(rows, drawn)
 
-    if method == "per_class":
-        if queries is None or train is None or train == "rest" or min(queries, train) < 0:
-            raise InputError(
-                "data.split_method per_class needs queries and train, as numbers a label from 0 up"
-            )
-        query, rest = cut(rows, queries)
-        if len(query) == len(records):
-            raise InputError(
-                f"data.split_method per_class: {queries} queries a label are all {len(query)} rows"
-            )
-        trained, rest = cut(random.permutation(rest), train)
-        _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
-        return _splits(query, trained, *_cut(random.permutation(rest), count, records))
+    rows = _shuffled_rows(records, random)
     queries, train, validation_queries = _sizes(len(records), queries, train, validation_queries)
     query, rest = cut(rows, queries)
     if not len(rest):
@@ -236,6 +230,42 @@ def draw_splits(
     return _splits(query, trained, *cut(rest, validation_queries))
 
 
+def _draw_per_class(
+    records: Records,
+    queries: int | None,
+    train: _TrainRows,
+    validation_queries: int | None,
+    random: np.random.Generator,
+) -> Splits:
+    """Draw a number of queries and of training rows for each label."""
+    if not records.label_names:
+        raise InputError(
+            "data.split_method per_class needs labels, and there are none; draw these splits at "
+            "random"
+        )
+    _check_one_row_an_id(records, "per_class")
+    if queries is None or train is None or train == "rest" or min(queries, train) < 0:
+        raise InputError(
+            "data.split_method per_class needs queries and train, as numbers a label from 0 up"
+        )
+    rows = _shuffled_rows(records, random)
+    query = _per_class_sample(records.labels, rows, queries, random)
+    if len(query) == len(records):
+        raise InputError(
+            f"data.split_method per_class: {queries} queries a label are all {len(query)} rows"
+        )
+    rest = random.permutation(np.setdiff1d(rows, query))
+    trained = _per_class_sample(records.labels, rest, train, random)
+    rest = random.permutation(np.setdiff1d(rest, trained))
+    _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
+    return _splits(query, trained, *_cut(rest, count, records))
+
+
+def _check_one_row_an_id(records: Records, method: _Method) -> None:
+    if len(set(records.pair_ids)) < len(records):
+        raise InputError(f"data.split_method {method} needs unique ids, and one row an image")
+
+
 def _splits(query: Rows, train: Rows, validation_query: Rows, validation_retrieval: Rows) -> Splits:
     retrieval = np.concatenate([train, validation_query, validation_retrieval])
     return Splits(*map(np.sort, (query, retrieval, train, validation_query, validation_retrieval)))
@@ -244,35 +274,40 @@ def _splits(query: Rows, train: Rows, validation_query: Rows, validation_retriev
 def _sizes(
     n: int, queries: int | None, train: _TrainRows, validation_queries: int | None
 ) -> tuple[int, int, int]:
-    """Return the sizes of Q, T and V_q, defaults filled in; InputError where they do not fit."""
+    """Return the sizes of Q, T and V_q, with defaults filled in.
+
+    Raises:
+        InputError: they do not fit.
+    """
     if n < 2:
         raise InputError(
             f"{n} usable rows: at least 2 are needed, one to query and one to be found"
         )
-    queries = min(2000, max(1, n // 10)) if queries is None else queries
+    queries = _given_or(queries, min(2000, max(1, n // 10)))
     if not 0 < queries < n:
         raise InputError(
             f"queries: {queries} asked for, but there are {n} usable rows; choose 1 … {n - 1}"
         )
+    rest = n - queries
     if train == "rest":
-        validation_queries = (
-            min(queries, (n - queries) // 2) if validation_queries is None else validation_queries
-        )
-        train = max(n - queries - validation_queries - 1, 0)
-    train = (n - queries) // 2 if train is None else train
-    if not 0 <= train <= n - queries:
+        validation_queries = _given_or(validation_queries, min(queries, rest // 2))
+        train = max(rest - validation_queries - 1, 0)
+    train = _given_or(train, rest // 2)
+    if not 0 <= train <= rest:
         raise InputError(
-            f"train: {train} asked for, but {n - queries} rows are left after {queries} queries"
+            f"train: {train} asked for, but {rest} rows are left after {queries} queries"
         )
-    rest = n - queries - train
-    validation_queries = (
-        min(queries, rest // 2) if validation_queries is None else validation_queries
-    )
+    rest -= train
+    validation_queries = _given_or(validation_queries, min(queries, rest // 2))
     if not 0 <= validation_queries <= max(rest - 1, 0):
         raise InputError(
             f"validation_queries: {validation_queries} asked for, but {rest} rows are left"
         )
     return queries, train, validation_queries
+
+
+def _given_or(size: int | None, default: int) -> int:
+    return default if size is None else size
 
 
 def _shuffled_rows(records: Records, random: np.random.Generator) -> Rows:
@@ -282,10 +317,11 @@ def _shuffled_rows(records: Records, random: np.random.Generator) -> Rows:
 
 
 def _splits_of_parts(records: Records, validation_queries: int | None, seed: int) -> Splits:
-    matches = [_PART_ID.fullmatch(name) for name in records.ids]
-    parts = np.array([match[1] if match else "" for match in matches])
-    query, trained = np.flatnonzero(parts == "query"), np.flatnonzero(parts == "train")
-    if not all(matches) or not len(query) or len(query) == len(records):
+    """Return the splits of a features file that comes in parts, which the ids name."""
+    parts = np.array([name.rstrip("0123456789") for name in records.ids])
+    query = np.flatnonzero(parts == "query")
+    trained = np.flatnonzero(parts == "train")
+    if not all(map(_PART_ID.fullmatch, records.ids)) or not 0 < len(query) < len(records):
         raise InputError(
             "data.split_method given needs a features file with the parts I_te … and I_tr … or "
             "I_db …"
@@ -294,13 +330,12 @@ def _splits_of_parts(records: Records, validation_queries: int | None, seed: int
     rest = shuffled[parts[shuffled] == "database"]
     validation = shuffled[parts[shuffled] == "validation"]
     if len(validation):
-        return _with_validation_part(
-            records, (query, trained, validation, rest), validation_queries
-        )
+        parts_of_file = (query, trained, validation, rest)
+        return _with_validation_part(records, parts_of_file, validation_queries)
     if len(rest):
         _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
         return _splits(query, trained, *_cut(rest, count, records))
-    count = len(trained) // 10 if validation_queries is None else validation_queries
+    count = _given_or(validation_queries, len(trained) // 10)
     if not 0 <= 2 * count < len(trained):
         most = (len(trained) - 1) // 2
         raise InputError(
@@ -315,12 +350,14 @@ def _splits_of_parts(records: Records, validation_queries: int | None, seed: int
 def _with_validation_part(
     records: Records, parts: tuple[Rows, Rows, Rows, Rows], validation_queries: int | None
 ) -> Splits:
-    """Return the splits of a file with a validation part: V_q is drawn from it, V_r is the rest of
-    it and the database; without a database V_q is half of it by default.
+    """Return the splits of a file with a validation part.
+
+    V_q is drawn from that part; V_r is the rest of it and the database. By default V_q is all of
+    the part, or half of it without a database.
     """
     query, trained, validation, database = parts
     default = len(validation) if len(database) else len(validation) // 2
-    count = default if validation_queries is None else validation_queries
+    count = _given_or(validation_queries, default)
     most = min(len(validation), len(validation) + len(database) - 1)
     if not 0 <= count <= most:
         raise InputError(
@@ -332,11 +369,10 @@ def _with_validation_part(
 
 
 def _cut(rows: Rows, count: int, records: Records) -> tuple[Rows, Rows]:
-    """Split off ``count`` rows, as whole ids in the order of the rows; an id with too many rows is
-    left for the rest.
+    """Split off ``count`` rows, as whole ids in the order of the rows.
 
-    If the ids do not add up to ``count``, fewer rows are split off, but one id at least. The ids
-    that were left come last in the rest.
+    An id with too many rows is skipped and comes last in the rest. If the ids do not add up to
+    ``count``, fewer rows are split off, but one id at least.
     """
     names = records.pair_ids
     id_rows = [list(group) for _, group in groupby(rows.tolist(), key=lambda row: names[row])]
