@@ -1,7 +1,6 @@
-"""Collections: described, chosen by labels, joined one after another, and rows of the same items in
-two of them.
+"""Load, join, filter, match and describe collections.
 
-That of a run holds the items of the runs that it extends, then its new ones.
+The collection of a run holds the items of the runs that it extends, then its new ones.
 """
 
 import csv
@@ -27,14 +26,13 @@ from channelhash.utils.hashes import file_hash
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.typed_settings import check_kind
 
-#: Source -> its records, of the last one that was loaded in a block of `loaded_once`; None outside.
+#: The last source that was loaded in a block of `loaded_once`, with its records; None outside.
 _loaded: dict[str, Records] | None = None
 
 
 @contextmanager
 def loaded_once() -> Iterator[None]:
-    """Load a source once in this block, however often it is asked for: the runs of a grid share
-    theirs.
+    """Load a source once in this block, as the runs of a grid share theirs.
 
     >>> with loaded_once():
     ...     pass
@@ -69,16 +67,15 @@ class DataSource:
     def load(self, progress: Progress = no_progress) -> Records:
         """Return the records; ``progress`` goes to loaders that report any.
 
-        With ``skip_bad`` among the arguments, images that cannot be decoded are left out .
+        With ``skip_bad`` among the arguments, images that cannot be decoded are left out.
         """
         global _loaded
-        if _loaded is not None and (records := _loaded.get(repr(self))):
-            return records
+        if _loaded is not None and repr(self) in _loaded:
+            return _loaded[repr(self)]
         kind = resolve_data_kind(self.kind)
         extra = {"progress": progress} if kind.reports_progress else {}
-        records = check_kind(
-            kind.load(**self.arguments, **extra), Records, f"data.kind {self.kind}"
-        )
+        loaded = kind.load(**self.arguments, **extra)
+        records = check_kind(loaded, Records, f"data.kind {self.kind}")
         if self.arguments.get("skip_bad"):
             records = readable(records, progress)
         records = _with_labels(records, self.only_labels, self.without_labels)
@@ -119,7 +116,7 @@ def _decode(images: Sequence[Path], progress: Progress) -> dict[Path, str | None
 
 @dataclass(frozen=True)
 class Collection:
-    """Records in the order of their rows: those of the extended runs first, then the new ones.
+    """Records of the extended runs, then the new ones.
 
     Attributes:
         parts: at least one; the last are the new items. Each part has a cache of features of its
@@ -148,7 +145,8 @@ class Collection:
         its part does not know. Modalities are those of the first part.
 
         >>> labels = np.array([[True]])
-        >>> dog, cat = (Records((name,), {"text": (name,)}, labels, (name,)) for name in ("dog", "cat"))
+        >>> dog = Records(("1",), {"text": ("a dog",)}, labels, ("dog",))
+        >>> cat = Records(("2",), {"text": ("a cat",)}, labels, ("cat",))
         >>> Collection((dog, cat)).records.labels.tolist()
         [[True, False], [False, True]]
         """
@@ -168,10 +166,9 @@ class Collection:
 def _with_labels(
     records: Records, only: Sequence[str] | None = None, without: Sequence[str] | None = None
 ) -> Records:
-    """Return the rows that have one of the labels ``only``, without those that have one of
-    ``without``.
+    """Return the rows that have a label in ``only`` and none in ``without``.
 
-    The columns of labels in ``without``, which no row has any more, are dropped as well.
+    The columns of the labels in ``without`` are dropped as well.
 
     >>> labels = np.array([[True, False], [True, True]])
     >>> records = Records(("a", "b"), {"text": ("dog", "dog and cat")}, labels, ("dog", "cat"))
@@ -191,7 +188,7 @@ def _with_labels(
             "data.only_labels and data.without_labels leave no row of the collection; choose other "
             "labels"
         )
-    columns = [column for column in range(len(records.label_names)) if column not in excluded]
+    columns = np.setdiff1d(np.arange(len(records.label_names)), excluded)
     chosen = records.take(np.flatnonzero(mask))
     return replace(
         chosen,
@@ -213,7 +210,8 @@ def _columns(records: Records, names: Sequence[str], key: str) -> list[int]:
 
 def _join_two(first: Records, second: Records) -> Records:
     both = (first, second)
-    if common := set(first.ids) & set(second.ids):
+    common = set(first.ids) & set(second.ids)
+    if common:
         raise InputError(
             f"{len(common)} ids are in both collections, such as {min(common)!r}; ids tell items "
             "apart"
@@ -223,16 +221,20 @@ def _join_two(first: Records, second: Records) -> Records:
     return Records(
         (*first.ids, *second.ids),
         {
-            modality: _items(modality, values, second.items)
+            modality: _join_items(modality, values, second.items)
             for modality, values in first.items.items()
         },
         np.concatenate([labels_as(part.labels, part.label_names, names) for part in both]),
         names,
         dict(Counter(first.removed) + Counter(second.removed)),
         (*first.problems, *second.problems),
-        sum(len(part) if part.found is None else part.found for part in both),
+        sum(map(_n_found, both)),
         {modality: (*first.display[modality], *second.display[modality]) for modality in shown},
     )
+
+
+def _n_found(records: Records) -> int:
+    return len(records) if records.found is None else records.found
 
 
 def labels_as(
@@ -249,20 +251,20 @@ def labels_as(
     return moved
 
 
-def _items(modality: str, first: Items, additions: Mapping[str, Items]) -> Items:
+def _join_items(modality: str, first: Items, additions: Mapping[str, Items]) -> Items:
     if modality not in additions:
         raise InputError(
             f"the new items have no {modality}s, the old ones have; give both modalities"
         )
     second = additions[modality]
     if not isinstance(first, Features) and not isinstance(second, Features):
-        # paths with paths, strings with strings: a modality is one or the other
+        # A modality has paths or strings, never both.
         return cast(Items, (*first, *second))
     kinds = [values.shape[1] if isinstance(values, Features) else 0 for values in (first, second)]
     if kinds[0] != kinds[1]:
         old, new = (f"features of width {width}" if width else "raw items" for width in kinds)
         raise InputError(f"the new {modality}s are {new}, the old ones {old}; give the same kind")
-    # sparse ones become dense
+    # Sparse features become dense.
     return cast(Items, np.concatenate([np.asarray(first), np.asarray(second)]))
 
 
@@ -275,7 +277,8 @@ class Partners:
         of_teacher: ``(n_teacher,)`` the student's row, or −1.
         unmatched: a line for each item that only one of the two has.
 
-    >>> partners = Partners(np.array([1, 0]), np.array([1, 0]), unmatched=())  # the same items in another order
+    >>> swapped = np.array([1, 0])  # the same items in another order
+    >>> partners = Partners(swapped, swapped, unmatched=())
     >>> partners.splits(Splits(*(np.array([row]) for row in (0, 1, 1, 0, 1)))).query.tolist()
     [1]
     """
@@ -288,7 +291,8 @@ class Partners:
     def match(cls, student: Records, teacher: Records) -> "Partners":
         """Match two collections by id. Time and memory O(n).
 
-        >>> student, teacher = (Records(ids, {}, np.zeros((2, 0), dtype=bool), ()) for ids in (("a", "b"), ("b", "c")))
+        >>> student = Records(("a", "b"), {}, np.zeros((2, 0), dtype=bool), ())
+        >>> teacher = Records(("b", "c"), {}, np.zeros((2, 0), dtype=bool), ())
         >>> partners = Partners.match(student, teacher)
         >>> partners.of_student.tolist(), partners.of_teacher.tolist(), len(partners.unmatched)
         ([-1, 0], [1, -1], 2)
@@ -324,8 +328,9 @@ class Partners:
         return cls(of_student, of_teacher, tuple(unmatched))
 
     def splits(self, teacher: Splits) -> Splits:
-        """Return the teacher's partitions as rows of the student; items that only the student has
-        are in none.
+        """Return the teacher's partitions as rows of the student.
+
+        Items that only the student has are in none.
         """
         student_rows = {name: self.of_teacher[rows] for name, rows in vars(teacher).items()}
         parts = {name: np.sort(rows[rows >= 0]) for name, rows in student_rows.items()}
@@ -335,7 +340,7 @@ class Partners:
         return Splits(**parts)
 
 
-#: Distinct label sets that are compared with all others at once.
+#: Distinct label sets that are compared with all others at once; a collection may have 50,000.
 _BLOCK = 1024
 
 
@@ -347,54 +352,53 @@ def describe(
 ) -> dict[str, Any]:
     """Count a collection and list its problems, each with its remedy.
 
-    Images are decoded, to find those that cannot be read, where ``decoded`` is to be told of each.
+    If ``decoded`` is given, images are decoded to find those that cannot be read, and it is told of
+    each.
 
     >>> labels = np.array([[True, False], [True, True], [False, False]])
-    >>> summary = describe(Records(tuple("abc"), {"text": ("a dog", "a dog swims", "nothing")}, labels, ("dog", "sea")))
+    >>> texts = ("a dog", "a dog swims", "nothing")
+    >>> summary = describe(Records(tuple("abc"), {"text": texts}, labels, ("dog", "sea")))
     >>> summary["labels"], summary["words_per_text"]["median"], round(summary["chance"], 2)
     ({'dog': 2, 'sea': 1}, 2.0, 0.33)
-    >>> summary["problems"][0]
-    '1 of 3 samples have no label: they are similar to nothing and never relevant; label them or leave them out'
+    >>> summary["problems"][0].partition(":")[0]
+    '1 of 3 samples have no label'
     """
-    counts = {
-        "found": len(records) if records.found is None else records.found,
-        "usable": len(records),
-    }
+    counts = {"found": _n_found(records), "usable": len(records)}
     partitions = splits.counts() if splits else {}
+    expected = expected or {}
     protocol = _recognise(records.labels)
-    compared = (
-        {} if protocol and counts["usable"] != (expected or {}).get("usable") else expected or {}
-    )
     problems = list(records.problems)
-    problems += [
-        (
-            f"{name}: {count} samples, the official collection has {compared[name]}; is the "
+    if not protocol or counts["usable"] == expected.get("usable"):
+        problems += [
+            f"{name}: {count} samples, the official collection has {expected[name]}; is the "
             "archive complete?"
-        )
-        for name, count in (counts | partitions).items()
-        if compared.get(name, count) != count
-    ]
+            for name, count in (counts | partitions).items()
+            if expected.get(name, count) != count
+        ]
     problems += _row_problems(records)
-    images, texts = records.items.get("image", ()), records.items.get("text", ())
+    images = records.items.get("image", ())
     if decoded and are_files(images):
         problems += _image_problems(images, decoded)
-    words = [] if isinstance(texts, Features) else [len(str(text).split()) for text in texts]
+    measures = {"map": bool(records.label_names), "recall": len(records.items) > 1}
     return {
         **counts,
-        "labels": dict(
-            zip(records.label_names, (int(n) for n in records.labels.sum(axis=0)), strict=True)
-        ),
+        "labels": dict(zip(records.label_names, records.labels.sum(axis=0).tolist(), strict=True)),
         "partitions": partitions,
-        "expected": dict(expected or {}),
+        "expected": dict(expected),
         "removed": dict(records.removed),
         "problems": problems,
         "labels_per_item": _summary(records.labels.sum(axis=1)),
-        "words_per_text": _summary(np.array(words)) if words else {},
+        "words_per_text": _count_words(records.items.get("text", ())),
         "chance": _chance(records.labels),
         "protocol": protocol,
-        "measures": (["map"] if records.label_names else [])
-        + (["recall"] if len(records.items) > 1 else []),
+        "measures": [name for name, is_possible in measures.items() if is_possible],
     }
+
+
+def _count_words(texts: Items) -> dict[str, float]:
+    if isinstance(texts, Features) or not texts:
+        return {}
+    return _summary(np.array([len(str(text).split()) for text in texts]))
 
 
 def _row_problems(records: Records) -> list[str]:
@@ -404,25 +408,14 @@ def _row_problems(records: Records) -> list[str]:
     problems = []
     unlabelled = int((~records.labels.any(axis=1)).sum())
     if unlabelled and records.label_names:
-        line = (
+        problems.append(
             f"{unlabelled} of {len(records)} samples have no label: they are similar to nothing "
-            "and never relevant"
+            "and never relevant; label them or leave them out"
         )
-        problems.append(f"{line}; label them or leave them out")
-    spellings = defaultdict[str, list[str]](list)
-    for name, occurs in zip(records.label_names, records.labels.sum(axis=0), strict=True):
-        plain = re.sub(f"[{UNSEEN}]", "", name.casefold())
-        spellings[" ".join(plain.split())].append(name)
+    for name, occurs in zip(records.label_names, records.labels.any(axis=0), strict=True):
         if not occurs:
             problems.append(f"label {name!r} never occurs; leave it out of the labels")
-    problems += [
-        (
-            f"labels {' and '.join(map(repr, names))} differ in capitals, blanks or unseen "
-            "characters only; write one label one way"
-        )
-        for names in spellings.values()
-        if len(names) > 1
-    ]
+    problems += _spelling_problems(records.label_names)
     if not records.label_names and len(records.items) < 2:
         problems.append(
             "no labels and no pairs of an image and a text: nothing can be learned or measured; "
@@ -433,10 +426,21 @@ def _row_problems(records: Records) -> list[str]:
     return problems + [f"id {name} {stay}" for name in repeated]
 
 
+def _spelling_problems(names: Sequence[str]) -> list[str]:
+    spellings = defaultdict[str, list[str]](list)
+    for name in names:
+        plain = re.sub(f"[{UNSEEN}]", "", name.casefold())
+        spellings[" ".join(plain.split())].append(name)
+    return [
+        f"labels {' and '.join(map(repr, alike))} differ in capitals, blanks or unseen characters "
+        "only; write one label one way"
+        for alike in spellings.values()
+        if len(alike) > 1
+    ]
+
+
 def _image_problems(images: Sequence[Path], progress: Progress) -> list[str]:
-    """Return a line for every image that cannot be decoded or is the same file as an earlier
-    one.
-    """
+    """Return a line for every image that cannot be decoded or repeats an earlier one."""
     problems = []
     first: dict[str, Path] = {}
     for path, problem in _decode(images, progress).items():
@@ -454,17 +458,15 @@ def _summary(values: NDArray[Any]) -> dict[str, float]:
 
 
 def _chance(labels: NDArray[np.bool_]) -> float:
-    """Compute the probability that two different samples share a label, from the counts of distinct
-    label sets.
-    """
+    """Return the probability that two different samples share a label."""
     sets, counts = np.unique(labels, axis=0, return_counts=True)
-    # for BLAS; exact below 2^24
+    # Products of float32 run in BLAS, and are exact below 2^24.
     columns = sets.astype(np.float32).T
     weights = counts.astype(np.float32)
     pairs = -int(counts[sets.any(axis=1)].sum())  # a sample makes no pair with itself
-    for start in range(0, len(sets), _BLOCK):  # a collection may have 50,000 distinct sets
+    for start in range(0, len(sets), _BLOCK):
         block = slice(start, start + _BLOCK)
-        # samples that share a label with each set
+        # How many samples share a label with each set.
         related = np.minimum(columns[:, block].T @ columns, 1) @ weights
         pairs += int(counts[block] @ related.astype(np.int64))
     n = len(labels)
@@ -472,13 +474,14 @@ def _chance(labels: NDArray[np.bool_]) -> float:
 
 
 def _recognise(labels: NDArray[np.bool_]) -> str:
-    """Return a line that says which protocol of the literature a collection follows, empty if none
-    is known.
+    """Return a line on the protocol of the literature that a collection follows, empty if unknown.
 
-    Where other projects make these variants, their notes say: repository, commit, file.
+    For variants of other projects it names repository, commit and file.
 
-    >>> _recognise(np.ones((10, 24), dtype=bool)), _recognise(np.ones((20015, 24), dtype=bool)).split(":")[0]
-    ('', 'MIRFLICKR-25k, 24 labels, 20,015 images')
+    >>> _recognise(np.ones((20015, 24), dtype=bool)).split(":")[0]
+    'MIRFLICKR-25k, 24 labels, 20,015 images'
+    >>> _recognise(np.ones((10, 24), dtype=bool))
+    ''
     """
     images, width = labels.shape
     counts = [str(count) for count in (width, images, images - int(labels.any(axis=1).sum()))]

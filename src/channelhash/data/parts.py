@@ -1,6 +1,8 @@
 """Sets of features that come in parts, such as ``I_tr``, ``I_te`` and ``I_db``."""
 
 from collections import defaultdict
+from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -26,12 +28,13 @@ _REPEATED = ("train", "validation")
 
 
 def join_parts(arrays: Arrays, path: Path, problems: list[str]) -> tuple[Arrays, tuple[str, ...]]:
-    """Return (image, text and labels, part after part; ids ``train0 …``, ``query0 …``); empty if
-    there are no parts.
+    """Return the image, text and labels of all parts in turn, and ids ``train0 …``, ``query0 …``.
+
+    Both are empty if there are no parts.
 
     Many files repeat the training rows inside the database part. Read twice, a row and its copy
-    could land on both sides of query and retrieval. Where the database holds every training row,
-    they are therefore read there alone; validation rows likewise.
+    could land on both sides of query and retrieval. If the database holds every training row, these
+    are therefore read there alone; likewise validation rows.
 
     >>> join_parts({"I_tr": np.eye(2), "I_te": np.ones((1, 2))}, Path("f.npz"), [])[1]
     ('train0', 'train1', 'query0')
@@ -42,19 +45,20 @@ def join_parts(arrays: Arrays, path: Path, problems: list[str]) -> tuple[Arrays,
         values = {role: np.asarray(arrays[name]) for role, name in present.items()}
         parts[part] = by_rows(values, path, problems)
     _check_alike(names, parts, path)
-    ids = {
-        part: [f"{part}{row}" for row in range(len(next(iter(values.values()))))]
-        for part, values in parts.items()
-    }
+    ids: dict[str, list[str]] = {}
+    for part, values in parts.items():
+        n_rows = len(next(iter(values.values())))
+        ids[part] = [f"{part}{row}" for row in range(n_rows)]
     if "database" in parts:
         _read_repeated_once(parts, ids)
-    roles = next(iter(parts.values()), {})
-    joined = {role: np.concatenate([values[role] for values in parts.values()]) for role in roles}
-    return joined, tuple(name for part in ids.values() for name in part)
+    joined = {}
+    for role in next(iter(parts.values()), {}):
+        joined[role] = np.concatenate([values[role] for values in parts.values()])
+    return joined, tuple(chain(*ids.values()))
 
 
 def _read_repeated_once(parts: dict[str, Arrays], ids: dict[str, list[str]]) -> None:
-    """Drop the parts of which the database holds every row, and give their ids to these rows."""
+    """Drop the parts whose rows are all in the database, where they keep their ids."""
     taken = set[int]()
     for part in [part for part in _REPEATED if part in parts]:
         places = _places(parts[part], parts["database"], taken)
@@ -71,14 +75,8 @@ def _names_of_parts(arrays: Arrays, path: Path) -> dict[str, dict[str, str]]:
     lower = {name.lower(): name for name in sorted(arrays)}
     names: dict[str, dict[str, str]] = {}
     for ending, part in _PARTS.items():
-        present = {}
-        for role, prefixes in _PREFIXES.items():
-            spellings = [
-                f"{prefix}{dash}{ending}".lower() for prefix in prefixes for dash in ("_", "")
-            ]
-            found = [lower[spelling] for spelling in spellings if spelling in lower]
-            if found:
-                present[role] = found[0]
+        found = {role: _find_array(lower, role, ending) for role in _PREFIXES}
+        present = {role: name for role, name in found.items() if name is not None}
         if present and part in names:
             raise InputError(
                 f"{path}: has two {part} parts, one of them {', '.join(present.values())}"
@@ -88,9 +86,18 @@ def _names_of_parts(arrays: Arrays, path: Path) -> dict[str, dict[str, str]]:
     return names
 
 
+def _find_array(names: Mapping[str, str], role: str, ending: str) -> str | None:
+    """Return the first array with a role in a part; ``names`` are by their lower-case form."""
+    for prefix in _PREFIXES[role]:
+        for dash in ("_", ""):
+            spelling = f"{prefix}{dash}{ending}".lower()
+            if spelling in names:
+                return names[spelling]
+    return None
+
+
 def by_rows(arrays: Arrays, path: Path, problems: list[str]) -> Arrays:
-    """Turn arrays of the same rows that are stored ``(d, n)``, where the number of rows follows
-    from all of them.
+    """Turn arrays that are stored ``(d, n)``, if the number of rows follows from all arrays.
 
     Raises:
         InputError: rows cannot be told from columns.
@@ -100,24 +107,29 @@ def by_rows(arrays: Arrays, path: Path, problems: list[str]) -> Arrays:
     (3, 4)
     """
     shapes = {role: values.shape for role, values in arrays.items()}
-    if not shapes or any(len(shape) not in (1, 2) for shape in shapes.values()):
-        return arrays
-    common = set[int].intersection(*map(set, shapes.values()))
+    n = _rows_to_find(shapes, path)
+    turned = {role: values.T for role, values in arrays.items() if n and len(values) != n}
+    problems += [
+        f"{path}: {role} is {shapes[role]}, read with its columns as rows" for role in turned
+    ]
+    return arrays | turned
+
+
+def _rows_to_find(shapes: Mapping[str, tuple[int, ...]], path: Path) -> int | None:
+    """Return the number of rows if some arrays have it as number of columns, else None."""
+    if not {len(shape) for shape in shapes.values()} <= {1, 2}:
+        return None
+    common = set.intersection(*map(set, shapes.values()))
     if not common or len({shape[0] for shape in shapes.values()}) == 1:
-        return arrays
-    is_square = any(len(shape) == 2 and shape[0] == shape[1] for shape in shapes.values())
+        return None
+    is_square = any(len(shape) > len(set(shape)) for shape in shapes.values())
     if len(common) > 1 or is_square:
         listed = ", ".join(f"{role} {shape}" for role, shape in shapes.items())
         raise InputError(
             f"{path}: rows cannot be told from columns ({listed}); save every array with a row an "
             "item"
         )
-    (n,) = common
-    turned = {role: values.T for role, values in arrays.items() if len(values) != n}
-    problems += [
-        f"{path}: {role} is {shapes[role]}, read with its columns as rows" for role in turned
-    ]
-    return arrays | turned
+    return common.pop()
 
 
 def _check_alike(names: dict[str, dict[str, str]], parts: dict[str, Arrays], path: Path) -> None:
@@ -125,7 +137,7 @@ def _check_alike(names: dict[str, dict[str, str]], parts: dict[str, Arrays], pat
     each part.
     """
     first = next(iter(names), "")
-    expected = {role for roles in names.values() for role in roles}
+    expected = set(chain(*names.values()))
     for part, roles in names.items():
         counted = "labels" if "labels" in roles else next(iter(roles))
         for role in sorted(expected - roles.keys()):
@@ -137,30 +149,33 @@ def _check_alike(names: dict[str, dict[str, str]], parts: dict[str, Arrays], pat
         n_rows = len(np.atleast_1d(parts[part][counted]))
         for role, name in roles.items():
             values = parts[part][role]
-            expected_shape = parts[first][role].shape
+            place = f"{path}: {name} is {values.shape}, but"
+            columns = parts[first][role].shape
             if values.dtype.kind not in "biuf":
                 raise InputError(f"{path}: {name} holds {values.dtype}, expected numbers")
             if values.shape[:1] != (n_rows,):
-                raise InputError(
-                    f"{path}: {name} is {values.shape}, but {roles[counted]} has {n_rows} rows"
-                )
-            if values.shape[1:] != expected_shape[1:]:
-                raise InputError(
-                    f"{path}: {name} is {values.shape}, but {names[first][role]} is {expected_shape}"
-                )
+                raise InputError(f"{place} {roles[counted]} has {n_rows} rows")
+            if values.shape[1:] != columns[1:]:
+                raise InputError(f"{place} {names[first][role]} is {columns}")
 
 
 def _places(part: Arrays, database: Arrays, taken: set[int]) -> list[int] | None:
-    """Return the database place of each row of a part, none used twice or ``taken``; None if a row
-    is missing.
+    """Return the row of the database that repeats each row of a part, none twice or ``taken``.
+
+    None if the database lacks a row.
     """
     rows = defaultdict[bytes, list[int]](list)
     for place, key in enumerate(_row_keys(database)):
         if place not in taken:
             rows[key].append(place)
     free = {key: iter(places) for key, places in rows.items()}
-    places = [next(free.get(key, iter(())), None) for key in _row_keys(part)]
-    return [place for place in places if place is not None] if None not in places else None
+    places = []
+    for key in _row_keys(part):
+        place = next(free.get(key, iter(())), None)
+        if place is None:
+            return None
+        places.append(place)
+    return places
 
 
 def _row_keys(part: Arrays) -> list[bytes]:

@@ -5,6 +5,7 @@ the labels. Hashtags are such as people write.
 """
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from configparser import ConfigParser, ExtendedInterpolation
 from pathlib import Path
 
@@ -22,12 +23,15 @@ from channelhash.utils.seeds import generator
 
 _Color = tuple[int, ...]
 
-# entries may begin with #
+# Entries may begin with #.
 _PARSER = ConfigParser(interpolation=ExtendedInterpolation(), comment_prefixes=("# ",))
 _PARSER.read(Path(__file__).with_name("scenes.txt"), encoding="utf-8")
 _TABLES = {name: dict(section) for name, section in _PARSER.items()}
-_WORDS, _IMPLIED = _TABLES["words"], _TABLES["implied"]
-# Drawn twice as large and reduced: smooth edges.
+#: Label -> the words that people write for it.
+_WORDS = _TABLES["words"]
+#: Label -> a label that it implies.
+_IMPLIED = _TABLES["implied"]
+#: Scenes are drawn so many times as large and reduced, for smooth edges.
 _SUPERSAMPLING = 2
 
 
@@ -42,34 +46,60 @@ def _draw_scene(random: np.random.Generator) -> tuple[Image.Image, frozenset[str
     places = [place.split("/") for place in _TABLES["places"].values()]
     place = random.choice(len(places), p=[float(weight) for weight, *_ in places])
     _, own_labels, night, bands, things = places[place]
-    hour = (
-        "night" if random.random() < float(night) else "sunset" if random.random() < 0.2 else "day"
-    )
-    labels = set(own_labels.split())
+    hour = _draw_hour(float(night), random)
     image = Image.new("RGB", (width * _SUPERSAMPLING, height * _SUPERSAMPLING))
-    top = 0.0
-    for *colors, end in (band.split() for band in bands.split("|")):
-        bottom = min(1.0, float(end) + random.uniform(-0.06, 0.06)) if float(end) < 1 else 1.0
-        if colors == ["sky"]:
-            colors = _TABLES["skies"][hour].split()
-            labels |= {"sky"} if hour == "day" else {hour}
-        _draw_band(image, top, bottom, *(_tinted(color, random) for color in colors))
-        top = bottom
+    labels = {*own_labels.split(), *_draw_ground(image, bands.split("|"), hour, random)}
     light = 0.45 if "night" in labels else 1.0
     for line in things.split("|"):
-        names, *numbers = line.split()
-        probability, most, low, high, least, largest = map(float, numbers)
-        if random.random() < probability:
-            for _ in range(random.integers(1, int(most) + 1)):
-                name = str(random.choice(names.split(",")))
-                thing_labels, _, shapes = _TABLES["things"][name].partition("/")
-                x = random.uniform(0.05, 0.95) * image.width
-                y = random.uniform(low, high) * image.height
-                size = random.uniform(least, largest) * image.width
-                _draw_thing(image, shapes, (x, y), size, light, random)
-                labels.update(thing_labels.split())
-    labels.update(_IMPLIED[label] for label in list(labels) if label in _IMPLIED)
+        labels |= _draw_things(image, line.split(), light, random)
+    labels |= {_IMPLIED[label] for label in labels & _IMPLIED.keys()}
     return _develop(image.resize((width, height), Image.Resampling.BOX), random), frozenset(labels)
+
+
+def _draw_hour(night: float, random: np.random.Generator) -> str:
+    """Draw the hour of a scene, night with this probability."""
+    if random.random() < night:
+        return "night"
+    return "sunset" if random.random() < 0.2 else "day"
+
+
+def _draw_ground(
+    image: Image.Image, bands: Sequence[str], hour: str, random: np.random.Generator
+) -> set[str]:
+    """Fill an image with bands of colours, and return the labels of the sky if there is one."""
+    labels = set()
+    top = 0.0
+    for band in bands:
+        *colors, end = band.split()
+        bottom = 1.0
+        if float(end) < 1:
+            bottom = min(1.0, float(end) + random.uniform(-0.06, 0.06))
+        if colors == ["sky"]:
+            colors = _TABLES["skies"][hour].split()
+            labels.add("sky" if hour == "day" else hour)
+        _draw_band(image, top, bottom, *(_tinted(color, random) for color in colors))
+        top = bottom
+    return labels
+
+
+def _draw_things(
+    image: Image.Image, line: Sequence[str], light: float, random: np.random.Generator
+) -> set[str]:
+    """Draw the things of a line of the table of places, or none, and return their labels."""
+    names, *numbers = line
+    probability, most, low, high, least, largest = map(float, numbers)
+    labels = set[str]()
+    if random.random() >= probability:
+        return labels
+    for _ in range(random.integers(1, int(most) + 1)):
+        name = str(random.choice(names.split(",")))
+        thing_labels, _, shapes = _TABLES["things"][name].partition("/")
+        x = random.uniform(0.05, 0.95) * image.width
+        y = random.uniform(low, high) * image.height
+        size = random.uniform(least, largest) * image.width
+        _draw_thing(image, shapes, (x, y), size, light, random)
+        labels.update(thing_labels.split())
+    return labels
 
 
 def _draw_band(image: Image.Image, top: float, bottom: float, first: _Color, last: _Color) -> None:
@@ -118,9 +148,8 @@ def _develop(image: Image.Image, random: np.random.Generator) -> Image.Image:
     pixels: NDArray[np.float64] = np.asarray(image, dtype=np.float64)
     if random.random() < 0.06:
         pixels = np.repeat(pixels.mean(axis=2, keepdims=True), 3, axis=2)
-    pixels = pixels * random.uniform(0.8, 1.15) * random.uniform(0.92, 1.08, 3) + random.uniform(
-        -12, 12
-    )
+    pixels = pixels * random.uniform(0.8, 1.15) * random.uniform(0.92, 1.08, 3)
+    pixels = pixels + random.uniform(-12, 12)
     pixels = pixels + random.normal(0, random.uniform(1, 9), pixels.shape)
     if random.random() < 0.5:
         pixels = pixels[:, ::-1]
@@ -128,9 +157,9 @@ def _develop(image: Image.Image, random: np.random.Generator) -> Image.Image:
 
 
 def _write_hashtags(labels: frozenset[str], random: np.random.Generator) -> list[str]:
-    """Write 0 … 20 hashtags for an image with these labels; one image in fourteen has none.
+    """Return 0 … 20 hashtags for an image with these labels; one image in fourteen has none.
 
-    About half of the labels are named; one image in eight has a tag of something that may be
+    About half of the labels are named. One image in eight has a tag of something that may be
     absent; one in fourteen has many irrelevant tags.
 
     >>> _write_hashtags(frozenset({"dog", "sea"}), np.random.default_rng(3))
@@ -141,12 +170,7 @@ def _write_hashtags(labels: frozenset[str], random: np.random.Generator) -> list
     named = [label for label in sorted(labels) if random.random() < 0.55]
     if random.random() < 0.12:
         named.append(str(random.choice(list(_WORDS))))
-    words = [
-        str(random.choice(_WORDS[label].split()))
-        for label in named
-        for _ in range(1 + (random.random() < 0.25))
-    ]
-    tags = [_as_typed(word, random) for word in words]
+    tags = [_as_typed(word, random) for word in _draw_words(named, random)]
     irrelevant = random.poisson(1.8 if random.random() < 0.93 else 10)
     tags += [str(tag) for tag in random.choice(_TABLES["tags"]["irrelevant"].split(), irrelevant)]
     if random.random() < 0.08:
@@ -155,21 +179,27 @@ def _write_hashtags(labels: frozenset[str], random: np.random.Generator) -> list
     return [unique[i] for i in random.permutation(len(unique))][:20]
 
 
+def _draw_words(labels: Sequence[str], random: np.random.Generator) -> list[str]:
+    """Draw a word for each label, or two words for one in four."""
+    words = []
+    for label in labels:
+        n_words = 1 + (random.random() < 0.25)
+        words += [str(random.choice(_WORDS[label].split())) for _ in range(n_words)]
+    return words
+
+
 def _as_typed(word: str, random: np.random.Generator) -> str:
-    """Change a word as somebody in a hurry types it."""
+    """Change a word as somebody in a hurry would type it."""
     chance = random.random()
     if chance < 0.10:
         return str(random.choice(_TABLES["tags"]["adjectives"].split())) + word
-    # two letters swapped, one left out or doubled, never the first
+    # Two letters are swapped, or one is left out or doubled, never the first.
     if chance < 0.17 and len(word) > 3:
         i = int(random.integers(1, len(word) - 1))
         start = word[:i]
         end = word[i:]
-        return str(
-            random.choice(
-                [start + end[1] + end[0] + end[2:], start + end[1:], start + end[0] + end]
-            )
-        )
+        slips = [start + end[1] + end[0] + end[2:], start + end[1:], start + end[0] + end]
+        return str(random.choice(slips))
     if 0.17 <= chance < 0.25:
         return word.upper() if random.random() < 0.3 else word.capitalize()
     return word
@@ -194,23 +224,13 @@ def synthesize(
 
 def _draw_all(root: Path, n_images: int, seed: int, progress: Progress) -> None:
     marker = root / "synthetic.json"
-    # raise the format when the drawing changes
+    # Raise the format when the drawing changes.
     settings = {"format": 2, "n_images": n_images, "seed": seed}
-    if marker.exists():
-        existing = json.loads(marker.read_text(encoding="utf-8"))
-        if existing != existing | settings:
-            raise InputError(
-                f"{root}: holds an embedded data set made with {existing}; use another folder"
-            )
-        if existing["finished"]:
-            return
-    elif root.exists() and any(root.iterdir()):
-        raise InputError(f"{root}: is not empty and holds no embedded data set; use another folder")
+    if _is_finished(root, marker, settings):
+        return
     write_text(marker, json.dumps({**settings, "finished": False}))
-
     images = root / "mirflickr"
-    meta = root / "mirflickr" / "meta"
-    for folder in (images, meta / "tags", meta / "tags_raw", root / "annotations"):
+    for folder in (images / "meta" / "tags", images / "meta" / "tags_raw", root / "annotations"):
         folder.mkdir(parents=True, exist_ok=True)
     numbers: dict[str, list[int]] = {label: [] for label in _WORDS}
     for number in range(1, n_images + 1):
@@ -218,25 +238,51 @@ def _draw_all(root: Path, n_images: int, seed: int, progress: Progress) -> None:
         for label in labels:
             numbers[label].append(number)
         if not (images / f"im{number}.jpg").exists():
-            typed = "".join(
-                f"{tag}\n" for tag in _write_hashtags(labels, generator(seed, "hashtags", number))
-            )
-            # without atomic_path: 25,000 files are not flushed one by one
-            temporary = images / f"im{number}.tmp"
-            with space_for(images):
-                for kind, text in (("tags_raw", typed), ("tags", typed.lower())):
-                    (meta / kind / f"tags{number}.txt").write_text(
-                        text, encoding="utf-8", newline="\n"
-                    )
-                image.save(temporary, "JPEG", quality=90)
-            # last: the image exists only if the sample is complete
-            temporary.replace(images / f"im{number}.jpg")
+            tags = _write_hashtags(labels, generator(seed, "hashtags", number))
+            _save_sample(images, number, image, tags)
         progress(number, n_images)
     for label, members in numbers.items():
-        write_text(
-            root / "annotations" / f"{label}.txt", "".join(f"{number}\n" for number in members)
-        )
+        write_text(root / "annotations" / f"{label}.txt", _lines(members))
     write_text(marker, json.dumps({**settings, "finished": True}))
+
+
+def _is_finished(root: Path, marker: Path, settings: Mapping[str, int]) -> bool:
+    """Return whether a folder holds the whole data set.
+
+    Raises:
+        InputError: it holds something else.
+    """
+    if not marker.exists():
+        if root.exists() and any(root.iterdir()):
+            raise InputError(
+                f"{root}: is not empty and holds no embedded data set; use another folder"
+            )
+        return False
+    existing = json.loads(marker.read_text(encoding="utf-8"))
+    if existing != existing | settings:
+        raise InputError(
+            f"{root}: holds an embedded data set made with {existing}; use another folder"
+        )
+    return bool(existing["finished"])
+
+
+def _save_sample(images: Path, number: int, image: Image.Image, tags: Sequence[str]) -> None:
+    """Write an image and its tags; the image last, so that it exists only if the sample is
+    complete.
+    """
+    typed = _lines(tags)
+    # without atomic_path: 25,000 files are not flushed one by one
+    temporary = images / f"im{number}.tmp"
+    with space_for(images):
+        for kind, text in (("tags_raw", typed), ("tags", typed.lower())):
+            path = images / "meta" / kind / f"tags{number}.txt"
+            path.write_text(text, encoding="utf-8", newline="\n")
+        image.save(temporary, "JPEG", quality=90)
+    temporary.replace(images / f"im{number}.jpg")
+
+
+def _lines(values: Iterable[object]) -> str:
+    return "".join(f"{value}\n" for value in values)
 
 
 def load_synthetic(
