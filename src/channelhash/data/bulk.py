@@ -4,32 +4,25 @@ Parquet files have the columns ``id``, ``image`` or ``text`` or both, and option
 ``image`` holds paths or addresses, bytes of image files, structs of either (fields ``path`` and
 ``bytes``), or features (lists of numbers); ``text`` holds texts, lists of texts, or features.
 
-WebDataset shards are tar files in which neighbouring files with one name form an item:
-``0001.jpg``, ``0001.txt`` and ``0001.json`` are the image, the text and the other fields of item
-``0001``. Labels are ``labels`` of the JSON (a list, or names separated by ``;``) or the content of
-``.cls``; the text may instead be ``text`` or ``caption`` of the JSON. A name ends at its first dot,
-as WebDataset has it: ``a.left.png`` is the field ``left.png`` of item ``a``, and no image. Hidden
-files are left out, among them what macOS adds.
+Tar files are shards of WebDataset, see `channelhash.data.webdataset`.
 """
 
-import json
-import tarfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from itertools import groupby, islice
-from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from itertools import chain, islice
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from channelhash.data.cells import image_of, join_captions, split_labels, text_of
+from channelhash.data.column_types import is_features, misfit, plain_layout
 from channelhash.data.images import IMAGE_ENDINGS
-from channelhash.data.records import Records, labels_from_names
+from channelhash.data.records import Item, Records, labels_from_names
+from channelhash.data.webdataset import BAD_SAMPLE, Sample, open_samples
 from channelhash.errors import InputError, JobError, RefusedError
 from channelhash.utils.addresses import (
     File,
@@ -41,11 +34,18 @@ from channelhash.utils.addresses import (
     whole_file,
     without_signature,
 )
-from channelhash.utils.decode import decode_text, one_line, reading
-from channelhash.utils.plain_values import is_binary, is_list, is_text, plain_values
+from channelhash.utils.decode import one_line, reading
+from channelhash.utils.plain_values import is_list, plain_values
 
+_Value = TypeVar("_Value")
 #: Images and texts read at once: as many as a model encodes at once.
 _BATCH = 256
+#: Rows of features read at once; they are smaller than images.
+_FEATURE_BATCH = 1 << 13
+#: Rows of labels read at once; they are smaller still.
+_LABEL_BATCH = 1 << 16
+#: Small files read at once: from an object store, most of that time is waiting.
+_READS = 8
 
 
 class Shard(NamedTuple):
@@ -64,32 +64,29 @@ class Shard(NamedTuple):
     items: int
 
 
-# Shards, each with the label names that occur in it.
+#: Shards, each with the label names that occur in it.
 _Shards = Iterator[tuple[Shard, frozenset[str]]]
-
-
-#: Items in the order of the input, with the bytes of an image in place of its file, and with its
-#: address to be shown where it does not lie in the input's own files; and the name (or place) of
-#: each item left out, with the reason.
+#: Items in the order of the input, and the name (or place) of each item left out, with the reason.
+#: Items have the bytes of an image in place of its file, and its address to display if it does not
+#: lie in the input's own files.
 _Batches = Iterator[tuple[Records, list[tuple[str, str]]]]
 
 
 def _records(
     ids: list[str],
     items: dict[str, Any],
-    labels: list[list[str]],
+    labels: Sequence[Sequence[str]],
     known: Sequence[str],
-    addresses: list[str] | None,
+    addresses: Sequence[str] = (),
 ) -> Records:
     matrix, names = labels_from_names(labels, known, "the input")
-    return Records(
-        tuple(ids), items, matrix, names, display={"image": tuple(addresses)} if addresses else {}
-    )
+    display = {"image": tuple(addresses)} if addresses else {}
+    return Records(tuple(ids), items, matrix, names, display=display)
 
 
 def _fetch(addresses: Sequence[str]) -> list[bytes | str]:
-    """Read files in parallel: the content of each, or a few words on why it cannot be read."""
-    with ThreadPoolExecutor(8) as threads:  # most of that time is waiting
+    """Read files in parallel; return the content of each, or why it cannot be read."""
+    with ThreadPoolExecutor(_READS) as threads:
         return list(threads.map(_fetched, addresses))
 
 
@@ -116,27 +113,36 @@ def _plan_parquet(
     """
     for file in files:
         with _opened_parquet(file.address) as parquet:
-            names = parquet.schema_arrow.names
-            if missing := [name for name in ("id", *modalities) if name not in names]:
-                raise InputError(
-                    f"{file.address}: has no column {missing[0]!r}, its columns are "
-                    f"{', '.join(names)}"
-                )
-            for name in ("id", *modalities, *(["labels"] if "labels" in names else [])):
-                _check_type(name, parquet.schema_arrow.field(name).type, file.address)
-            rows = [
-                parquet.metadata.row_group(group).num_rows
-                for group in range(parquet.num_row_groups)
-            ]
-            first = 0
+            has_labels = _check_columns(parquet.schema_arrow, modalities, file.address)
+            for shard in _row_groups(parquet.metadata, file.address, shard_items):
+                yield shard, _all_labels(parquet, shard) if has_labels else frozenset()
+
+
+def _row_groups(metadata: pq.FileMetaData, address: str, shard_items: int) -> Iterator[Shard]:
+    first = 0
+    items = 0
+    for end in range(1, metadata.num_row_groups + 1):
+        items += metadata.row_group(end - 1).num_rows
+        if items >= shard_items or (end == metadata.num_row_groups and items):
+            yield Shard(without_signature(address), first, end, items)
+            first = end
             items = 0
-            for group, count in enumerate(rows):
-                items += count
-                if items >= shard_items or (group == len(rows) - 1 and items):
-                    shard = Shard(without_signature(file.address), first, group + 1, items)
-                    yield shard, _all_labels(parquet, shard) if "labels" in names else frozenset()
-                    first = group + 1
-                    items = 0
+
+
+def _check_columns(schema: pa.Schema, modalities: Sequence[str], address: str) -> bool:
+    """Check that the columns are there and of fitting types; return whether there are labels."""
+    has_labels = "labels" in schema.names
+    for name in ("id", *modalities):
+        if name not in schema.names:
+            raise InputError(
+                f"{address}: has no column {name!r}, its columns are {', '.join(schema.names)}"
+            )
+    for name in ("id", *modalities, *(["labels"] if has_labels else [])):
+        kind = schema.field(name).type
+        expected = misfit(name, kind)
+        if expected:
+            raise InputError(f"{address}: the column {name!r} holds {kind}; expected {expected}")
+    return has_labels
 
 
 def _read_parquet(
@@ -151,10 +157,8 @@ def _read_parquet(
         columns = [
             name for name in ("id", *modalities, "labels") if name in parquet.schema_arrow.names
         ]
-        only_features = all(
-            _is_features(parquet.schema_arrow.field(modality).type) for modality in modalities
-        )
-        size = 1 << 13 if only_features else _BATCH  # rows of features are smaller than images
+        types = [parquet.schema_arrow.field(modality).type for modality in modalities]
+        size = _FEATURE_BATCH if all(map(is_features, types)) else _BATCH
         row = sum(parquet.metadata.row_group(group).num_rows for group in range(shard.first))
         for batch in parquet.iter_batches(
             size, row_groups=range(shard.first, shard.last), columns=columns
@@ -188,13 +192,11 @@ def _opened_parquet(address: str) -> Iterator[pq.ParquetFile]:
 
 
 def _all_labels(parquet: pq.ParquetFile, shard: Shard) -> frozenset[str]:
-    """Collect the label names of a shard; read that column only."""
+    """Return the label names of a shard; read that column only."""
     names: set[str] = set()
-    # More rows at once than of features: labels are smaller still.
-    for batch in parquet.iter_batches(
-        1 << 16, row_groups=range(shard.first, shard.last), columns=["labels"]
-    ):
-        column = _plain_layout(batch.column("labels"))
+    groups = range(shard.first, shard.last)
+    for batch in parquet.iter_batches(_LABEL_BATCH, row_groups=groups, columns=["labels"]):
+        column = plain_layout(batch.column("labels"))
         values = column.flatten() if is_list(column.type) else column
         for value in plain_values(values.unique()):
             with suppress(ValueError):  # `_read_parquet` reports the row
@@ -211,109 +213,90 @@ def _raw(
     first: int,
 ) -> tuple[Records, list[tuple[str, str]]]:
     """Convert rows of the file, the first of which has the number ``first``."""
-    ids, problems = _each(text_of, batch.column("id"), "has no id", "the id")
-    items: dict[str, list[Any] | NDArray[np.float32]] = {}
-    image_addresses = None
+    ids = _convert(text_of, batch.column("id"), "has no id", "the id")
+    problems = ids.problems
+    items = {}
+    addresses: Sequence[str] = ()
     for modality in modalities:
-        column = _plain_layout(batch.column(modality))
-        wrong: dict[int, str]
-        if _is_features(column.type):
-            items[modality], wrong = _features(column, modality)
-        elif modality == "text":
-            items[modality], wrong = _each(join_captions, column, "the text is empty", "the text")
-        else:
-            items[modality], image_addresses, wrong = _images(column, root)
-        problems = wrong | problems
-    labels: list[list[str]] = [[] for _ in ids]
+        read = _read_modality(batch.column(modality), modality, root)
+        items[modality] = read.values
+        addresses = addresses or read.addresses
+        problems = read.problems | problems
+    labels: list[list[str]] = [[] for _ in ids.values]
     if "labels" in batch.schema.names:
-        labels, wrong = _each(split_labels, batch.column("labels"), "", "the label")
-        problems = wrong | problems
-    ids = [name.strip() for name in ids]
-    bad = [(ids[row] or f"{place} {first + row}", problems[row]) for row in sorted(problems)]
-    good = [row for row in range(len(ids)) if row not in problems]
-    return _records(ids, items, labels, label_names, image_addresses).take(good), bad
+        read = _convert(split_labels, batch.column("labels"), "", "the label")
+        labels = read.values
+        problems = read.problems | problems
+    names = list(map(str.strip, ids.values))
+    bad = [(names[row] or f"{place} {first + row}", problems[row]) for row in sorted(problems)]
+    good = np.setdiff1d(np.arange(len(names)), list(problems))
+    return _records(names, items, labels, label_names, addresses).take(good), bad
 
 
-def _is_features(kind: pa.DataType) -> bool:
-    """Return whether values are lists of anything but texts."""
-    return is_list(kind) and not is_text(kind.value_type)
+class _Column(NamedTuple):
+    """What was read from a column.
 
-
-def _each(
-    convert: Callable[[Any], Any], column: pa.Array, blank: str, name: str
-) -> tuple[list[Any], dict[int, str]]:
-    """Return every value of a column as ``convert`` makes it, and the problems of the rows where it
-    cannot.
+    Attributes:
+        values: a value a row, also for a row with a problem.
+        problems: row -> what is wrong.
+        addresses: where images lie that are files of their own; empty if none are.
     """
+
+    values: Any
+    problems: dict[int, str]
+    addresses: Sequence[str] = ()
+
+
+def _read_modality(column: pa.Array, modality: str, root: str) -> _Column:
+    column = plain_layout(column)
+    if is_features(column.type):
+        return _features(column, modality)
+    if modality == "text":
+        return _convert(join_captions, column, "the text is empty", "the text")
+    return _images(column, root)
+
+
+def _convert(convert: Callable[[Any], Any], column: pa.Array, blank: str, name: str) -> _Column:
+    """Convert every value of a column; ``blank`` is the problem of a blank one, if it is one."""
     values: list[Any] = []
-    wrong: dict[int, str] = {}
+    problems: dict[int, str] = {}
     for row, value in enumerate(plain_values(column)):
         try:
             values.append(convert(value))
             if blank and not values[-1].strip():
-                wrong[row] = blank
+                problems[row] = blank
         except ValueError as error:
             values.append(convert(None))
-            wrong[row] = f"{name} {error}"
-    return values, wrong
+            problems[row] = f"{name} {error}"
+    return _Column(values, problems)
 
 
-def _images(column: pa.Array, root: str) -> tuple[list[bytes], list[str] | None, dict[int, str]]:
-    """Return the bytes of each image, where those lie that are files of their own, and the problems
-    of other rows.
-    """
-    cells, wrong = _each(image_of, column, "no picture", "the picture")
-    addresses = ["" if isinstance(cell, bytes) else cell.strip() and cell for cell in cells]
-    addresses = [
-        path if not path or "://" in path or path[0] == "/" else f"{root}/{path}"
-        for path in addresses
+def _images(column: pa.Array, root: str) -> _Column:
+    """Read the bytes of images from the column, or from the files that it names."""
+    cells = _convert(image_of, column, "no picture", "the picture")
+    addresses = [_address_of(cell, root) for cell in cells.values]
+    files = list(filter(None, addresses))
+    contents = dict(zip(files, _fetch(files), strict=True))
+    images = [
+        contents.get(address, cell) for address, cell in zip(addresses, cells.values, strict=True)
     ]
-    files = dict(zip(filter(None, addresses), _fetch(list(filter(None, addresses))), strict=True))
-    contents = [files.get(address, cell) for address, cell in zip(addresses, cells, strict=True)]
-    wrong |= {
-        row: content
-        for row, content in enumerate(contents)
-        if isinstance(content, str) and row not in wrong
-    }
-    return (
-        [content if isinstance(content, bytes) else b"" for content in contents],
-        [*map(without_signature, addresses)] if files else None,
-        wrong,
+    problems = {row: image for row, image in enumerate(images) if isinstance(image, str)}
+    return _Column(
+        [b"" if isinstance(image, str) else image for image in images],
+        problems | cells.problems,
+        list(map(without_signature, addresses)) if files else (),
     )
 
 
-def _check_type(name: str, kind: pa.DataType, file: str) -> None:
-    """Raise `InputError` where no value of a column can be what its name says."""
-    value = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-    if name == "labels" and is_list(value):
-        value = value.value_type
-    if pa.types.is_dictionary(value):
-        value = value.value_type
-    is_plain = not (pa.types.is_nested(value) or is_binary(value))
-    if name in ("image", "text") and is_list(value):
-        is_number = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-        expected = "lists of numbers, which are features"
-        fits = any(test(value.value_type) for test in is_number) or (
-            name == "text" and is_text(value.value_type)
-        )
-    elif name == "image":
-        has_path = pa.types.is_struct(value) and any(
-            field.name in ("bytes", "path") for field in value
-        )
-        expected = "paths or the bytes of image files"
-        fits = is_plain or is_binary(value) or has_path
-    else:
-        is_uuid = name == "id" and getattr(kind, "extension_name", "") == "arrow.uuid"
-        expected = "texts" if name == "text" else "names"
-        fits = is_plain or is_uuid
-    if not fits:
-        raise InputError(f"{file}: the column {name!r} holds {kind}; expected {expected}")
+def _address_of(cell: bytes | str, root: str) -> str:
+    """Return the address of the file that a cell names; empty if it names none."""
+    if isinstance(cell, bytes) or not cell.strip():
+        return ""
+    return cell if "://" in cell or cell[0] == "/" else f"{root}/{cell}"
 
 
-def _features(column: pa.Array, modality: str) -> tuple[NDArray[np.float32], dict[int, str]]:
-    """Return features ``(n, d)``, with d the width of most rows that are not empty, and the
-    problems of other rows.
-    """
+def _features(column: pa.Array, modality: str) -> _Column:
+    """Return features ``(n, d)``, with d the width of most rows that are not empty."""
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     counts = np.bincount(lengths, minlength=2)
     width = int(counts[1:].argmax()) + 1
@@ -321,28 +304,13 @@ def _features(column: pa.Array, modality: str) -> tuple[NDArray[np.float32], dic
     flat = column.filter(pa.array(fits)).flatten().to_numpy(zero_copy_only=False)
     rows = np.zeros((len(column), width), dtype=np.float32)
     rows[fits] = flat.reshape(-1, width)
-    wrong = {
+    problems = {
         int(row): f"{lengths[row]} {modality} features, most rows have {width}"
         for row in np.flatnonzero(~fits)
     }
-    broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
-    return rows, wrong | {int(row): f"{modality} features are not finite" for row in broken}
-
-
-def _plain_layout(column: pa.Array) -> pa.Array:
-    """Return a column without what wraps its values, such as a dictionary or the shape of a
-    tensor.
-    """
-    if isinstance(column, pa.ExtensionArray):
-        return column.storage
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
-_Members = dict[str, tarfile.TarInfo]
-
-# What is raised for an item whose text is not UTF-8, whose JSON is none or too deep, or that is a
-# link to nothing.
-_BAD = (ValueError, RecursionError, KeyError)
+    for row in np.flatnonzero(~np.isfinite(rows).all(axis=1)):
+        problems[int(row)] = f"{modality} features are not finite"
+    return _Column(rows, problems)
 
 
 def _plan_tar(
@@ -355,12 +323,12 @@ def _plan_tar(
     """
     for file in files:
         items = 0
-        labels = set()
-        with _opened_tar(file.address) as tar:
-            for _, members in _samples(tar):
+        labels = set[str]()
+        with open_samples(file.address) as samples:
+            for sample in samples:
                 items += 1
-                with suppress(*_BAD):  # `_read_tar` reports the bad item
-                    labels |= set(_labels(tar, members))
+                with suppress(*BAD_SAMPLE):  # `_read_tar` reports the bad item
+                    labels.update(sample.labels())
         if items:
             yield Shard(without_signature(file.address), 0, 0, items), frozenset(labels)
 
@@ -373,143 +341,56 @@ def _read_tar(
     signed: Mapping[str, str],
 ) -> _Batches:
     """Yield the items of a tar file; an id is the name that an item's files share."""
-    with _opened_tar(signed.get(shard.file, shard.file)) as tar:
-        samples = _samples(tar)
-        while part := list(islice(samples, _BATCH)):
-            good: list[tuple[str, list[str], dict[str, Any]]] = []
+    with open_samples(signed.get(shard.file, shard.file)) as samples:
+        for part in _batched(samples, _BATCH):
+            good: list[Item] = []
             bad: list[tuple[str, str]] = []
-            for key, members in part:
-                try:
-                    text_of(key)
-                    values = {modality: _value(tar, members, modality) for modality in modalities}
-                    labels = _labels(tar, members)
-                    missing = [modality for modality, value in values.items() if not value]
-                    problem = (
-                        f"no {' and no '.join(missing)}{_dotted_name(members)}" if missing else ""
-                    )
-                except _BAD as error:
-                    problem = f"its name, text or JSON cannot be read ({one_line(error)})"
-                if problem:
-                    bad.append(
-                        (key.encode(errors="replace").decode(), f"{problem} in {shard.file}")
-                    )
+            for sample in part:
+                item = _read_sample(sample, modalities)
+                if isinstance(item, Item):
+                    good.append(item)
                 else:
-                    good.append((key, labels, values))
-            items = {modality: [values[modality] for *_, values in good] for modality in modalities}
-            yield (
-                _records(
-                    [key for key, *_ in good],
-                    items,
-                    [labels for _, labels, _ in good],
-                    label_names,
-                    None,
-                ),
-                bad,
-            )
+                    name = sample.key.encode(errors="replace").decode()
+                    bad.append((name, f"{item} in {shard.file}"))
+            items = {}
+            for modality in modalities:
+                items[modality] = [item.values[modality] for item in good]
+            ids = [item.id for item in good]
+            labels = [item.labels for item in good]
+            yield _records(ids, items, labels, label_names), bad
+
+
+def _read_sample(sample: Sample, modalities: Sequence[str]) -> Item | str:
+    """Return an item, or what is wrong with it."""
+    try:
+        text_of(sample.key)
+        values = {modality: sample.value(modality) for modality in modalities}
+        labels = sample.labels()
+    except BAD_SAMPLE as error:
+        return f"its name, text or JSON cannot be read ({one_line(error)})"
+    missing = [modality for modality, value in values.items() if not value]
+    if missing:
+        return f"no {' and no '.join(missing)}{sample.hint()}"
+    return Item(sample.key, values, labels)
+
+
+def _batched(values: Iterable[_Value], size: int) -> Iterator[list[_Value]]:
+    remaining = iter(values)
+    while part := list(islice(remaining, size)):
+        yield part
 
 
 def _tar_modalities(file: str) -> tuple[str, ...]:
     """Return the modalities of the first item of a tar file that has any."""
     hint = ""
-    with _opened_tar(file) as tar:
-        for _, members in _samples(tar):
-            with suppress(*_BAD):
-                if modalities := tuple(
-                    modality for modality in ("image", "text") if _value(tar, members, modality)
-                ):
+    with open_samples(file) as samples:
+        for sample in samples:
+            with suppress(*BAD_SAMPLE):
+                modalities = tuple(filter(sample.value, ("image", "text")))
+                if modalities:
                     return modalities
-            hint = hint or _dotted_name(members)
+            hint = hint or sample.hint()
     raise InputError(f"{file}: holds no item with an image or a text that can be read{hint}")
-
-
-@contextmanager
-def _opened_tar(address: str) -> Iterator[tarfile.TarFile]:
-    # read in order, in requests of so many bytes where it is remote
-    with (
-        open_address(address, 8 << 20) as stream,
-        reading(address, "not a readable tar file, perhaps truncated or compressed"),
-        tarfile.open(fileobj=stream, mode="r:") as tar,
-    ):
-        yield tar
-
-
-def _samples(tar: tarfile.TarFile) -> Iterator[tuple[str, _Members]]:
-    """Yield (key, members by ending) of each item; the key ends at the first dot of the file
-    name.
-    """
-    files = (
-        (*_parted(member.name), member)
-        for member in tar
-        if (member.isfile() or member.islnk() or member.issym()) and not _hidden(member.name)
-    )
-    for key, members in groupby(files, key=lambda part: part[0]):
-        yield key, {ending: member for _, ending, member in members}
-
-
-def _hidden(name: str) -> bool:
-    """Return whether a file, or a folder on the way to it, is hidden or macOS's own."""
-    return any(
-        part == "__MACOSX" or (part.startswith(".") and part not in (".", ".."))
-        for part in name.split("/")
-    )
-
-
-def _dotted_name(members: _Members) -> str:
-    """Return a hint if an item has the image only by a name with dots, which ends too early; else
-    nothing.
-    """
-    for ending, member in members.items():
-        if "." in ending[1:] and PurePosixPath(ending).suffix in IMAGE_ENDINGS:
-            return (
-                f" (a name ends at its first dot: {member.name} is {ending} of an item; rename it)"
-            )
-    return ""
-
-
-def _parted(name: str) -> tuple[str, str]:
-    folder, slash, last = name.rpartition("/")
-    stem, _, ending = last.partition(".")
-    return f"{folder}{slash}{stem}".removeprefix("./"), f".{ending.lower()}"
-
-
-def _value(tar: tarfile.TarFile, members: _Members, modality: str) -> bytes | str | None:
-    """Return the bytes of the image, or the text; empty if there is none. ValueError if not UTF-8
-    or not JSON.
-    """
-    if modality == "image":
-        return next(
-            (
-                _content(tar, member)
-                for ending, member in members.items()
-                if ending in IMAGE_ENDINGS
-            ),
-            None,
-        )
-    if ".txt" in members:
-        return join_captions(decode_text(_content(tar, members[".txt"]))).strip()
-    fields = _fields(tar, members)
-    captions = (join_captions(fields.get(key)).strip() for key in ("text", "caption"))
-    return next(filter(None, captions), "")
-
-
-def _labels(tar: tarfile.TarFile, members: _Members) -> list[str]:
-    if ".cls" in members:
-        return split_labels(decode_text(_content(tar, members[".cls"])))
-    return split_labels(_fields(tar, members).get("labels"))
-
-
-def _fields(tar: tarfile.TarFile, members: _Members) -> dict[str, Any]:
-    """Return the JSON fields of an item, or none."""
-    content = _content(tar, members[".json"]) if ".json" in members else b"{}"
-    fields = json.loads(decode_text(content))
-    return fields if isinstance(fields, dict) else {}
-
-
-def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    file = tar.extractfile(member)
-    if file is None:
-        raise ValueError(f"{member.name} is a link to no file")
-    return file.read()
 
 
 _LISTING = pa.schema({"address": pa.string()})
@@ -531,16 +412,15 @@ class _Kind(NamedTuple):
 def _plan_images(
     files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Place
 ) -> _Shards:
-    """Yield a shard for every ``shard_items`` images and write them to ``listing``. Images alone
-    have no labels.
+    """Yield a shard for every ``shard_items`` images and write them to ``listing``.
+
+    Images alone have no labels.
     """
-    remaining = iter(files)
+    addresses = (without_signature(file.address) for file in files)
     with whole_file(listing) as temporary, pq.ParquetWriter(temporary, _LISTING) as writer:
-        number = 0
-        while part := [without_signature(file.address) for file in islice(remaining, shard_items)]:
+        for number, part in enumerate(_batched(addresses, shard_items)):
             writer.write_table(pa.table({"address": part}, _LISTING), row_group_size=len(part))
             yield Shard(str(listing), number, number + 1, len(part)), frozenset()
-            number += 1
 
 
 def _read_images(
@@ -562,12 +442,9 @@ def _read_images(
                 if isinstance(content, str)
             ]
             good = [row for row, content in enumerate(contents) if isinstance(content, bytes)]
-            yield (
-                _records(ids, {"image": contents}, [[] for _ in ids], label_names, addresses).take(
-                    good
-                ),
-                bad,
-            )
+            no_labels: list[list[str]] = [[] for _ in ids]
+            images = {"image": contents}
+            yield _records(ids, images, no_labels, label_names, addresses).take(good), bad
 
 
 KINDS = {
@@ -578,8 +455,9 @@ KINDS = {
 
 
 def input_files(address: str) -> Iterator[tuple[str, File]]:
-    """Yield (kind, file) for each file of an input, always in the same order; skip files of no
-    kind.
+    """Yield (kind, file) for each file of an input, always in the same order.
+
+    Files of no kind are skipped.
     """
     first: tuple[str, File] | None = None
     for file in list_files(address):
@@ -596,5 +474,5 @@ def input_files(address: str) -> Iterator[tuple[str, File]]:
             )
         yield kind, file
     if first is None:
-        endings = ", ".join(ending for kind in KINDS.values() for ending in sorted(kind.endings))
+        endings = ", ".join(chain(*[sorted(kind.endings) for kind in KINDS.values()]))
         raise InputError(f"{address}: no files to encode; they end in {endings}")

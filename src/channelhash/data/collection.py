@@ -412,8 +412,8 @@ def _row_problems(records: Records) -> list[str]:
             f"{unlabelled} of {len(records)} samples have no label: they are similar to nothing "
             "and never relevant; label them or leave them out"
         )
-    for name, occurs in zip(records.label_names, records.labels.any(axis=0), strict=True):
-        if not occurs:
+    for name, count in zip(records.label_names, records.labels.sum(axis=0), strict=True):
+        if not count:
             problems.append(f"label {name!r} never occurs; leave it out of the labels")
     problems += _spelling_problems(records.label_names)
     if not records.label_names and len(records.items) < 2:

@@ -3,22 +3,21 @@ exchanges.
 """
 
 import difflib
-from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from channelhash.data.label_arrays import first_repeated, read_labels, texts_of
 from channelhash.data.parts import by_rows, join_parts
-from channelhash.data.records import Problems, Records, label_name
+from channelhash.data.records import Problems, Records
 from channelhash.errors import InputError
 from channelhash.utils.array_files import Arrays, SparseRows, read_arrays
 from channelhash.utils.decode import read_text, reading, split_lines
 from channelhash.utils.seeds import generator
-
-_MODALITIES = ("image", "text")
 
 #: Recognised names of an array of the whole set, our own first.
 _NAMES = {
@@ -27,8 +26,8 @@ _NAMES = {
     "labels": ("labels", "LAll", "L", "label", "labelList"),
 }
 
-#: Arrays of texts that are displayed with search results: modality -> names, in DCMH's files those
-#: of the pictures.
+#: Modality -> names of arrays of texts that are displayed with search results; of images their
+#: files.
 _DISPLAY = {"image": ("pictures", "FAll", "imgList"), "text": ("captions",)}
 
 
@@ -129,17 +128,14 @@ def _with_sparse(arrays: Arrays, path: Path) -> Arrays:
 
     Without a prefix, as in a single file that SciPy's ``save_npz`` wrote, they are the text.
     """
-    for form in [name for name, values in arrays.items() if np.array_equal(values, b"coo")]:
-        with reading(path, f"its {form} is not that of a sparse matrix", "save that of tocsr()"):
-            _sort_by_rows(arrays, form.removesuffix("format"))
+    _sort_by_rows(arrays, path)
     for starts in [name for name in arrays if name.endswith("indptr")]:
         prefix = starts.removesuffix("indptr")
         name = prefix.removesuffix("_") or "text"
         if name in arrays:
             raise InputError(f"{path}: has {name} and {starts}, features twice; leave one out")
-        with reading(
-            path, f"{starts} is not that of a sparse matrix by rows", "save that of tocsr()"
-        ):
+        problem = f"{starts} is not that of a sparse matrix by rows"
+        with reading(path, problem, "save that of tocsr()"):
             arrays[name] = _sparse_matrix(arrays, prefix)
         for part in _SPARSE:
             arrays.pop(f"{prefix}{part}", None)
@@ -161,20 +157,25 @@ def _sparse_matrix(arrays: Arrays, prefix: str) -> SparseRows:
     return matrix
 
 
-def _sort_by_rows(arrays: Arrays, prefix: str) -> None:
-    """Replace rows and columns of single values by the starts of rows and the indices in them."""
-    rows, columns = (arrays.pop(f"{prefix}{name}") for name in ("row", "col"))
-    n_rows = int(arrays[f"{prefix}shape"].ravel()[0])
-    if not ((rows >= 0) & (rows < n_rows)).all():
-        raise ValueError("rows of a sparse matrix that are not in it")
-    order = np.lexsort((columns, rows))
-    arrays[f"{prefix}indptr"] = np.searchsorted(rows[order], np.arange(n_rows + 1))
-    arrays[f"{prefix}indices"] = columns[order]
-    arrays[f"{prefix}data"] = arrays[f"{prefix}data"][order]
+def _sort_by_rows(arrays: Arrays, path: Path) -> None:
+    """Store the sparse matrices of single values by rows: starts of rows, and indices in them."""
+    forms = [name for name, values in arrays.items() if np.array_equal(values, b"coo")]
+    for form in forms:
+        prefix = form.removesuffix("format")
+        with reading(path, f"its {form} is not that of a sparse matrix", "save that of tocsr()"):
+            rows = arrays.pop(f"{prefix}row")
+            columns = arrays.pop(f"{prefix}col")
+            n_rows = int(arrays[f"{prefix}shape"].ravel()[0])
+            if not ((rows >= 0) & (rows < n_rows)).all():
+                raise ValueError("rows of a sparse matrix that are not in it")
+            order = np.lexsort((columns, rows))
+            arrays[f"{prefix}indptr"] = np.searchsorted(rows[order], np.arange(n_rows + 1))
+            arrays[f"{prefix}indices"] = columns[order]
+            arrays[f"{prefix}data"] = arrays[f"{prefix}data"][order]
 
 
 class _FileArrays(Arrays):
-    """The arrays of a file, which remember those that were taken."""
+    """The arrays of a file, and which of them were read."""
 
     def __init__(self, arrays: Arrays) -> None:
         super().__init__(arrays)
@@ -185,7 +186,7 @@ class _FileArrays(Arrays):
         return super().__getitem__(name)
 
     def unread(self, path: Path) -> list[str]:
-        """Return a line that names the arrays that were not taken; no line without any."""
+        """Return a line that names the arrays that were not read, if there are any."""
         names = sorted(self.keys() - self.taken)
         if not names:
             return []
@@ -196,37 +197,52 @@ class _FileArrays(Arrays):
 def _records(
     arrays: Arrays, names: Mapping[str, str | None], path: Path, skip_bad: bool
 ) -> Records:
-    """Return the records of named arrays; ``names`` maps roles to arrays that have other names than
-    the usual.
-    """
+    """Return the records of a file; ``names`` maps roles to arrays with unusual names."""
     arrays = _FileArrays(arrays)
     problems = Problems(skip_bad)
-    by_role, ids = _arrays_by_role(arrays, names, path, problems.lines)
-    if "labels" in by_role:
-        labels, label_names = _read_labels(by_role["labels"], arrays, path)
+    found = _find_roles(arrays, names, path, problems.lines)
+    if found.labels is None:
+        first = next(iter(found.features.values()))
+        n = (*first.shape, 1)[0]
+        labels = np.zeros((n, 0), dtype=bool)
+        label_names: tuple[str, ...] = ()
     else:
-        n_rows = len(np.atleast_1d(next(by_role[role] for role in _MODALITIES if role in by_role)))
-        labels = np.zeros((n_rows, 0), dtype=bool)
-        label_names = ()
-    n = len(labels)
+        labels, label_names = read_labels(found.labels, arrays, path)
+        n = len(labels)
     items = {
-        name: _real_values(by_role[name], arrays, name, n, path)
-        for name in _MODALITIES
-        if name in by_role
+        name: _real_values(stored, arrays, name, n, path) for name, stored in found.features.items()
     }
-    display = {} if ids else _display(arrays, n, path)
-    ids = ids or (
-        _texts_of(arrays["id"], "id", path) if "id" in arrays else tuple(map(str, range(n)))
+    display = {} if found.part_ids else _display(arrays, n, path)
+    ids = found.part_ids or tuple(map(str, range(n)))
+    if "id" in arrays and not found.part_ids:
+        ids = texts_of(arrays["id"], "id", path)
+    _check_ids(ids, n, "labels" if label_names else "features", path)
+    good = _finite_rows(items, ids, path, problems)
+    lines = (*problems.lines, *arrays.unread(path))
+    records = Records(
+        ids, dict(items), labels, label_names, problems.removed, lines, found=n, display=display
     )
+    return records if good.all() else records.take(np.flatnonzero(good))
+
+
+def _check_ids(ids: tuple[str, ...], n: int, counted: str, path: Path) -> None:
     if len(ids) != n:
-        raise InputError(
-            f"{path}: id has {len(ids)} entries, {'labels' if label_names else 'features'} have "
-            f"{n} rows"
-        )
-    if (twice := _repeated(ids)) is not None:
-        raise InputError(f"{path}: several rows have the id {twice!r}")
-    finite = {name: _finite_rows(values) for name, values in items.items()}
+        raise InputError(f"{path}: id has {len(ids)} entries, {counted} have {n} rows")
+    repeated = first_repeated(ids)
+    if repeated is not None:
+        raise InputError(f"{path}: several rows have the id {repeated!r}")
+
+
+def _finite_rows(
+    items: Mapping[str, NDArray[np.float32] | SparseRows],
+    ids: tuple[str, ...],
+    path: Path,
+    problems: Problems,
+) -> NDArray[np.bool_]:
+    """Return which rows are finite in all modalities, at least one, and list the others."""
+    finite = {name: _are_finite(values) for name, values in items.items()}
     good = np.logical_and.reduce(list(finite.values()))
+    n = len(ids)
     remedy = f"mend such rows, {n - good.sum()} in all, or leave them out with --skip-bad"
     for row in np.flatnonzero(~good):
         broken = " and ".join(name for name, has in finite.items() if not has[row])
@@ -236,11 +252,14 @@ def _records(
         raise InputError(
             f"{path}: no usable row is left of {n}; the last problem is {problems.lines[-1]}"
         )
-    lines = (*problems.lines, *arrays.unread(path))
-    records = Records(
-        ids, dict(items), labels, label_names, problems.removed, lines, found=n, display=display
-    )
-    return records if good.all() else records.take(np.flatnonzero(good))
+    return np.asarray(good)
+
+
+def _are_finite(values: NDArray[np.float32] | SparseRows) -> NDArray[np.bool_]:
+    """Return which rows are finite."""
+    if isinstance(values, SparseRows):
+        return ~np.isin(np.arange(len(values)), values.rows[~np.isfinite(values.data)])
+    return np.asarray(np.isfinite(values).all(axis=1))
 
 
 def load_simulated(
@@ -271,10 +290,8 @@ def load_simulated(
     """
     arrays = read_arrays(path)
     if "labels" not in arrays:
-        raise InputError(
-            f"{path}: has no array 'labels'; it has {', '.join(sorted(arrays)) or 'none'}"
-        )
-    labels, names = _read_labels(arrays["labels"], arrays, path)
+        raise InputError(f"{path}: has no array 'labels'; it has {_listed(arrays)}")
+    labels, names = read_labels(arrays["labels"], arrays, path)
     labelled = np.flatnonzero(labels.any(axis=1))
     if not 1 <= rows <= len(labelled):
         raise InputError(f"data.rows is {rows}, but {path} has {len(labelled)} rows with a label")
@@ -291,233 +308,136 @@ def load_simulated(
     return Records(tuple(map(str, chosen)), items, drawn, names, removed=removed, found=len(labels))
 
 
-def _arrays_by_role(
-    arrays: Arrays, names: Mapping[str, str | None], path: Path, problems: list[str]
-) -> tuple[Arrays, tuple[str, ...]]:
-    """Return (image, text and labels by role, a row an item; the ids of the rows if the file comes
-    in parts).
+@dataclass(frozen=True)
+class _Roles:
+    """The arrays of a file by what they hold, a row an item.
+
+    Attributes:
+        features: modality -> features.
+        labels: the labels, if there are any.
+        part_ids: ids of the rows if the file comes in parts.
     """
-    by_role: Arrays = {}
-    array_names: dict[str, str] = {}
-    for role in _NAMES:
-        setting = names.get(role)
-        if setting is not None and setting not in arrays:
-            raise InputError(
-                f"{path}: has no array {setting!r} ({role}); it has {', '.join(sorted(arrays))}"
-            )
-        if name := setting or next((name for name in _NAMES[role] if name in arrays), None):
-            by_role[role] = np.asarray(arrays[name]) if role == "labels" else arrays[name]
-            array_names[role] = name
-    if "labels" not in by_role:
+
+    features: Arrays
+    labels: NDArray[Any] | None
+    part_ids: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, by_role: Arrays, part_ids: tuple[str, ...] = ()) -> "_Roles":
+        features: Arrays = {role: by_role[role] for role in ("image", "text") if role in by_role}
+        return cls(features, by_role.get("labels"), part_ids)
+
+
+def _find_roles(
+    arrays: Arrays, settings: Mapping[str, str | None], path: Path, problems: list[str]
+) -> _Roles:
+    """Find image, text and labels by the ``settings``, by recognised names, or in parts."""
+    names = _find_names(arrays, settings, path)
+    if "labels" not in names:
         joined, ids = join_parts(arrays, path, problems)
-        if joined and any(names.values()):
+        if joined and any(settings.values()):
             raise InputError(
                 f"{path}: comes in parts (L_tr …), but one array is named; name labels_array too"
             )
         if joined:
-            return joined, ids
-    if not by_role.keys() & set(_MODALITIES):
+            return _Roles.of(joined, ids)
+    _check_names(names, arrays, path)
+    by_role = {role: arrays[name] for role, name in names.items()}
+    if "labels" in names:
+        by_role["labels"] = np.asarray(by_role["labels"])
+    same_rows = {"id": arrays["id"].ravel()} if "id" in arrays else {}
+    turned = by_rows(by_role | same_rows, path, problems)
+    if path.is_dir() and len({turned[role].shape[:1] for role in names}) > 1:
+        shapes = ", ".join(f"{name} {turned[role].shape}" for role, name in names.items())
+        raise InputError(f"{path}: the files differ in their number of rows ({shapes})")
+    return _Roles.of(turned)
+
+
+def _find_names(arrays: Arrays, settings: Mapping[str, str | None], path: Path) -> dict[str, str]:
+    """Return role -> name of its array, for the roles that the file has."""
+    names = {}
+    for role, recognised in _NAMES.items():
+        setting = settings.get(role)
+        if setting is not None and setting not in arrays:
+            raise InputError(
+                f"{path}: has no array {setting!r} ({role}); it has {', '.join(sorted(arrays))}"
+            )
+        for name in (setting,) if setting else recognised:
+            if name in arrays:
+                names[role] = name
+                break
+    return names
+
+
+def _check_names(names: Mapping[str, str], arrays: Arrays, path: Path) -> None:
+    """Check that there are features, and labels unless no name is like theirs."""
+    if not {"image", "text"} & names.keys():
         expected = (
             "image or text (or IAll, TAll; I_tr, T_tr …), and labels (or LAll; L_tr …) if there "
             "are any"
         )
+        raise InputError(f"{path}: needs the arrays {expected}; it has {_listed(arrays)}")
+    if "labels" in names:
+        return
+    others = arrays.keys() - {"label_names"}
+    for near in difflib.get_close_matches("labels", others, n=1, cutoff=0.7):
         raise InputError(
-            f"{path}: needs the arrays {expected}; it has {', '.join(sorted(arrays)) or 'none'}"
+            f"{path}: has no array 'labels'; is it {near!r}? Say labels_array={near}, or rename it"
         )
-    if "labels" not in by_role:
-        for near in difflib.get_close_matches(
-            "labels", arrays.keys() - {"label_names"}, n=1, cutoff=0.7
-        ):
-            raise InputError(
-                f"{path}: has no array 'labels'; is it {near!r}? Say labels_array={near}, or "
-                "rename it"
-            )
-    same_rows = {"id": arrays["id"].ravel()} if "id" in arrays else {}
-    turned = by_rows(by_role | same_rows, path, problems)
-    if path.is_dir() and len({np.shape(turned[role])[:1] for role in array_names}) > 1:
-        shapes = ", ".join(f"{name} {turned[role].shape}" for role, name in array_names.items())
-        raise InputError(f"{path}: the files differ in their number of rows ({shapes})")
-    return {role: turned[role] for role in by_role}, ()
+
+
+def _listed(arrays: Arrays) -> str:
+    return ", ".join(sorted(arrays)) or "none"
 
 
 def _display(arrays: Arrays, n: int, path: Path) -> dict[str, tuple[str, ...]]:
     """Return the captions and image paths that the file has."""
     display = {}
-    folder = path if path.is_dir() else path.parent
     texts = {name for name, values in arrays.items() if values.dtype.kind in "USO"}
     for modality, names in _DISPLAY.items():
-        for name in [name for name in names if name in texts][:1]:
-            values = _texts_of(arrays[name], name, path)
-            if len(values) != n:
-                raise InputError(
-                    f"{path}: {name} has {len(values)} entries, expected {n}, one a row"
-                )
-            display[modality] = (
-                tuple(str(folder / value) for value in values) if modality == "image" else values
-            )
+        name = next(filter(texts.__contains__, names), None)
+        if name is None:
+            continue
+        values = texts_of(arrays[name], name, path)
+        if len(values) != n:
+            raise InputError(f"{path}: {name} has {len(values)} entries, expected {n}, one a row")
+        if modality == "image":
+            folder = path if path.is_dir() else path.parent
+            values = tuple(str(folder / value) for value in values)
+        display[modality] = values
     return display
-
-
-def _texts_of(values: NDArray[Any], name: str, path: Path) -> tuple[str, ...]:
-    """Return the entries of ``id``, ``label_names`` and the like: texts, bytes or whole numbers."""
-    if values.shape == () and values.dtype.kind == "U":
-        raise InputError(
-            f"{path}: {name} is an object or a structure; in MATLAB, save cellstr({name})"
-        )
-    try:
-        texts = [
-            entry.decode() if isinstance(entry, bytes) else entry
-            for entry in values.ravel().tolist()
-        ]
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: {name} is not UTF-8 text") from None
-    for row, text in enumerate(texts):
-        if isinstance(text, float) and text.is_integer():  # MATLAB's numbers
-            texts[row] = int(text)
-        elif not isinstance(text, str | int):
-            raise InputError(f"{path}: {name}[{row}] is {text!r}, expected a text or an integer")
-    return tuple(map(str, texts))
-
-
-def _repeated(names: tuple[str, ...]) -> str | None:
-    """Return the first name that occurs twice."""
-    return next((name for name, count in Counter(names).items() if count > 1), None)
-
-
-def _read_labels(
-    labels: NDArray[Any], arrays: Arrays, path: Path
-) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
-    """Return labels as a Boolean matrix ``(n, c)``, and the names of its columns.
-
-    >>> matrix, names = _read_labels(np.array([3, 7, 3]), {}, Path("f.npz"))
-    >>> names, matrix.tolist()
-    (('label 3', 'label 7'), [[True, False], [False, True], [True, False]])
-    """
-    columns = (
-        _texts_of(arrays["label_names"], "label_names", path) if "label_names" in arrays else ()
-    )
-    if _are_packed(labels, len(columns), path):
-        labels = np.unpackbits(labels, axis=1)[:, : len(columns)]
-    matrix, names = _label_matrix(labels, len(columns), path)
-    names = tuple(map(label_name, columns)) or names
-    if len(names) != matrix.shape[1]:
-        raise InputError(
-            f"{path}: {len(names)} label_names, but labels have {matrix.shape[1]} columns"
-        )
-    if (twice := _repeated(names)) is not None:
-        raise InputError(f"{path}: several label_names are {twice!r}")
-    return matrix, names
-
-
-def _are_packed(labels: NDArray[Any], n_names: int, path: Path) -> bool:
-    """Return whether labels are packed bits. One column is so only where it cannot be the numbers
-    of the classes, counted from 0 or 1.
-
-    >>> labels = np.packbits(np.eye(3, dtype=bool), axis=1), np.array([[1], [2], [3]], np.uint8)
-    >>> [_are_packed(each, 3, Path("f.npz")) for each in labels]
-    [True, False]
-    """
-    width = labels.shape[1] if labels.ndim == 2 else 0
-    if labels.dtype != np.uint8 or width == n_names or width != -(-n_names // 8):
-        return False
-    beyond = bool(np.unpackbits(labels, axis=1)[:, n_names:].any())
-    are_classes = width == 1 and bool((labels <= n_names).all())
-    if beyond and not are_classes:
-        raise InputError(
-            f"{path}: labels are packed bits, and some lie beyond the {n_names} label_names"
-        )
-    if are_classes and not beyond:
-        raise InputError(
-            f"{path}: labels are one column of bytes: numbers of {n_names} classes, or packed bits "
-            "of their names? Save numbers of classes as int64, bits as (n, c) bool"
-        )
-    return not are_classes
-
-
-def _whole_numbers(labels: NDArray[Any], path: Path) -> NDArray[Any]:
-    """Return labels that are the numbers of classes."""
-    wrong = np.flatnonzero(~np.isfinite(labels) | (labels != np.round(labels)))
-    if len(wrong):
-        raise InputError(
-            f"{path}: labels[{wrong[0]}] is {labels[wrong[0]]}, expected the number of a class"
-        )
-    return labels
-
-
-def _classes(numbers: NDArray[Any], n_names: int = 0) -> NDArray[Any]:
-    """Return the class of each column: those that occur, or where these are fewer than the names
-    and can only be counted from 0, or only from 1, all.
-
-    >>> _classes(np.array([1, 3]), 3), _classes(np.array([0, 1]), 3), _classes(np.array([1, 2]), 3)
-    (array([1, 2, 3]), array([0, 1, 2]), array([1, 2]))
-    """
-    present = np.unique(numbers)
-    ranges = [np.arange(first, first + n_names) for first in (0, 1)]
-    fitting = [classes for classes in ranges if np.isin(present, classes).all()]
-    if len(present) < n_names and len(fitting) == 1:
-        return fitting[0]
-    return present
-
-
-def _label_matrix(
-    labels: NDArray[Any], n_names: int, path: Path
-) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
-    """Return labels as a Boolean matrix, and default names of its columns."""
-    if labels.dtype.kind not in "biuf":
-        raise InputError(f"{path}: labels are {labels.dtype}, expected numbers")
-    is_column = labels.ndim == 2 and 1 in labels.shape
-    if is_column and (n_names > 1 or not np.isin(labels, (0, 1)).all()):
-        labels = labels.ravel()  # numbers of classes, as MATLAB keeps them
-    if labels.ndim == 1 and labels.size and labels.dtype.kind in "iuf":
-        classes = _classes(_whole_numbers(labels, path), n_names)
-        names = tuple(f"label {int(number)}" for number in classes)
-        return np.asarray(labels[:, None] == classes[None]), names
-    if labels.ndim != 2 or not len(labels):
-        raise InputError(
-            f"{path}: labels are {labels.shape}, expected (n, c) with at least one row"
-        )
-    outside = np.argwhere(~np.isin(labels, (0, 1)))
-    if len(outside):
-        row, column = outside[0]
-        raise InputError(
-            f"{path}: labels[{row}, {column}] is {labels[row, column]}, expected 0 or 1"
-        )
-    return labels.astype(bool), tuple(f"label {column}" for column in range(labels.shape[1]))
 
 
 def _real_values(
     stored: Any, arrays: Arrays, name: str, n: int, path: Path
 ) -> NDArray[np.float32] | SparseRows:
-    if (
-        stored.ndim != 2
-        or len(stored) != n
-        or not stored.shape[1]
-        or stored.dtype.kind not in "biuf"
-    ):
+    """Return features ``(n, d)`` as real values, of quantised ones (q − zero) · scale."""
+    is_matrix = stored.ndim == 2 and len(stored) == n and stored.shape[1] > 0
+    if not is_matrix or stored.dtype.kind not in "biuf":
         raise InputError(
             f"{path}: {name} is {stored.shape} {stored.dtype}, expected ({n}, d) numbers with d ≥ 1"
         )
+    steps = {f"{name}_zero": np.subtract, f"{name}_scale": np.multiply}
     if isinstance(stored, SparseRows):
-        for key in arrays.keys() & {f"{name}_zero", f"{name}_scale"}:
+        for key in arrays.keys() & steps:
             raise InputError(
                 f"{path}: {name} is sparse, which goes without {key}; store real values"
             )
         return stored.astype(np.float32)
-    # values that overflow are reported with their rows
+    # Values that overflow are reported with their rows.
     with np.errstate(over="ignore", invalid="ignore"):
         values: NDArray[np.float32] = stored.astype(np.float32)
-        for key, apply in ((f"{name}_zero", np.subtract), (f"{name}_scale", np.multiply)):
+        for key, apply in steps.items():
             if key in arrays:
-                term = arrays[key].squeeze()  # MATLAB's numbers are (1, 1)
-                if term.shape not in ((), (stored.shape[1],)) or term.dtype.kind not in "iuf":
-                    expected = f"expected 1 or {len(values.T)} numbers"
-                    raise InputError(f"{path}: {key} is {term.shape} {term.dtype}, {expected}")
-                apply(values, term.astype(np.float32), out=values)
+                apply(values, _quantisation(arrays[key], key, values.shape[1], path), out=values)
     return values
 
 
-def _finite_rows(values: NDArray[np.float32] | SparseRows) -> NDArray[np.bool_]:
-    """Return which rows are finite."""
-    if isinstance(values, SparseRows):
-        return ~np.isin(np.arange(len(values)), values.rows[~np.isfinite(values.data)])
-    return np.asarray(np.isfinite(values).all(axis=1))
+def _quantisation(stored: Any, key: str, width: int, path: Path) -> NDArray[np.float32]:
+    """Return a number, or one for each of ``width`` columns."""
+    term = stored.squeeze()  # MATLAB's numbers are (1, 1)
+    if term.shape not in ((), (width,)) or term.dtype.kind not in "iuf":
+        raise InputError(
+            f"{path}: {key} is {term.shape} {term.dtype}, expected 1 or {width} numbers"
+        )
+    return np.asarray(term.astype(np.float32))

@@ -1,6 +1,6 @@
 """Sets of features that come in parts, such as ``I_tr``, ``I_te`` and ``I_db``."""
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
@@ -108,7 +108,9 @@ def by_rows(arrays: Arrays, path: Path, problems: list[str]) -> Arrays:
     """
     shapes = {role: values.shape for role, values in arrays.items()}
     n = _rows_to_find(shapes, path)
-    turned = {role: values.T for role, values in arrays.items() if n and len(values) != n}
+    if n is None:
+        return arrays
+    turned = {role: values.T for role, values in arrays.items() if len(values) != n}
     problems += [
         f"{path}: {role} is {shapes[role]}, read with its columns as rows" for role in turned
     ]
@@ -164,18 +166,16 @@ def _places(part: Arrays, database: Arrays, taken: set[int]) -> list[int] | None
 
     None if the database lacks a row.
     """
-    rows = defaultdict[bytes, list[int]](list)
+    free = defaultdict[bytes, deque[int]](deque)
     for place, key in enumerate(_row_keys(database)):
         if place not in taken:
-            rows[key].append(place)
-    free = {key: iter(places) for key, places in rows.items()}
-    places = []
+            free[key].append(place)
+    found = []
     for key in _row_keys(part):
-        place = next(free.get(key, iter(())), None)
-        if place is None:
+        if not free.get(key):
             return None
-        places.append(place)
-    return places
+        found.append(free[key].popleft())
+    return found
 
 
 def _row_keys(part: Arrays) -> list[bytes]:
