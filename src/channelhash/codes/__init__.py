@@ -115,7 +115,8 @@ def hamming_distances(queries: PackedCodes, database: PackedCodes) -> NDArray[np
             f"codes differ in length: {queries.shape} queries, {database.shape} database, as (n, "
             "bytes)"
         )
-    query_words, database_words = words(queries), words(database)
+    query_words = words(queries)
+    database_words = words(database)
     distances = np.zeros((len(queries), len(database)), dtype=np.int64)
     # one 64-bit word at a time keeps the extra memory at one (nq, nd) array
     for column in range(query_words.shape[1]):
@@ -172,7 +173,7 @@ def _to_numpy(values: Any) -> NDArray[Any]:
 
 
 def unit_rows(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Return rows of length 1; zero rows stay, at cosine 0 to everything."""
+    """Return rows of length 1; rows of zeros stay."""
     rows = np.asarray(values, dtype=np.float64)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.where(lengths > 0, lengths, 1))
@@ -192,14 +193,15 @@ class CodeSet:
         n_bits: code length k.
         label_names: ``c`` names, or empty.
         texts: ``n`` texts to show, or None.
-        images: ``n`` picture paths to show, or None.
+        images: ``n`` image paths to show, or None.
         model: fingerprint of the model that made the codes, empty if unknown; only codes of one
             model are comparable.
 
     Raises:
         ValueError: on lengths or shapes that do not fit together.
 
-    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, np.eye(2), 8, ("cat", "dog"))
+    >>> packed = {"image": np.array([[0], [7]], np.uint8)}
+    >>> codes = CodeSet(["a", "b"], packed, np.eye(2), 8, ("cat", "dog"))
     >>> codes.take([1]).ids, codes.names_of(1)
     (('b',), ['dog'])
     """
@@ -231,7 +233,7 @@ class CodeSet:
             if len(self.labels) != len(self):
                 raise ValueError(f"labels are (n, c) with n = {len(self)}, not {self.labels.shape}")
             n_labels = self.labels.shape[1]
-        if self.label_names and len(self.label_names) != n_labels:
+        if len(self.label_names) not in (0, n_labels):
             raise ValueError(f"{len(self.label_names)} label names do not fit the labels")
 
     def _check_length(self, what: str, column: Sized | None) -> None:
@@ -255,10 +257,10 @@ class CodeSet:
 
     @classmethod
     def join(cls, parts: Sequence["CodeSet"]) -> "CodeSet":
-        """Join the items of ``parts``, in order; at least one part, all of the same labels, texts,
-        names and model.
+        """Join the items of ``parts``, at least one, in order.
 
-        Of parts with image paths and without, those without get empty ones.
+        All have the same labels, names and model, and all or none have texts. If some have image
+        paths, the others get empty ones.
 
         >>> codes = CodeSet(["a"], {"image": np.array([[7]], np.uint8)}, None, n_bits=8)
         >>> CodeSet.join([codes, codes]).ids
@@ -269,16 +271,13 @@ class CodeSet:
         for modality in first.codes:
             codes[modality] = np.concatenate([part.codes[modality] for part in parts])
         labels = [part.labels for part in parts if part.labels is not None]
-        images = None
-        if any(part.images for part in parts):
-            images = list(chain.from_iterable(part.images or [""] * len(part) for part in parts))
         return replace(
             first,
-            ids=list(chain.from_iterable(part.ids for part in parts)),
+            ids=_chained([part.ids for part in parts]),
             codes=codes,
             labels=np.concatenate(labels) if labels else None,
-            texts=first.texts and list(chain.from_iterable(part.texts or () for part in parts)),
-            images=images,
+            texts=None if first.texts is None else _chained([part.texts for part in parts]),
+            images=_join_images(parts),
         )
 
     def names_of(self, row: int) -> list[str]:
@@ -311,8 +310,9 @@ class CodeSet:
 
     @classmethod
     def stream(cls, path: "str | Place", rows: int | None = None) -> Iterator["CodeSet"]:
-        """Load in parts of at most so many rows, in order: memory does not grow with the file. None
-        is one part.
+        """Load in parts of at most ``rows`` rows, in order; None is one part.
+
+        Memory does not grow with the file.
 
         Raises:
             InputError: as `load`; damage further down is found when it is read.
@@ -320,6 +320,16 @@ class CodeSet:
         with naming_extra():
             from channelhash.codes.parquet import read_codes
         return read_codes(path, rows)
+
+
+def _chained(columns: Sequence[Sequence[str] | None]) -> list[str]:
+    return list(chain.from_iterable(column or () for column in columns))
+
+
+def _join_images(parts: Sequence[CodeSet]) -> list[str] | None:
+    if not any(part.images for part in parts):
+        return None
+    return _chained([part.images or [""] * len(part) for part in parts])
 
 
 def boolean_labels(labels: Any) -> NDArray[np.bool_]:
@@ -333,7 +343,10 @@ def boolean_labels(labels: Any) -> NDArray[np.bool_]:
         raise ValueError(f"labels are (n, c), not {values.shape}")
     if values.dtype.kind not in "biuf":
         raise ValueError(f"labels are bool or 0 and 1, not {values.dtype}")
-    if values.dtype != np.bool_ and len(wrong := np.argwhere((values != 0) & (values != 1))):
+    if values.dtype == np.bool_:
+        return values
+    wrong = np.argwhere((values != 0) & (values != 1))
+    if len(wrong):
         row, column = wrong[0].tolist()
         raise ValueError(
             f"labels are bool or 0 and 1, not {values[row, column]} (row {row}, column {column})"

@@ -1,10 +1,11 @@
-"""Hash codes of other toolboxes: a ``.mat``, ``.npz`` or ``.h5`` file, or ``.npy`` files, of both
-sides and labels.
+"""Hash codes of other toolboxes: codes and labels of queries and retrieval set in one file, or in a
+folder of ``.npy`` files.
 """
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,17 +20,23 @@ _log = logging.getLogger("channelhash.codes")
 
 
 class _Side(NamedTuple):
-    """The array names of the queries, or of the retrieval set: modality -> its codes, and the
-    labels.
+    """The arrays of the queries, or of the retrieval set.
+
+    Attributes:
+        codes: modality -> name of its codes.
+        labels: name of the labels.
     """
 
     codes: dict[str, str]
     labels: str
 
 
+#: Queries and retrieval set.
 _Sides = tuple[_Side, _Side]
+#: Codes of a side: modality -> bits ``(n, k)``.
+_Bits = dict[str, NDArray[np.bool_]]
 
-#: What is recognised: the plain names, whose modality is not said, and those of
+#: Recognised names: the plain ones, which do not say the modality, and those of
 #: `train/hash_train.py` of github.com/QinLab-WFU/DSPH (the image half alone:
 #: github.com/Mahiro2211/DSH-pytorch).
 _LAYOUTS = (
@@ -40,13 +47,14 @@ _LAYOUTS = (
     ),
 )
 
-#: Words in names of arrays that stand for the plain names, such as ``tst_binary`` for ``B_q``. The
-#: first that occurs counts: some toolboxes call the retrieval set "train", others save the training
-#: rows beside it.
+#: Words in names of arrays for a side, such as ``tst_binary`` for the plain name ``B_q``. The first
+#: that occurs counts: some toolboxes call the retrieval set "train", others save the training rows
+#: beside it.
 _SIDES = {
     "q": ("q", "query", "queries", "test", "tst", "te", "val"),
     "r": ("r", "retrieval", "database", "db", "gallery", "base", "trn", "train", "tr"),
 }
+#: Words in names of arrays for codes and labels.
 _KINDS = {
     "B": ("b", "binary", "code", "codes", "hash"),
     "L": ("l", "label", "labels", "target", "targets"),
@@ -84,35 +92,41 @@ def read_export(
     sides = _with_task(_layout_of(arrays, path), task, path)
     _warn_of_unread(stored, [arrays[name] for name in _names(sides) if name in arrays], path)
     codes = [_read_codes(arrays, side, path) for side in sides]
-    lengths: dict[str, int] = {}
-    for side, of_side in zip(sides, codes, strict=True):
-        lengths |= {side.codes[modality]: bits.shape[1] for modality, bits in of_side.items()}
-    n_bits = next(iter(lengths.values()))
+    n_bits = _common_length(sides, codes, path)
+    rows = [len(next(iter(bits.values()))) for bits in codes]
+    labels = _read_labels(arrays, sides, rows, path)
+    # Sides of several modalities have the same names for them, those of one need not.
+    query_arrays = [labels[0], *codes[0].values()]
+    item_arrays = [labels[1], *codes[1].values()]
+    is_same = len(query_arrays) == len(item_arrays) and all(
+        map(np.array_equal, query_arrays, item_arrays)
+    )
+    query = _code_set("item" if is_same else "query", codes[0], labels[0], n_bits)
+    return query, _code_set("item", codes[1], labels[1], n_bits)
+
+
+def _common_length(sides: _Sides, codes: Sequence[_Bits], path: Path) -> int:
+    """Return the code length of all arrays."""
+    lengths = {}
+    for side, by_modality in zip(sides, codes, strict=True):
+        for modality, bits in by_modality.items():
+            lengths[side.codes[modality]] = bits.shape[1]
     if len(set(lengths.values())) > 1:
         each = ", ".join(f"{name} {length}" for name, length in lengths.items())
         raise InputError(
             f"{path}: codes differ in length: {each} columns; a row is an item, a column a bit"
         )
-    labels = _read_labels(arrays, sides, [len(next(iter(side.values()))) for side in codes], path)
-    # Sides of several modalities have the same names for them, those of one need not.
-    query_arrays, item_arrays = (
-        [sets, *side.values()] for sets, side in zip(labels, codes, strict=True)
-    )
-    once = len(query_arrays) == len(item_arrays) and all(
-        map(np.array_equal, query_arrays, item_arrays)
-    )
-    packed = [{modality: pack(bits) for modality, bits in side.items()} for side in codes]
-    query, database = (
-        CodeSet([f"{role}{row}" for row in range(len(sets))], side, sets, n_bits)
-        for role, side, sets in zip(
-            ("item" if once else "query", "item"), packed, labels, strict=True
-        )
-    )
-    return query, database
+    return int(next(iter(lengths.values())))
 
 
-def _warn_of_unread(stored: Arrays, taken: list[NDArray[Any]], path: Path) -> None:
-    unread = [name for name, values in stored.items() if not any(values is each for each in taken)]
+def _code_set(role: str, codes: _Bits, labels: NDArray[np.bool_], n_bits: int) -> CodeSet:
+    packed = {modality: pack(bits) for modality, bits in codes.items()}
+    return CodeSet([f"{role}{row}" for row in range(len(labels))], packed, labels, n_bits)
+
+
+def _warn_of_unread(stored: Arrays, taken: Sequence[NDArray[Any]], path: Path) -> None:
+    read = set(map(id, taken))
+    unread = [name for name, values in stored.items() if id(values) not in read]
     if unread:
         _log.warning("%s: not read: %s; --array reads an array as another", path, ", ".join(unread))
 
@@ -143,7 +157,7 @@ def _bits_of(codes: NDArray[Any]) -> NDArray[np.bool_]:
 
 def _renamed(arrays: Arrays, names: Mapping[str, str], path: Path) -> Arrays:
     """Return the arrays under the names of the layouts."""
-    layout_names = [name for layout in _LAYOUTS for name in _names(layout)]
+    layout_names = [*chain(*map(_names, _LAYOUTS))]
     for name, array_name in names.items():
         if name not in layout_names:
             raise InputError(
@@ -157,34 +171,51 @@ def _renamed(arrays: Arrays, names: Mapping[str, str], path: Path) -> Arrays:
 
 
 def _with_plain_names(arrays: Arrays) -> Arrays:
-    """Return the arrays, those under other words for the plain names also under these if they are
-    all there.
+    """Return the arrays, also under the plain names for which their own names have other words.
+
+    The plain names are added only if they are all there, and the arrays are in no other layout.
     """
-    words = {
-        name: {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]", name)} for name in arrays
-    }
+    words = {}
+    for name in arrays:
+        words[name] = set(map(str.lower, re.findall(r"[A-Z]?[a-z]+|[A-Z]", name)))
     plain: Arrays = {}
-    for side, sides in _SIDES.items():
-        for kind, kinds in _KINDS.items():
-            by_word = [
-                [name for name in arrays if word in words[name] and words[name] & {*kinds}]
-                for word in sides
-            ]
-            first = next(filter(None, by_word), [])
-            if len(first) == 1:
-                plain[f"{kind}_{side}"] = arrays[first[0]]
+    for side, side_words in _SIDES.items():
+        for kind, kind_words in _KINDS.items():
+            found = _only_name(words, side_words, kind_words)
+            if found is not None:
+                plain[f"{kind}_{side}"] = arrays[found]
     plain |= arrays
     return arrays if _missing(_LAYOUTS[0], plain) or not _missing(_LAYOUTS[1], arrays) else plain
 
 
+def _only_name(
+    words: Mapping[str, set[str]], side_words: Sequence[str], kind_words: Sequence[str]
+) -> str | None:
+    """Return the array with a word of the kind and the first word of the side that occurs; None
+    without one, or with several.
+    """
+    for word in side_words:
+        found = [
+            name for name, own in words.items() if word in own and not own.isdisjoint(kind_words)
+        ]
+        if found:
+            return found[0] if len(found) == 1 else None
+    return None
+
+
 def _names(sides: _Sides) -> list[str]:
-    return [name for side in sides for name in (*side.codes.values(), side.labels)]
+    return [*sides[0].codes.values(), sides[0].labels, *sides[1].codes.values(), sides[1].labels]
 
 
 def _missing(sides: _Sides, arrays: Arrays) -> list[str]:
-    """Return what the file would have to hold besides; of codes, one modality is enough."""
-    needs = [names for side in sides for names in (side.codes.values(), (side.labels,))]
-    return [" or ".join(names) for names in needs if not arrays.keys() & names]
+    """Return what the file lacks; of codes, one modality is enough."""
+    missing = []
+    for side in sides:
+        if arrays.keys().isdisjoint(side.codes.values()):
+            missing.append(" or ".join(side.codes.values()))
+        if side.labels not in arrays:
+            missing.append(side.labels)
+    return missing
 
 
 def _layout_of(arrays: Arrays, path: Path) -> _Sides:
@@ -222,9 +253,9 @@ def _with_task(sides: _Sides, task: str | None, path: Path) -> _Sides:
     return query, database
 
 
-def _read_codes(arrays: Arrays, side: _Side, path: Path) -> dict[str, NDArray[np.bool_]]:
-    """Return modality -> bits ``(n, k)`` of the modalities that the file has; n >= 1 for all."""
-    bits: dict[str, NDArray[np.bool_]] = {}
+def _read_codes(arrays: Arrays, side: _Side, path: Path) -> _Bits:
+    """Return the codes of the modalities that the file has, each of at least one row."""
+    bits: _Bits = {}
     for modality, name in side.codes.items():
         if name not in arrays:
             continue
@@ -235,49 +266,26 @@ def _read_codes(arrays: Arrays, side: _Side, path: Path) -> dict[str, NDArray[np
         with naming(f"{path}: {name}", ValueError):
             bits[modality] = _bits_of(arrays[name])
         first = next(iter(bits))
-        if len(bits[modality]) != len(bits[first]):
-            rows = (
-                f"{name} has {len(bits[modality])} rows, {side.codes[first]} has {len(bits[first])}"
+        n_rows = len(bits[modality])
+        if n_rows != len(bits[first]):
+            raise InputError(
+                f"{path}: {name} has {n_rows} rows, {side.codes[first]} has {len(bits[first])}"
             )
-            raise InputError(f"{path}: {rows}")
     return bits
 
 
 def _read_labels(
     arrays: Arrays, sides: _Sides, rows: list[int], path: Path
 ) -> list[NDArray[np.bool_]]:
-    """Return label sets of both sides, with the same columns; ``rows`` says how many codes each
-    side has.
+    """Return label sets of both sides, with the same columns.
+
+    ``rows`` says how many codes each side has.
     """
     names = [side.labels for side in sides]
-    labels = []
-    for name, n in zip(names, rows, strict=True):
-        values = arrays[name]
-        if values.shape in ((n, 1), (1, n)):  # MATLAB has no vectors
-            values = values.ravel()
-        if values.ndim not in (1, 2) or len(values) != n:
-            raise InputError(
-                f"{path}: {n} codes, but {name} is {values.shape}; both have one row an item"
-            )
-        labels.append(values)
-    # a column for each number that occurs on either side
-    if all(values.ndim == 1 for values in labels):
-        for name, values in zip(names, labels, strict=True):
-            if (
-                values.dtype.kind not in "biuf"
-                or not (np.isfinite(values) & (values == np.round(values))).all()
-            ):
-                raise InputError(
-                    f"{path}: {name} is one column, but not of whole numbers (classes)"
-                )
-        classes = np.unique(np.concatenate(labels))
-        if 2 in [arrays[name].ndim for name in names] and set(classes.tolist()) <= {0, 1}:
-            both = " and ".join(names)
-            raise InputError(
-                f"{path}: {both} are one column of 0 and 1; save two columns for two classes"
-            )
-        return [np.asarray(values[:, None] == classes) for values in labels]
-    widths = [values.shape[1] if values.ndim == 2 else 1 for values in labels]
+    labels = [_label_array(arrays, name, n, path) for name, n in zip(names, rows, strict=True)]
+    if labels[0].ndim == labels[1].ndim == 1:
+        return _labels_of_classes(arrays, names, labels, path)
+    widths = [(*values.shape, 1)[1] for values in labels]
     if widths[0] != widths[1]:
         raise InputError(
             f"{path}: {names[0]} has {widths[0]} columns (labels), {names[1]} has {widths[1]}"
@@ -287,6 +295,36 @@ def _read_labels(
         with naming(f"{path}: {name}", ValueError):
             sets.append(boolean_labels(values))
     return sets
+
+
+def _label_array(arrays: Arrays, name: str, n: int, path: Path) -> NDArray[Any]:
+    """Return labels ``(n, c)`` or ``(n,)``."""
+    values = np.asarray(arrays[name])
+    if values.shape in ((n, 1), (1, n)):  # MATLAB has no vectors
+        values = values.ravel()
+    if values.ndim not in (1, 2) or len(values) != n:
+        raise InputError(
+            f"{path}: {n} codes, but {name} is {values.shape}; both have one row an item"
+        )
+    return values
+
+
+def _labels_of_classes(
+    arrays: Arrays, names: Sequence[str], numbers: Sequence[NDArray[Any]], path: Path
+) -> list[NDArray[np.bool_]]:
+    """Return label sets with a column for each class number that occurs on either side."""
+    for name, values in zip(names, numbers, strict=True):
+        is_number = values.dtype.kind in "biuf"
+        if not is_number or not (np.isfinite(values) & (values == np.round(values))).all():
+            raise InputError(f"{path}: {name} is one column, but not of whole numbers (classes)")
+    classes = np.unique(np.concatenate(numbers))
+    are_columns = any(arrays[name].ndim == 2 for name in names)
+    if are_columns and set(classes.tolist()) <= {0, 1}:
+        both = " and ".join(names)
+        raise InputError(
+            f"{path}: {both} are one column of 0 and 1; save two columns for two classes"
+        )
+    return [np.asarray(values[:, None] == classes) for values in numbers]
 
 
 def _first(values: NDArray[Any], wrong: NDArray[np.bool_]) -> str:

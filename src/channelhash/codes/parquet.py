@@ -17,14 +17,15 @@ from channelhash.utils.addresses import Place, open_address, place, whole_file
 from channelhash.utils.array_files import ENDINGS
 from channelhash.utils.decode import reading
 from channelhash.utils.hashes import dump_checked, load_checked
-from channelhash.utils.plain_values import is_binary, is_list, plain_values
+from channelhash.utils.plain_values import is_binary, is_list, is_text, plain_values
 
 _FORMAT = "channelhash codes 2"
 
 
 def write_codes(codes: CodeSet, path: str | Place) -> None:
     """Write what `CodeSet.save` describes."""
-    n_bits, labels = codes.n_bits, codes.labels
+    n_bits = codes.n_bits
+    labels = codes.labels
     columns: dict[str, pa.Array] = {"id": pa.array(codes.ids, pa.string())}
     for modality, packed in codes.codes.items():
         data = pa.py_buffer(np.ascontiguousarray(packed).tobytes())
@@ -49,7 +50,7 @@ def write_codes(codes: CodeSet, path: str | Place) -> None:
 
 
 def read_codes(path: str | Place, rows: int | None = None) -> Iterator[CodeSet]:
-    """Read what `write_codes` wrote, whole or in parts of so many rows."""
+    """Read what `write_codes` wrote, whole or in parts of ``rows`` rows."""
     with _open(path) as (file, description):
         tables = (
             [file.read()]
@@ -62,17 +63,14 @@ def read_codes(path: str | Place, rows: int | None = None) -> Iterator[CodeSet]:
             yield codes
             sums = _checksums(codes, sums)
         expected = description["columns"]
-        if names := sorted(
-            name for name in expected.keys() | sums.keys() if expected.get(name) != sums.get(name)
-        ):
-            raise ValueError(f"damaged: the column {names[0]} is not as it was written")
+        for name in sorted(expected.keys() | sums.keys()):
+            if expected.get(name) != sums.get(name):
+                raise ValueError(f"damaged: the column {name} is not as it was written")
 
 
 @contextmanager
 def _open(path: str | Place) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
-    """Open a file of codes and the description in its metadata; raise `InputError` that names what
-    is wrong.
-    """
+    """Open a file of codes; yield it with the description in its metadata."""
     where = place(path)
     if not where.is_file():
         raise InputError(f"{path}: no such file of codes")
@@ -103,25 +101,28 @@ def _open(path: str | Place) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
 
 
 def _stored_types(table: pa.Table, n_bits: int) -> pa.Table:
-    """Return a table in the types of `write_codes`: programs that copy it make dictionaries, views
-    and large types.
+    """Return a table in the types of `write_codes`.
+
+    Programs that copy a table make dictionaries, views and large types.
     """
     for number, name in enumerate(table.column_names):
         column = table.column(name)
         stored = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        kind = pa.string()
-        is_alike = pa.types.is_large_string(stored) or pa.types.is_string_view(stored)
-        if name.startswith("code_"):
-            # one of another width is of other codes
-            is_other = not pa.types.is_fixed_size_binary(column.type)
-            kind = pa.binary(-(-n_bits // 8))
-            is_alike = is_binary(stored) and is_other
-        elif name == "labels":
-            kind = pa.list_(pa.int32())
-            is_alike = is_list(stored) and pa.types.is_integer(stored.value_type)
+        kind, is_alike = _written_type(name, stored, n_bits)
+        if name.startswith("code_") and pa.types.is_fixed_size_binary(column.type):
+            continue  # codes of another width are other codes
         if column.type != kind and (is_alike or stored == kind):
             table = table.set_column(number, name, pa.array(plain_values(column), kind))
     return table
+
+
+def _written_type(name: str, stored: pa.DataType, n_bits: int) -> tuple[pa.DataType, bool]:
+    """Return the type in which `write_codes` writes a column, and whether another one is alike."""
+    if name.startswith("code_"):
+        return pa.binary(-(-n_bits // 8)), is_binary(stored)
+    if name == "labels":
+        return pa.list_(pa.int32()), is_list(stored) and pa.types.is_integer(stored.value_type)
+    return pa.string(), is_text(stored)
 
 
 def _shown(codes: CodeSet) -> dict[str, Sequence[str]]:
@@ -131,7 +132,7 @@ def _shown(codes: CodeSet) -> dict[str, Sequence[str]]:
 
 
 def _checksums(codes: CodeSet, before: dict[str, int] | None = None) -> dict[str, int]:
-    """Return the CRC-32 of each column, going on from that of the rows before these.
+    """Return the CRC-32 of each column, continued from that of the rows ``before``.
 
     Parquet's own checksums protect each page, but neither the pages' headers nor the file's footer,
     which says what the columns are called and where they lie.
@@ -145,8 +146,7 @@ def _checksums(codes: CodeSet, before: dict[str, int] | None = None) -> dict[str
 
 
 def is_code_file(path: Path) -> bool:
-    """Return whether a file is one of codes by what its head says; `CodeSet.load` says what is
-    wrong with it.
+    """Return whether a file is one of codes, by its metadata alone.
 
     >>> is_code_file(Path("photos.csv"))
     False
@@ -160,7 +160,11 @@ def is_code_file(path: Path) -> bool:
 
 
 def _from_table(table: pa.Table, description: dict[str, Any]) -> CodeSet:
-    """Return the set in a table of our format; an error where the two do not fit together."""
+    """Return the set in a table of our format.
+
+    Raises:
+        ValueError: the table does not fit its description.
+    """
     columns = {name: table.column(name) for name in table.column_names}
     if "id" not in columns:
         raise ValueError("the column id is missing")
@@ -168,19 +172,23 @@ def _from_table(table: pa.Table, description: dict[str, Any]) -> CodeSet:
         if column.null_count:
             raise ValueError(f"the column {name} has empty cells")
     n_bits = description["n_bits"]
-    codes = [name for name in columns if name.startswith("code_")]
+    codes = {
+        name.removeprefix("code_"): _packed_codes(column, name, n_bits)
+        for name, column in columns.items()
+        if name.startswith("code_")
+    }
+    shown = {name: columns[name].to_pylist() for name in ("text", "image") if name in columns}
+    labels = None
+    if "labels" in columns:
+        labels = _label_matrix(columns["labels"], description["n_labels"])
     return CodeSet(
         ids=columns["id"].to_pylist(),
-        codes={
-            name.removeprefix("code_"): _packed_codes(columns[name], name, n_bits) for name in codes
-        },
-        labels=_label_matrix(columns["labels"], description["n_labels"])
-        if "labels" in columns
-        else None,
+        codes=codes,
+        labels=labels,
         n_bits=n_bits,
         label_names=tuple(description["label_names"]),
-        texts=columns["text"].to_pylist() if "text" in columns else None,
-        images=columns["image"].to_pylist() if "image" in columns else None,
+        texts=shown.get("text"),
+        images=shown.get("image"),
         model=description["model"],
     )
 

@@ -164,8 +164,8 @@ def _printed_list(text: str) -> list[str | None] | None:
 def label_doubts(rows: Sequence[Sequence[str]], separator: str, column: str) -> list[str]:
     """Return a line for each sign that a column of labels is in a notation that was not read.
 
-    >>> label_doubts([["dog, cat"], ["cat"], ["dog"]], ";", "the column 'labels'")
-    ["the column 'labels' holds 'dog, cat': are these several labels? If so, set label_separator=','"]
+    >>> label_doubts([["dog, cat"], ["cat"], ["dog"]], ";", "t.csv:")
+    ["t.csv: holds 'dog, cat': are these several labels? If so, set label_separator=','"]
     """
     names = Counter(chain.from_iterable(rows))
     doubts = [

@@ -24,7 +24,7 @@ _ENDINGS = (
 #: Endings of the files that are read, in small letters.
 IMAGE_ENDINGS = frozenset(_ENDINGS.split())
 
-#: Mode of resizing -> its steps after the colours.
+#: Mode of resizing -> the steps of its recipe after those of colours.
 _STEPS = {
     "square": (
         "side = min(width, height), left = (width - side) / 2, top = (height - side) / 2, not "
@@ -67,10 +67,9 @@ def image_problem(path: Path, full: bool = True) -> str | None:
 
 
 def locate_image(folder: Path, name: str) -> Path:
-    """Return the file that a list names, if need be with ``\\`` as ``/`` or its ending in other
-    case.
+    """Return the file that a list names, also with ``\\`` for ``/`` or its ending in other case.
 
-    It is ``folder / name`` where there is none.
+    If there is none, return ``folder / name``.
 
     >>> locate_image(Path("photos"), "a.jpg").name
     'a.jpg'
@@ -82,7 +81,7 @@ def locate_image(folder: Path, name: str) -> Path:
 
 
 class Prepare:
-    """What makes inputs of raw items: an array by `arrays`, or a tensor of it by a call."""
+    """Makes inputs of raw items: an array by `arrays`, or a tensor by a call."""
 
     def arrays(self, items: Any) -> NDArray[Any]:
         """Return the inputs of items, row by row."""
@@ -90,7 +89,7 @@ class Prepare:
 
     def __call__(self, items: Any) -> "Tensor":
         """Return the same as a tensor."""
-        import torch  # seconds to load, which what needs no tensor does without
+        import torch  # takes seconds to load
 
         return torch.from_numpy(self.arrays(items))
 
@@ -109,7 +108,7 @@ class Resize(Prepare):
             pixels.
         fill: grey value of the padding.
         reduced: decode a large JPEG file to a nearby smaller size, at least twice that of the
-            result; of 12 million pixels in a third of the time.
+            result; 12 million pixels take a third of the time.
 
     >>> Resize(4, short_side=6)([Image.new("RGB", (30, 20))]).shape
     torch.Size([1, 3, 4, 4])
@@ -165,7 +164,8 @@ class Resize(Prepare):
         return dict(kind="pixels", resize=self.mode, steps=steps) | fields
 
     def _resized(self, opened: Image.Image) -> Image.Image:
-        size, short = self.size, self.short_side or self.size
+        size = self.size
+        short = self.short_side or size
         image = decode(opened, 2 * short if self.reduced else None)
         method = Image.Resampling[self.filter.upper()]
         if self.mode == "squash":
@@ -175,18 +175,19 @@ class Resize(Prepare):
         width, height = image.size
         side = min(width, height)
         if self.mode == "square":
-            left, top = (width - side) / 2, (height - side) / 2
+            left = (width - side) / 2
+            top = (height - side) / 2
             return image.resize((size, size), method, box=(left, top, left + side, top + side))
         # The long side is cut to whole pixels and the crop rounded to even, as in torchvision,
         # which published features of pre-trained models were made with.
         wide, high = (int(short * length / side) for length in (width, height))
-        left, top = round((wide - size) / 2), round((high - size) / 2)
+        left = round((wide - size) / 2)
+        top = round((high - size) / 2)
         return image.resize((wide, high), method).crop((left, top, left + size, top + size))
 
 
 def square(size: int) -> Resize:
-    """Return what reads images as squares of the centre, from a smaller decoding of large JPEG
-    files.
+    """Read images as squares of the centre, large JPEG files decoded to a smaller size.
 
     >>> square(2)([Image.new("RGB", (6, 4), "white")]).unique().tolist()
     [255]
@@ -195,15 +196,17 @@ def square(size: int) -> Resize:
 
 
 def resize_of(recipe: Mapping[str, Any]) -> Resize:
-    """Return what prepares images as a recipe says.
+    """Return the preparation of images that a recipe describes.
 
-    >>> resize_of(square(8).recipe()).mode, resize_of(Resize(8, 9, "bicubic").recipe())
-    ('square', Resize(size=8, short_side=9, filter='bicubic', mode='shortest', fill=0, reduced=False))
+    >>> resize_of(square(8).recipe()).mode
+    'square'
+    >>> resize_of(Resize(8, 9, "bicubic").recipe()) == Resize(8, 9, "bicubic")
+    True
     """
     mode = recipe["resize"]
     if mode not in _STEPS:
         raise ValueError(f"resize is {mode!r}, not one of {', '.join(_STEPS)}")
-    if mode == "square":  # of which older recipes say the size alone
+    if mode == "square":  # older recipes say the size alone
         return square(recipe["size"])
     fields = {key: recipe[key] for key in ("size", "short_side", "filter", "fill")}
     return Resize(**fields, mode=mode, reduced=recipe.get("reduced", False))
@@ -228,11 +231,10 @@ class ImageFiles:
 def image_batches(
     images: Any, batches: Iterable[Sequence[Any]], workers: int
 ) -> "Iterator[Tensor]":
-    """Yield the images of each batch, in order, ``(b, 3, s, s)``; no ``workers`` read in this
-    process.
+    """Yield the images of each batch, in order, ``(b, 3, s, s)``.
 
-    ``batches`` are the keys of each batch, as the data set ``images`` takes them; drawn as they are
-    needed.
+    ``batches`` are the keys of each batch for the data set ``images``, drawn as they are needed.
+    Without ``workers`` this process reads the files.
     """
     import torch
 
@@ -241,7 +243,8 @@ def image_batches(
         batch_sampler=batches,  # type: ignore[arg-type]  # its stub wants integers as keys
         num_workers=workers,
         pin_memory=torch.cuda.is_available(),
-        generator=torch.Generator(),  # or the loader draws from the generator that dropout draws from
+        # Without it, the loader draws from the generator that dropout draws from.
+        generator=torch.Generator(),
     )
     with hold_interrupts():
         loaded = iter(loader)
