@@ -19,7 +19,7 @@ import torch
 
 from channelhash.bulk.workers import Workers
 from channelhash.codes import CodeSet
-from channelhash.data.bulk import KINDS, Shard, input_files
+from channelhash.data.bulk import KINDS, Reading, Shard, input_files
 from channelhash.data.records import Records
 from channelhash.errors import InputError, JobError, hide_secrets, naming
 from channelhash.metrics import HammingHistogram
@@ -313,9 +313,8 @@ class _ShardEncoder:
         # they split sums, and an output close to 0 could change its sign with their number
         torch.set_num_threads(1)
         try:
-            for records, left_out in KINDS[job.kind].read(
-                shard, job.root, job.modalities, job.label_names, self._signed
-            ):
+            inputs = Reading(job.root, job.modalities, job.label_names, self._signed)
+            for records, left_out in KINDS[job.kind].read(shard, inputs):
                 codes, problems = _encode_batch(self._model, records, job.model)
                 parts.append(codes)
                 bad += left_out + problems

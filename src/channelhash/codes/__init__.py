@@ -30,13 +30,15 @@ __all__ = [
 ]
 
 PackedCodes = NDArray[np.uint8]
+#: Bits ``(n, k)`` or label sets ``(n, c)``.
+Booleans = NDArray[np.bool_]
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def binarize(outputs: "NDArray[Any] | torch.Tensor") -> NDArray[np.bool_]:
+def binarize(outputs: "NDArray[Any] | torch.Tensor") -> Booleans:
     """Turn real-valued model outputs into bits: ``True`` where ``>= 0``, so sign(0) = +1
     (``protocol.md`` § 4).
 
@@ -85,7 +87,7 @@ def pack(bits: "NDArray[Any] | torch.Tensor") -> PackedCodes:
     return np.packbits(values.astype(bool), axis=1)
 
 
-def unpack(packed: PackedCodes, n_bits: int) -> NDArray[np.bool_]:
+def unpack(packed: PackedCodes, n_bits: int) -> Booleans:
     """Unpack codes ``(n, ceil(n_bits / 8))`` into bits ``(n, n_bits)`` bool.
 
     >>> unpack(np.array([[160]], np.uint8), n_bits=3).tolist()
@@ -208,7 +210,7 @@ class CodeSet:
 
     ids: Sequence[str]
     codes: dict[str, PackedCodes]
-    labels: NDArray[np.bool_] | None
+    labels: Booleans | None
     n_bits: int
     label_names: tuple[str, ...] = ()
     texts: Sequence[str] | None = None
@@ -332,7 +334,7 @@ def _join_images(parts: Sequence[CodeSet]) -> list[str] | None:
     return _chained([part.images or [""] * len(part) for part in parts])
 
 
-def boolean_labels(labels: Any) -> NDArray[np.bool_]:
+def boolean_labels(labels: Any) -> Booleans:
     """Convert label sets ``(n, c)`` of bool or of 0 and 1 to bool.
 
     >>> boolean_labels([[1, 0]]).tolist()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import CodeSet, boolean_labels, pack
+from channelhash.codes import Booleans, CodeSet, boolean_labels, pack
 from channelhash.errors import InputError, naming
 from channelhash.utils.array_files import Arrays, read_arrays
 
@@ -34,7 +34,7 @@ class _Side(NamedTuple):
 #: Queries and retrieval set.
 _Sides = tuple[_Side, _Side]
 #: Codes of a side: modality -> bits ``(n, k)``.
-_Bits = dict[str, NDArray[np.bool_]]
+_Bits = dict[str, Booleans]
 
 #: Recognised names: the plain ones, which do not say the modality, and those of
 #: `train/hash_train.py` of github.com/QinLab-WFU/DSPH (the image half alone:
@@ -89,12 +89,15 @@ def read_export(
         )
     stored = read_arrays(path)
     arrays = _with_plain_names(_renamed(stored, names or {}, path))
-    sides = _with_task(_layout_of(arrays, path), task, path)
+    with naming(path):
+        layout = _layout_of(arrays)
+    sides = _with_task(layout, task, path)
     _warn_of_unread(stored, [arrays[name] for name in _names(sides) if name in arrays], path)
-    codes = [_read_codes(arrays, side, path) for side in sides]
-    n_bits = _common_length(sides, codes, path)
-    rows = [len(next(iter(bits.values()))) for bits in codes]
-    labels = _read_labels(arrays, sides, rows, path)
+    with naming(path):
+        codes = [_read_codes(arrays, side) for side in sides]
+        n_bits = _common_length(sides, codes)
+        rows = [len(next(iter(bits.values()))) for bits in codes]
+        labels = _read_labels(arrays, sides, rows)
     # Sides of several modalities have the same names for them, those of one need not.
     query_arrays = [labels[0], *codes[0].values()]
     item_arrays = [labels[1], *codes[1].values()]
@@ -105,7 +108,7 @@ def read_export(
     return query, _code_set("item", codes[1], labels[1], n_bits)
 
 
-def _common_length(sides: _Sides, codes: Sequence[_Bits], path: Path) -> int:
+def _common_length(sides: _Sides, codes: Sequence[_Bits]) -> int:
     """Return the code length of all arrays."""
     lengths = {}
     for side, by_modality in zip(sides, codes, strict=True):
@@ -114,12 +117,12 @@ def _common_length(sides: _Sides, codes: Sequence[_Bits], path: Path) -> int:
     if len(set(lengths.values())) > 1:
         each = ", ".join(f"{name} {length}" for name, length in lengths.items())
         raise InputError(
-            f"{path}: codes differ in length: {each} columns; a row is an item, a column a bit"
+            f"codes differ in length: {each} columns; a row is an item, a column a bit"
         )
     return int(next(iter(lengths.values())))
 
 
-def _code_set(role: str, codes: _Bits, labels: NDArray[np.bool_], n_bits: int) -> CodeSet:
+def _code_set(role: str, codes: _Bits, labels: Booleans, n_bits: int) -> CodeSet:
     packed = {modality: pack(bits) for modality, bits in codes.items()}
     return CodeSet([f"{role}{row}" for row in range(len(labels))], packed, labels, n_bits)
 
@@ -131,7 +134,7 @@ def _warn_of_unread(stored: Arrays, taken: Sequence[NDArray[Any]], path: Path) -
         _log.warning("%s: not read: %s; --array reads an array as another", path, ", ".join(unread))
 
 
-def _bits_of(codes: NDArray[Any]) -> NDArray[np.bool_]:
+def _bits_of(codes: NDArray[Any]) -> Booleans:
     """Convert codes of ±1, or of 0 and 1, to bits ``(n, k)``: +1 and 1 are True.
 
     >>> _bits_of(np.array([[-1.0, 1.0]])), _bits_of(np.array([[0, 1]]))
@@ -218,12 +221,12 @@ def _missing(sides: _Sides, arrays: Arrays) -> list[str]:
     return missing
 
 
-def _layout_of(arrays: Arrays, path: Path) -> _Sides:
+def _layout_of(arrays: Arrays) -> _Sides:
     """Return the one layout that the file is complete in."""
     complete = [sides for sides in _LAYOUTS if not _missing(sides, arrays)]
     titles = [", ".join(_names(sides)) for sides in complete or _LAYOUTS]
     if len(complete) > 1:
-        raise InputError(f"{path}: holds two exports, one under {' and one under '.join(titles)}")
+        raise InputError(f"holds two exports, one under {' and one under '.join(titles)}")
     if complete:
         return complete[0]
     nearest = max(_LAYOUTS, key=lambda sides: sum(name in arrays for name in _names(sides)))
@@ -231,7 +234,7 @@ def _layout_of(arrays: Arrays, path: Path) -> _Sides:
     if arrays.keys() & _names(nearest):
         problem = f"lacks {' and '.join(_missing(nearest, arrays))}"
     raise InputError(
-        f"{path}: {problem}; it has {_listed(arrays)}. --array NAME=ARRAY reads an array as another"
+        f"{problem}; it has {_listed(arrays)}. --array NAME=ARRAY reads an array as another"
     )
 
 
@@ -253,7 +256,7 @@ def _with_task(sides: _Sides, task: str | None, path: Path) -> _Sides:
     return query, database
 
 
-def _read_codes(arrays: Arrays, side: _Side, path: Path) -> _Bits:
+def _read_codes(arrays: Arrays, side: _Side) -> _Bits:
     """Return the codes of the modalities that the file has, each of at least one row."""
     bits: _Bits = {}
     for modality, name in side.codes.items():
@@ -261,73 +264,65 @@ def _read_codes(arrays: Arrays, side: _Side, path: Path) -> _Bits:
             continue
         if not arrays[name].size:
             raise InputError(
-                f"{path}: {name} is empty, {arrays[name].shape}; evaluation takes at least one code"
+                f"{name} is empty, {arrays[name].shape}; evaluation takes at least one code"
             )
-        with naming(f"{path}: {name}", ValueError):
+        with naming(name, ValueError):
             bits[modality] = _bits_of(arrays[name])
         first = next(iter(bits))
         n_rows = len(bits[modality])
         if n_rows != len(bits[first]):
             raise InputError(
-                f"{path}: {name} has {n_rows} rows, {side.codes[first]} has {len(bits[first])}"
+                f"{name} has {n_rows} rows, {side.codes[first]} has {len(bits[first])}"
             )
     return bits
 
 
-def _read_labels(
-    arrays: Arrays, sides: _Sides, rows: list[int], path: Path
-) -> list[NDArray[np.bool_]]:
+def _read_labels(arrays: Arrays, sides: _Sides, rows: list[int]) -> list[Booleans]:
     """Return label sets of both sides, with the same columns.
 
     ``rows`` says how many codes each side has.
     """
     names = [side.labels for side in sides]
-    labels = [_label_array(arrays, name, n, path) for name, n in zip(names, rows, strict=True)]
+    labels = [_label_array(arrays, name, n) for name, n in zip(names, rows, strict=True)]
     if labels[0].ndim == labels[1].ndim == 1:
-        return _labels_of_classes(arrays, names, labels, path)
+        return _labels_of_classes(arrays, names, labels)
     widths = [(*values.shape, 1)[1] for values in labels]
     if widths[0] != widths[1]:
-        raise InputError(
-            f"{path}: {names[0]} has {widths[0]} columns (labels), {names[1]} has {widths[1]}"
-        )
+        raise InputError(f"{names[0]} has {widths[0]} columns (labels), {names[1]} has {widths[1]}")
     sets = []
     for name, values in zip(names, labels, strict=True):
-        with naming(f"{path}: {name}", ValueError):
+        with naming(name, ValueError):
             sets.append(boolean_labels(values))
     return sets
 
 
-def _label_array(arrays: Arrays, name: str, n: int, path: Path) -> NDArray[Any]:
+def _label_array(arrays: Arrays, name: str, n: int) -> NDArray[Any]:
     """Return labels ``(n, c)`` or ``(n,)``."""
     values = np.asarray(arrays[name])
     if values.shape in ((n, 1), (1, n)):  # MATLAB has no vectors
         values = values.ravel()
     if values.ndim not in (1, 2) or len(values) != n:
-        raise InputError(
-            f"{path}: {n} codes, but {name} is {values.shape}; both have one row an item"
-        )
+        raise InputError(f"{n} codes, but {name} is {values.shape}; both have one row an item")
     return values
 
 
 def _labels_of_classes(
-    arrays: Arrays, names: Sequence[str], numbers: Sequence[NDArray[Any]], path: Path
-) -> list[NDArray[np.bool_]]:
+    arrays: Arrays, names: Sequence[str], numbers: Sequence[NDArray[Any]]
+) -> list[Booleans]:
     """Return label sets with a column for each class number that occurs on either side."""
     for name, values in zip(names, numbers, strict=True):
         is_number = values.dtype.kind in "biuf"
         if not is_number or not (np.isfinite(values) & (values == np.round(values))).all():
-            raise InputError(f"{path}: {name} is one column, but not of whole numbers (classes)")
+            raise InputError(f"{name} is one column, but not of whole numbers (classes)")
     classes = np.unique(np.concatenate(numbers))
     are_columns = any(arrays[name].ndim == 2 for name in names)
     if are_columns and set(classes.tolist()) <= {0, 1}:
         both = " and ".join(names)
-        raise InputError(
-            f"{path}: {both} are one column of 0 and 1; save two columns for two classes"
-        )
+        raise InputError(f"{both} are one column of 0 and 1; save two columns for two classes")
     return [np.asarray(values[:, None] == classes) for values in numbers]
 
 
-def _first(values: NDArray[Any], wrong: NDArray[np.bool_]) -> str:
+def _first(values: NDArray[Any], wrong: Booleans) -> str:
     """Return the first value that is ``wrong``, and where it is."""
     row, column = divmod(int(wrong.argmax()), wrong.shape[1])
     return f"{values[row, column]} (row {row}, column {column})"

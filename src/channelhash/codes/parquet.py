@@ -9,9 +9,8 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
-from channelhash.codes import CodeSet, PackedCodes
+from channelhash.codes import Booleans, CodeSet, PackedCodes
 from channelhash.errors import InputError
 from channelhash.utils.addresses import Place, open_address, place, whole_file
 from channelhash.utils.array_files import ENDINGS
@@ -206,7 +205,7 @@ def _packed_codes(column: pa.ChunkedArray, name: str, n_bits: int) -> PackedCode
     return packed.reshape(len(codes), width).copy()
 
 
-def _label_matrix(column: pa.ChunkedArray, n_labels: int) -> NDArray[np.bool_]:
+def _label_matrix(column: pa.ChunkedArray, n_labels: int) -> Booleans:
     if not pa.types.is_list(column.type) or not pa.types.is_integer(column.type.value_type):
         raise ValueError(f"the column labels is {column.type}; expected lists of label numbers")
     lists = column.combine_chunks()

@@ -19,10 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from channelhash.data.cells import image_of, join_captions, split_labels, text_of
-from channelhash.data.column_types import is_features, misfit, plain_layout
 from channelhash.data.images import IMAGE_ENDINGS
 from channelhash.data.records import Item, Records, labels_from_names
-from channelhash.data.webdataset import BAD_SAMPLE, Sample, open_samples
+from channelhash.data.webdataset import BAD_SAMPLE, open_samples
 from channelhash.errors import InputError, JobError, RefusedError
 from channelhash.utils.addresses import (
     File,
@@ -34,8 +33,8 @@ from channelhash.utils.addresses import (
     whole_file,
     without_signature,
 )
-from channelhash.utils.decode import one_line, reading
-from channelhash.utils.plain_values import is_list, plain_values
+from channelhash.utils.decode import reading
+from channelhash.utils.plain_values import is_binary, is_list, is_text, plain_values
 
 _Value = TypeVar("_Value")
 #: Images and texts read at once: as many as a model encodes at once.
@@ -69,19 +68,38 @@ _Shards = Iterator[tuple[Shard, frozenset[str]]]
 #: Items in the order of the input, and the name (or place) of each item left out, with the reason.
 #: Items have the bytes of an image in place of its file, and its address to display if it does not
 #: lie in the input's own files.
-_Batches = Iterator[tuple[Records, list[tuple[str, str]]]]
+_Batch = tuple[Records, list[tuple[str, str]]]
+_Batches = Iterator[_Batch]
 
 
-def _records(
-    ids: list[str],
-    items: dict[str, Any],
-    labels: Sequence[Sequence[str]],
-    known: Sequence[str],
-    addresses: Sequence[str] = (),
-) -> Records:
-    matrix, names = labels_from_names(labels, known, "the input")
-    display = {"image": tuple(addresses)} if addresses else {}
-    return Records(tuple(ids), items, matrix, names, display=display)
+class Reading(NamedTuple):
+    """How the shards of an input are read.
+
+    Attributes:
+        root: folder that ids of images, and image paths in a Parquet file, are relative to.
+        modalities: modalities to read.
+        label_names: label names of the whole input.
+        signed: address -> the same with its signature.
+    """
+
+    root: str
+    modalities: Sequence[str]
+    label_names: Sequence[str]
+    signed: Mapping[str, str]
+
+    def address(self, file: str) -> str:
+        return self.signed.get(file, file)
+
+    def records(
+        self,
+        ids: list[str],
+        items: dict[str, Any],
+        labels: Sequence[Sequence[str]],
+        addresses: Sequence[str] = (),
+    ) -> Records:
+        matrix, names = labels_from_names(labels, self.label_names, "the input")
+        display = {"image": tuple(addresses)} if addresses else {}
+        return Records(tuple(ids), items, matrix, names, display=display)
 
 
 def _fetch(addresses: Sequence[str]) -> list[bytes | str]:
@@ -108,9 +126,7 @@ def _fetched(address: str) -> bytes | str:
 def _plan_parquet(
     files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Place
 ) -> _Shards:
-    """Yield shards of whole row groups, at least ``shard_items`` rows each: reading is quick from a
-    group's start.
-    """
+    """Yield shards of whole row groups, whose start is quick to find, of ``shard_items`` rows."""
     for file in files:
         with _opened_parquet(file.address) as parquet:
             has_labels = _check_columns(parquet.schema_arrow, modalities, file.address)
@@ -139,31 +155,59 @@ def _check_columns(schema: pa.Schema, modalities: Sequence[str], address: str) -
             )
     for name in ("id", *modalities, *(["labels"] if has_labels else [])):
         kind = schema.field(name).type
-        expected = misfit(name, kind)
+        expected = _misfit(name, kind)
         if expected:
             raise InputError(f"{address}: the column {name!r} holds {kind}; expected {expected}")
     return has_labels
 
 
-def _read_parquet(
-    shard: Shard,
-    root: str,
-    modalities: Sequence[str],
-    label_names: Sequence[str],
-    signed: Mapping[str, str],
-) -> _Batches:
-    """Yield the rows of a shard; image paths are relative to ``root``."""
-    with _opened_parquet(signed.get(shard.file, shard.file)) as parquet:
-        columns = [
-            name for name in ("id", *modalities, "labels") if name in parquet.schema_arrow.names
-        ]
-        types = [parquet.schema_arrow.field(modality).type for modality in modalities]
-        size = _FEATURE_BATCH if all(map(is_features, types)) else _BATCH
+def _misfit(name: str, kind: pa.DataType) -> str:
+    """Return what a column has to hold, if no value of its type is that; else an empty text."""
+    value = _value_type(name, kind)
+    if name in ("image", "text") and is_list(value):
+        return "" if _may_be_list(name, value) else "lists of numbers, which are features"
+    if name == "image":
+        return "" if _may_be_image(value) else "paths or the bytes of image files"
+    is_uuid = name == "id" and getattr(kind, "extension_name", "") == "arrow.uuid"
+    if is_uuid or not (pa.types.is_nested(value) or is_binary(value)):
+        return ""
+    return "texts" if name == "text" else "names"
+
+
+def _value_type(name: str, kind: pa.DataType) -> pa.DataType:
+    """Return the type of a single value, of labels of a single label."""
+    value = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    if name == "labels" and is_list(value):
+        value = value.value_type
+    return value.value_type if pa.types.is_dictionary(value) else value
+
+
+def _may_be_list(name: str, kind: pa.DataType) -> bool:
+    """Return whether lists may be features, or texts."""
+    tests = [pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal]
+    if name == "text":
+        tests.append(is_text)
+    return any(test(kind.value_type) for test in tests)
+
+
+def _may_be_image(kind: pa.DataType) -> bool:
+    """Return whether values may be paths, bytes, or structs of either."""
+    if not pa.types.is_struct(kind):
+        return not pa.types.is_nested(kind)
+    return any(field.name in ("bytes", "path") for field in kind)
+
+
+def _read_parquet(shard: Shard, job: Reading) -> _Batches:
+    """Yield the rows of a shard."""
+    with _opened_parquet(job.address(shard.file)) as parquet:
+        schema = parquet.schema_arrow
+        columns = [name for name in ("id", *job.modalities, "labels") if name in schema.names]
+        types = [schema.field(modality).type for modality in job.modalities]
+        size = _FEATURE_BATCH if all(map(_is_features, types)) else _BATCH
         row = sum(parquet.metadata.row_group(group).num_rows for group in range(shard.first))
-        for batch in parquet.iter_batches(
-            size, row_groups=range(shard.first, shard.last), columns=columns
-        ):
-            yield _raw(batch, root, modalities, label_names, f"{shard.file}, row", row + 1)
+        groups = range(shard.first, shard.last)
+        for batch in parquet.iter_batches(size, row_groups=groups, columns=columns):
+            yield _read_batch(batch, job, f"{shard.file}, row", row + 1)
             row += len(batch)
 
 
@@ -196,7 +240,7 @@ def _all_labels(parquet: pq.ParquetFile, shard: Shard) -> frozenset[str]:
     names: set[str] = set()
     groups = range(shard.first, shard.last)
     for batch in parquet.iter_batches(_LABEL_BATCH, row_groups=groups, columns=["labels"]):
-        column = plain_layout(batch.column("labels"))
+        column = _plain_layout(batch.column("labels"))
         values = column.flatten() if is_list(column.type) else column
         for value in plain_values(values.unique()):
             with suppress(ValueError):  # `_read_parquet` reports the row
@@ -204,21 +248,14 @@ def _all_labels(parquet: pq.ParquetFile, shard: Shard) -> frozenset[str]:
     return frozenset(names)
 
 
-def _raw(
-    batch: pa.RecordBatch,
-    root: str,
-    modalities: Sequence[str],
-    label_names: Sequence[str],
-    place: str,
-    first: int,
-) -> tuple[Records, list[tuple[str, str]]]:
-    """Convert rows of the file, the first of which has the number ``first``."""
+def _read_batch(batch: pa.RecordBatch, job: Reading, place: str, first: int) -> _Batch:
+    """Read rows of a file, the first of which has the number ``first``."""
     ids = _convert(text_of, batch.column("id"), "has no id", "the id")
     problems = ids.problems
     items = {}
     addresses: Sequence[str] = ()
-    for modality in modalities:
-        read = _read_modality(batch.column(modality), modality, root)
+    for modality in job.modalities:
+        read = _read_modality(batch.column(modality), modality, job.root)
         items[modality] = read.values
         addresses = addresses or read.addresses
         problems = read.problems | problems
@@ -230,7 +267,7 @@ def _raw(
     names = list(map(str.strip, ids.values))
     bad = [(names[row] or f"{place} {first + row}", problems[row]) for row in sorted(problems)]
     good = np.setdiff1d(np.arange(len(names)), list(problems))
-    return _records(names, items, labels, label_names, addresses).take(good), bad
+    return job.records(names, items, labels, addresses).take(good), bad
 
 
 class _Column(NamedTuple):
@@ -248,12 +285,24 @@ class _Column(NamedTuple):
 
 
 def _read_modality(column: pa.Array, modality: str, root: str) -> _Column:
-    column = plain_layout(column)
-    if is_features(column.type):
+    column = _plain_layout(column)
+    if _is_features(column.type):
         return _features(column, modality)
     if modality == "text":
         return _convert(join_captions, column, "the text is empty", "the text")
     return _images(column, root)
+
+
+def _is_features(kind: pa.DataType) -> bool:
+    """Return whether values are lists of anything but texts."""
+    return is_list(kind) and not is_text(kind.value_type)
+
+
+def _plain_layout(column: pa.Array) -> pa.Array:
+    """Return a column without what wraps its values, such as a dictionary or a tensor's shape."""
+    if isinstance(column, pa.ExtensionArray):
+        return column.storage
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def _convert(convert: Callable[[Any], Any], column: pa.Array, blank: str, name: str) -> _Column:
@@ -333,45 +382,25 @@ def _plan_tar(
             yield Shard(without_signature(file.address), 0, 0, items), frozenset(labels)
 
 
-def _read_tar(
-    shard: Shard,
-    root: str,
-    modalities: Sequence[str],
-    label_names: Sequence[str],
-    signed: Mapping[str, str],
-) -> _Batches:
+def _read_tar(shard: Shard, job: Reading) -> _Batches:
     """Yield the items of a tar file; an id is the name that an item's files share."""
-    with open_samples(signed.get(shard.file, shard.file)) as samples:
+    with open_samples(job.address(shard.file)) as samples:
         for part in _batched(samples, _BATCH):
             good: list[Item] = []
             bad: list[tuple[str, str]] = []
             for sample in part:
-                item = _read_sample(sample, modalities)
+                item = sample.item(job.modalities)
                 if isinstance(item, Item):
                     good.append(item)
                 else:
                     name = sample.key.encode(errors="replace").decode()
                     bad.append((name, f"{item} in {shard.file}"))
             items = {}
-            for modality in modalities:
+            for modality in job.modalities:
                 items[modality] = [item.values[modality] for item in good]
             ids = [item.id for item in good]
             labels = [item.labels for item in good]
-            yield _records(ids, items, labels, label_names), bad
-
-
-def _read_sample(sample: Sample, modalities: Sequence[str]) -> Item | str:
-    """Return an item, or what is wrong with it."""
-    try:
-        text_of(sample.key)
-        values = {modality: sample.value(modality) for modality in modalities}
-        labels = sample.labels()
-    except BAD_SAMPLE as error:
-        return f"its name, text or JSON cannot be read ({one_line(error)})"
-    missing = [modality for modality, value in values.items() if not value]
-    if missing:
-        return f"no {' and no '.join(missing)}{sample.hint()}"
-    return Item(sample.key, values, labels)
+            yield job.records(ids, items, labels), bad
 
 
 def _batched(values: Iterable[_Value], size: int) -> Iterator[list[_Value]]:
@@ -404,9 +433,8 @@ class _Kind(NamedTuple):
     modalities: Callable[[str], tuple[str, ...]]
     #: (files, modalities, items a shard, path for a listing) -> shards, in order.
     plan: Callable[[Iterable[File], Sequence[str], int, Place], _Shards]
-    #: (shard, folder that names are relative to, modalities, label names of the whole input,
-    #: addresses with their signatures) -> at least one batch; every item of the shard is in one.
-    read: Callable[[Shard, str, Sequence[str], Sequence[str], Mapping[str, str]], _Batches]
+    #: -> at least one batch; every item of the shard is in one.
+    read: Callable[[Shard, Reading], _Batches]
 
 
 def _plan_images(
@@ -423,19 +451,13 @@ def _plan_images(
             yield Shard(str(listing), number, number + 1, len(part)), frozenset()
 
 
-def _read_images(
-    shard: Shard,
-    root: str,
-    modalities: Sequence[str],
-    label_names: Sequence[str],
-    signed: Mapping[str, str],
-) -> _Batches:
+def _read_images(shard: Shard, job: Reading) -> _Batches:
     """Yield the images of a shard; an id is the path relative to ``root``."""
     with open_address(shard.file) as stream, pq.ParquetFile(stream) as listing:
         for batch in listing.iter_batches(_BATCH, row_groups=range(shard.first, shard.last)):
             addresses = batch.column("address").to_pylist()
-            ids = [address.removeprefix(root).lstrip("/") for address in addresses]
-            contents = _fetch([signed.get(address, address) for address in addresses])
+            ids = [address.removeprefix(job.root).lstrip("/") for address in addresses]
+            contents = _fetch([job.address(address) for address in addresses])
             bad = [
                 (name, content)
                 for name, content in zip(ids, contents, strict=True)
@@ -443,8 +465,7 @@ def _read_images(
             ]
             good = [row for row, content in enumerate(contents) if isinstance(content, bytes)]
             no_labels: list[list[str]] = [[] for _ in ids]
-            images = {"image": contents}
-            yield _records(ids, images, no_labels, label_names, addresses).take(good), bad
+            yield job.records(ids, {"image": contents}, no_labels, addresses).take(good), bad
 
 
 KINDS = {

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from channelhash.data import resolve_data_kind
 from channelhash.data.images import image_problem
-from channelhash.data.records import UNSEEN, Features, Items, Records, are_files, label_name
+from channelhash.data.records import UNSEEN, Features, Items, Labels, Records, are_files, label_name
 from channelhash.data.splits import Rows, Splits
 from channelhash.errors import InputError
 from channelhash.utils.hashes import file_hash
@@ -237,9 +237,7 @@ def _n_found(records: Records) -> int:
     return len(records) if records.found is None else records.found
 
 
-def labels_as(
-    labels: NDArray[np.bool_], names: Sequence[str], columns: Sequence[str]
-) -> NDArray[np.bool_]:
+def labels_as(labels: Labels, names: Sequence[str], columns: Sequence[str]) -> Labels:
     """Return label sets ``(n, len(names))`` over other columns, which include all of ``names``.
 
     >>> labels_as(np.array([[True]]), ["dog"], ["cat", "dog"]).tolist()
@@ -317,14 +315,13 @@ class Partners:
         if not len(rows):
             examples = f"{student.ids[0]!r} and {teacher.ids[0]!r}"
             raise InputError(f"no id is in both data, as {examples}; rows are joined by id")
-        unmatched = [
-            f"item {student.ids[row]}: only in the student's data"
-            for row in np.flatnonzero(of_student < 0)
-        ]
-        unmatched += [
-            f"item {teacher.ids[row]}: only in the teacher's data"
-            for row in np.flatnonzero(of_teacher < 0)
-        ]
+        unmatched = []
+        for whose, ids, partners in (
+            ("student", student.ids, of_student),
+            ("teacher", teacher.ids, of_teacher),
+        ):
+            for row in np.flatnonzero(partners < 0):
+                unmatched.append(f"item {ids[row]}: only in the {whose}'s data")
         return cls(of_student, of_teacher, tuple(unmatched))
 
     def splits(self, teacher: Splits) -> Splits:
@@ -457,7 +454,7 @@ def _summary(values: NDArray[Any]) -> dict[str, float]:
     return {name: float(getattr(np, name)(values)) for name in ("min", "median", "mean", "max")}
 
 
-def _chance(labels: NDArray[np.bool_]) -> float:
+def _chance(labels: Labels) -> float:
     """Return the probability that two different samples share a label."""
     sets, counts = np.unique(labels, axis=0, return_counts=True)
     # Products of float32 run in BLAS, and are exact below 2^24.
@@ -473,7 +470,7 @@ def _chance(labels: NDArray[np.bool_]) -> float:
     return pairs / (n * (n - 1)) if n > 1 else 0.0
 
 
-def _recognise(labels: NDArray[np.bool_]) -> str:
+def _recognise(labels: Labels) -> str:
     """Return a line on the protocol of the literature that a collection follows, empty if unknown.
 
     For variants of other projects it names repository, commit and file.

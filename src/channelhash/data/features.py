@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from channelhash.data.label_arrays import first_repeated, read_labels, texts_of
 from channelhash.data.parts import by_rows, join_parts
 from channelhash.data.records import Problems, Records
-from channelhash.errors import InputError
+from channelhash.errors import InputError, naming
 from channelhash.utils.array_files import Arrays, SparseRows, read_arrays
 from channelhash.utils.decode import read_text, reading, split_lines
 from channelhash.utils.seeds import generator
 
+#: Real values ``(n, d)``.
+_Values = NDArray[np.float32] | SparseRows
 #: Recognised names of an array of the whole set, our own first.
 _NAMES = {
     "image": ("image", "IAll", "I", "images", "XAll"),
@@ -200,23 +202,25 @@ def _records(
     """Return the records of a file; ``names`` maps roles to arrays with unusual names."""
     arrays = _FileArrays(arrays)
     problems = Problems(skip_bad)
-    found = _find_roles(arrays, names, path, problems.lines)
-    if found.labels is None:
-        first = next(iter(found.features.values()))
-        n = (*first.shape, 1)[0]
-        labels = np.zeros((n, 0), dtype=bool)
-        label_names: tuple[str, ...] = ()
-    else:
-        labels, label_names = read_labels(found.labels, arrays, path)
-        n = len(labels)
-    items = {
-        name: _real_values(stored, arrays, name, n, path) for name, stored in found.features.items()
-    }
-    display = {} if found.part_ids else _display(arrays, n, path)
-    ids = found.part_ids or tuple(map(str, range(n)))
-    if "id" in arrays and not found.part_ids:
-        ids = texts_of(arrays["id"], "id", path)
-    _check_ids(ids, n, "labels" if label_names else "features", path)
+    with naming(path):
+        found = _find_roles(arrays, names, path, problems.lines)
+        if found.labels is None:
+            first = next(iter(found.features.values()))
+            n = (*first.shape, 1)[0]
+            labels = np.zeros((n, 0), dtype=bool)
+            label_names: tuple[str, ...] = ()
+        else:
+            labels, label_names = read_labels(found.labels, arrays)
+            n = len(labels)
+        items = {
+            name: _real_values(stored, arrays, name, n) for name, stored in found.features.items()
+        }
+        display = {} if found.part_ids else _display(arrays, n, path)
+        ids = found.part_ids or tuple(map(str, range(n)))
+        if "id" in arrays and not found.part_ids:
+            ids = texts_of(arrays["id"], "id")
+        _check_ids(ids, n, "labels" if label_names else "features")
+    problems.lines = [f"{path}: {line}" for line in problems.lines]
     good = _finite_rows(items, ids, path, problems)
     lines = (*problems.lines, *arrays.unread(path))
     records = Records(
@@ -225,16 +229,16 @@ def _records(
     return records if good.all() else records.take(np.flatnonzero(good))
 
 
-def _check_ids(ids: tuple[str, ...], n: int, counted: str, path: Path) -> None:
+def _check_ids(ids: tuple[str, ...], n: int, counted: str) -> None:
     if len(ids) != n:
-        raise InputError(f"{path}: id has {len(ids)} entries, {counted} have {n} rows")
+        raise InputError(f"id has {len(ids)} entries, {counted} have {n} rows")
     repeated = first_repeated(ids)
     if repeated is not None:
-        raise InputError(f"{path}: several rows have the id {repeated!r}")
+        raise InputError(f"several rows have the id {repeated!r}")
 
 
 def _finite_rows(
-    items: Mapping[str, NDArray[np.float32] | SparseRows],
+    items: Mapping[str, _Values],
     ids: tuple[str, ...],
     path: Path,
     problems: Problems,
@@ -255,7 +259,7 @@ def _finite_rows(
     return np.asarray(good)
 
 
-def _are_finite(values: NDArray[np.float32] | SparseRows) -> NDArray[np.bool_]:
+def _are_finite(values: _Values) -> NDArray[np.bool_]:
     """Return which rows are finite."""
     if isinstance(values, SparseRows):
         return ~np.isin(np.arange(len(values)), values.rows[~np.isfinite(values.data)])
@@ -291,7 +295,8 @@ def load_simulated(
     arrays = read_arrays(path)
     if "labels" not in arrays:
         raise InputError(f"{path}: has no array 'labels'; it has {_listed(arrays)}")
-    labels, names = read_labels(arrays["labels"], arrays, path)
+    with naming(path):
+        labels, names = read_labels(arrays["labels"], arrays)
     labelled = np.flatnonzero(labels.any(axis=1))
     if not 1 <= rows <= len(labelled):
         raise InputError(f"data.rows is {rows}, but {path} has {len(labelled)} rows with a label")
@@ -332,35 +337,35 @@ def _find_roles(
     arrays: Arrays, settings: Mapping[str, str | None], path: Path, problems: list[str]
 ) -> _Roles:
     """Find image, text and labels by the ``settings``, by recognised names, or in parts."""
-    names = _find_names(arrays, settings, path)
+    names = _find_names(arrays, settings)
     if "labels" not in names:
-        joined, ids = join_parts(arrays, path, problems)
+        joined, ids = join_parts(arrays, problems)
         if joined and any(settings.values()):
             raise InputError(
-                f"{path}: comes in parts (L_tr …), but one array is named; name labels_array too"
+                "comes in parts (L_tr …), but one array is named; name labels_array too"
             )
         if joined:
             return _Roles.of(joined, ids)
-    _check_names(names, arrays, path)
+    _check_names(names, arrays)
     by_role = {role: arrays[name] for role, name in names.items()}
     if "labels" in names:
         by_role["labels"] = np.asarray(by_role["labels"])
     same_rows = {"id": arrays["id"].ravel()} if "id" in arrays else {}
-    turned = by_rows(by_role | same_rows, path, problems)
+    turned = by_rows(by_role | same_rows, problems)
     if path.is_dir() and len({turned[role].shape[:1] for role in names}) > 1:
         shapes = ", ".join(f"{name} {turned[role].shape}" for role, name in names.items())
-        raise InputError(f"{path}: the files differ in their number of rows ({shapes})")
+        raise InputError(f"the files differ in their number of rows ({shapes})")
     return _Roles.of(turned)
 
 
-def _find_names(arrays: Arrays, settings: Mapping[str, str | None], path: Path) -> dict[str, str]:
+def _find_names(arrays: Arrays, settings: Mapping[str, str | None]) -> dict[str, str]:
     """Return role -> name of its array, for the roles that the file has."""
     names = {}
     for role, recognised in _NAMES.items():
         setting = settings.get(role)
         if setting is not None and setting not in arrays:
             raise InputError(
-                f"{path}: has no array {setting!r} ({role}); it has {', '.join(sorted(arrays))}"
+                f"has no array {setting!r} ({role}); it has {', '.join(sorted(arrays))}"
             )
         for name in (setting,) if setting else recognised:
             if name in arrays:
@@ -369,20 +374,20 @@ def _find_names(arrays: Arrays, settings: Mapping[str, str | None], path: Path) 
     return names
 
 
-def _check_names(names: Mapping[str, str], arrays: Arrays, path: Path) -> None:
+def _check_names(names: Mapping[str, str], arrays: Arrays) -> None:
     """Check that there are features, and labels unless no name is like theirs."""
     if not {"image", "text"} & names.keys():
         expected = (
             "image or text (or IAll, TAll; I_tr, T_tr …), and labels (or LAll; L_tr …) if there "
             "are any"
         )
-        raise InputError(f"{path}: needs the arrays {expected}; it has {_listed(arrays)}")
+        raise InputError(f"needs the arrays {expected}; it has {_listed(arrays)}")
     if "labels" in names:
         return
     others = arrays.keys() - {"label_names"}
     for near in difflib.get_close_matches("labels", others, n=1, cutoff=0.7):
         raise InputError(
-            f"{path}: has no array 'labels'; is it {near!r}? Say labels_array={near}, or rename it"
+            f"has no array 'labels'; is it {near!r}? Say labels_array={near}, or rename it"
         )
 
 
@@ -398,9 +403,9 @@ def _display(arrays: Arrays, n: int, path: Path) -> dict[str, tuple[str, ...]]:
         name = next(filter(texts.__contains__, names), None)
         if name is None:
             continue
-        values = texts_of(arrays[name], name, path)
+        values = texts_of(arrays[name], name)
         if len(values) != n:
-            raise InputError(f"{path}: {name} has {len(values)} entries, expected {n}, one a row")
+            raise InputError(f"{name} has {len(values)} entries, expected {n}, one a row")
         if modality == "image":
             folder = path if path.is_dir() else path.parent
             values = tuple(str(folder / value) for value in values)
@@ -408,36 +413,30 @@ def _display(arrays: Arrays, n: int, path: Path) -> dict[str, tuple[str, ...]]:
     return display
 
 
-def _real_values(
-    stored: Any, arrays: Arrays, name: str, n: int, path: Path
-) -> NDArray[np.float32] | SparseRows:
+def _real_values(stored: Any, arrays: Arrays, name: str, n: int) -> _Values:
     """Return features ``(n, d)`` as real values, of quantised ones (q − zero) · scale."""
     is_matrix = stored.ndim == 2 and len(stored) == n and stored.shape[1] > 0
     if not is_matrix or stored.dtype.kind not in "biuf":
         raise InputError(
-            f"{path}: {name} is {stored.shape} {stored.dtype}, expected ({n}, d) numbers with d ≥ 1"
+            f"{name} is {stored.shape} {stored.dtype}, expected ({n}, d) numbers with d ≥ 1"
         )
     steps = {f"{name}_zero": np.subtract, f"{name}_scale": np.multiply}
     if isinstance(stored, SparseRows):
         for key in arrays.keys() & steps:
-            raise InputError(
-                f"{path}: {name} is sparse, which goes without {key}; store real values"
-            )
+            raise InputError(f"{name} is sparse, which goes without {key}; store real values")
         return stored.astype(np.float32)
     # Values that overflow are reported with their rows.
     with np.errstate(over="ignore", invalid="ignore"):
         values: NDArray[np.float32] = stored.astype(np.float32)
         for key, apply in steps.items():
             if key in arrays:
-                apply(values, _quantisation(arrays[key], key, values.shape[1], path), out=values)
+                apply(values, _quantisation(arrays[key], key, values.shape[1]), out=values)
     return values
 
 
-def _quantisation(stored: Any, key: str, width: int, path: Path) -> NDArray[np.float32]:
+def _quantisation(stored: Any, key: str, width: int) -> NDArray[np.float32]:
     """Return a number, or one for each of ``width`` columns."""
     term = stored.squeeze()  # MATLAB's numbers are (1, 1)
     if term.shape not in ((), (width,)) or term.dtype.kind not in "iuf":
-        raise InputError(
-            f"{path}: {key} is {term.shape} {term.dtype}, expected 1 or {width} numbers"
-        )
+        raise InputError(f"{key} is {term.shape} {term.dtype}, expected 1 or {width} numbers")
     return np.asarray(term.astype(np.float32))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.data.images import locate_image
-from channelhash.data.records import Item, Problems, Records, records_from_rows
+from channelhash.data.records import Item, Labels, Problems, Records, records_from_rows
 from channelhash.errors import InputError
 from channelhash.utils.decode import decode_text, split_lines
 from channelhash.utils.typed_settings import unknown
@@ -363,7 +363,7 @@ def _read_image_list(root: Path) -> tuple[list[str], list[str]]:
 
 def _read_columns(
     folder: Path, n: int, n_labels: int, names: list[str] | None
-) -> tuple[list[str], NDArray[np.bool_]]:
+) -> tuple[list[str], Labels]:
     """Return the names and columns of the chosen labels."""
     files = _label_columns(folder)
     for name in names or ():
@@ -386,11 +386,11 @@ def _label_columns(folder: Path) -> dict[str, Path]:
     return files
 
 
-def _read_column(path: Path, n: int) -> NDArray[np.bool_]:
+def _read_column(path: Path, n: int) -> Labels:
     """Read a label file: 0 or 1 a line, in the order of the image list."""
     lines = path.read_bytes().split()
     values = np.array(lines, dtype="S8")
-    ones: NDArray[np.bool_] = values == b"1"
+    ones: Labels = values == b"1"
     wrong = ~ones & (values != b"0")
     if wrong.any():
         place = int(wrong.argmax())

@@ -1,37 +1,37 @@
-"""Labels and names in arrays of numbers, bits or texts."""
+"""Labels and names in arrays of numbers, bits or texts.
+
+Errors do not name the file: the caller does, see `errors.naming`.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.data.records import label_name
+from channelhash.data.records import Labels, label_name
 from channelhash.errors import InputError
 from channelhash.utils.array_files import Arrays
 
 
-def texts_of(values: NDArray[Any], name: str, path: Path) -> tuple[str, ...]:
+def texts_of(values: NDArray[Any], name: str) -> tuple[str, ...]:
     """Return the entries of ``id``, ``label_names`` and the like: texts, bytes or whole numbers.
 
-    >>> texts_of(np.array([1.0, 2.0]), "id", Path("f.npz"))
+    >>> texts_of(np.array([1.0, 2.0]), "id")
     ('1', '2')
     """
     if values.shape == () and values.dtype.kind == "U":
-        raise InputError(
-            f"{path}: {name} is an object or a structure; in MATLAB, save cellstr({name})"
-        )
+        raise InputError(f"{name} is an object or a structure; in MATLAB, save cellstr({name})")
     try:
         texts = list(map(_decoded, values.ravel().tolist()))
     except UnicodeDecodeError:
-        raise InputError(f"{path}: {name} is not UTF-8 text") from None
+        raise InputError(f"{name} is not UTF-8 text") from None
     for row, text in enumerate(texts):
         if isinstance(text, float) and text.is_integer():  # MATLAB's numbers
             texts[row] = int(text)
         elif not isinstance(text, str | int):
-            raise InputError(f"{path}: {name}[{row}] is {text!r}, expected a text or an integer")
+            raise InputError(f"{name}[{row}] is {text!r}, expected a text or an integer")
     return tuple(map(str, texts))
 
 
@@ -48,40 +48,36 @@ def first_repeated(names: Sequence[str]) -> str | None:
     return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
-def read_labels(
-    labels: NDArray[Any], arrays: Arrays, path: Path
-) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+def read_labels(labels: NDArray[Any], arrays: Arrays) -> tuple[Labels, tuple[str, ...]]:
     """Return labels as a Boolean matrix ``(n, c)``, and the names of its columns.
 
-    >>> matrix, names = read_labels(np.array([3, 7, 3]), {}, Path("f.npz"))
+    >>> matrix, names = read_labels(np.array([3, 7, 3]), {})
     >>> names, matrix.tolist()
     (('label 3', 'label 7'), [[True, False], [False, True], [True, False]])
     """
     given: tuple[str, ...] = ()
     if "label_names" in arrays:
-        given = texts_of(arrays["label_names"], "label_names", path)
-    if _are_packed(labels, len(given), path):
+        given = texts_of(arrays["label_names"], "label_names")
+    if _are_packed(labels, len(given)):
         labels = np.unpackbits(labels, axis=1)[:, : len(given)]
-    matrix, names = _label_matrix(labels, len(given), path)
+    matrix, names = _label_matrix(labels, len(given))
     names = tuple(map(label_name, given)) or names
     if len(names) != matrix.shape[1]:
-        raise InputError(
-            f"{path}: {len(names)} label_names, but labels have {matrix.shape[1]} columns"
-        )
+        raise InputError(f"{len(names)} label_names, but labels have {matrix.shape[1]} columns")
     repeated = first_repeated(names)
     if repeated is not None:
-        raise InputError(f"{path}: several label_names are {repeated!r}")
+        raise InputError(f"several label_names are {repeated!r}")
     return matrix, names
 
 
-def _are_packed(labels: NDArray[Any], n_names: int, path: Path) -> bool:
+def _are_packed(labels: NDArray[Any], n_names: int) -> bool:
     """Return whether labels are packed bits.
 
     One column is packed bits only if it cannot be the numbers of the classes, counted from 0 or 1.
 
-    >>> _are_packed(np.packbits(np.eye(3, dtype=bool), axis=1), 3, Path("f.npz"))
+    >>> _are_packed(np.packbits(np.eye(3, dtype=bool), axis=1), 3)
     True
-    >>> _are_packed(np.array([[1], [2], [3]], np.uint8), 3, Path("f.npz"))
+    >>> _are_packed(np.array([[1], [2], [3]], np.uint8), 3)
     False
     """
     width = labels.shape[1] if labels.ndim == 2 else 0
@@ -92,37 +88,29 @@ def _are_packed(labels: NDArray[Any], n_names: int, path: Path) -> bool:
     if beyond == are_classes:
         return not are_classes
     if beyond:
-        raise InputError(
-            f"{path}: labels are packed bits, and some lie beyond the {n_names} label_names"
-        )
+        raise InputError(f"labels are packed bits, and some lie beyond the {n_names} label_names")
     raise InputError(
-        f"{path}: labels are one column of bytes: numbers of {n_names} classes, or packed bits of "
+        f"labels are one column of bytes: numbers of {n_names} classes, or packed bits of "
         "their names? Save numbers of classes as int64, bits as (n, c) bool"
     )
 
 
-def _label_matrix(
-    labels: NDArray[Any], n_names: int, path: Path
-) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+def _label_matrix(labels: NDArray[Any], n_names: int) -> tuple[Labels, tuple[str, ...]]:
     """Return labels as a Boolean matrix, and default names of its columns."""
     if labels.dtype.kind not in "biuf":
-        raise InputError(f"{path}: labels are {labels.dtype}, expected numbers")
+        raise InputError(f"labels are {labels.dtype}, expected numbers")
     if _are_matlab_classes(labels, n_names):
         labels = labels.ravel()
     if labels.ndim == 1 and labels.size and labels.dtype.kind in "iuf":
-        classes = _classes(labels, n_names, path)
+        classes = _classes(labels, n_names)
         names = tuple(f"label {int(number)}" for number in classes)
         return np.asarray(labels[:, None] == classes[None]), names
     if labels.ndim != 2 or not len(labels):
-        raise InputError(
-            f"{path}: labels are {labels.shape}, expected (n, c) with at least one row"
-        )
+        raise InputError(f"labels are {labels.shape}, expected (n, c) with at least one row")
     outside = np.argwhere(~np.isin(labels, (0, 1)))
     if len(outside):
         row, column = outside[0]
-        raise InputError(
-            f"{path}: labels[{row}, {column}] is {labels[row, column]}, expected 0 or 1"
-        )
+        raise InputError(f"labels[{row}, {column}] is {labels[row, column]}, expected 0 or 1")
     return labels.astype(bool), tuple(f"label {column}" for column in range(labels.shape[1]))
 
 
@@ -133,21 +121,21 @@ def _are_matlab_classes(labels: NDArray[Any], n_names: int) -> bool:
     return n_names > 1 or not np.isin(labels, (0, 1)).all()
 
 
-def _classes(labels: NDArray[Any], n_names: int, path: Path) -> NDArray[Any]:
+def _classes(labels: NDArray[Any], n_names: int) -> NDArray[Any]:
     """Return the class of each column.
 
     These are the numbers that occur. If they are fewer than the names, and can only be counted from
     0 or only from 1, they are all numbers from there.
 
-    >>> _classes(np.array([1, 3]), 3, Path()), _classes(np.array([0, 1]), 3, Path())
+    >>> _classes(np.array([1, 3]), 3), _classes(np.array([0, 1]), 3)
     (array([1, 2, 3]), array([0, 1, 2]))
-    >>> _classes(np.array([1, 2]), 3, Path())
+    >>> _classes(np.array([1, 2]), 3)
     array([1, 2])
     """
     wrong = np.flatnonzero(~np.isfinite(labels) | (labels != np.round(labels)))
     if len(wrong):
         raise InputError(
-            f"{path}: labels[{wrong[0]}] is {labels[wrong[0]]}, expected the number of a class"
+            f"labels[{wrong[0]}] is {labels[wrong[0]]}, expected the number of a class"
         )
     present = np.unique(labels)
     ranges = [np.arange(first, first + n_names) for first in (0, 1)]

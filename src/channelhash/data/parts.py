@@ -1,9 +1,11 @@
-"""Sets of features that come in parts, such as ``I_tr``, ``I_te`` and ``I_db``."""
+"""Sets of features that come in parts, such as ``I_tr``, ``I_te`` and ``I_db``.
+
+Errors and problems do not name the file: the caller does.
+"""
 
 from collections import defaultdict, deque
 from collections.abc import Mapping
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 
@@ -27,7 +29,7 @@ _PARTS = {
 _REPEATED = ("train", "validation")
 
 
-def join_parts(arrays: Arrays, path: Path, problems: list[str]) -> tuple[Arrays, tuple[str, ...]]:
+def join_parts(arrays: Arrays, problems: list[str]) -> tuple[Arrays, tuple[str, ...]]:
     """Return the image, text and labels of all parts in turn, and ids ``train0 …``, ``query0 …``.
 
     Both are empty if there are no parts.
@@ -36,15 +38,15 @@ def join_parts(arrays: Arrays, path: Path, problems: list[str]) -> tuple[Arrays,
     could land on both sides of query and retrieval. If the database holds every training row, these
     are therefore read there alone; likewise validation rows.
 
-    >>> join_parts({"I_tr": np.eye(2), "I_te": np.ones((1, 2))}, Path("f.npz"), [])[1]
+    >>> join_parts({"I_tr": np.eye(2), "I_te": np.ones((1, 2))}, [])[1]
     ('train0', 'train1', 'query0')
     """
-    names = _names_of_parts(arrays, path)
+    names = _names_of_parts(arrays)
     parts: dict[str, Arrays] = {}
     for part, present in names.items():
         values = {role: np.asarray(arrays[name]) for role, name in present.items()}
-        parts[part] = by_rows(values, path, problems)
-    _check_alike(names, parts, path)
+        parts[part] = by_rows(values, problems)
+    _check_alike(names, parts)
     ids: dict[str, list[str]] = {}
     for part, values in parts.items():
         n_rows = len(next(iter(values.values())))
@@ -70,7 +72,7 @@ def _read_repeated_once(parts: dict[str, Arrays], ids: dict[str, list[str]]) -> 
         del parts[part], ids[part]
 
 
-def _names_of_parts(arrays: Arrays, path: Path) -> dict[str, dict[str, str]]:
+def _names_of_parts(arrays: Arrays) -> dict[str, dict[str, str]]:
     """Return part -> role -> name of its array."""
     lower = {name.lower(): name for name in sorted(arrays)}
     names: dict[str, dict[str, str]] = {}
@@ -78,9 +80,7 @@ def _names_of_parts(arrays: Arrays, path: Path) -> dict[str, dict[str, str]]:
         found = {role: _find_array(lower, role, ending) for role in _PREFIXES}
         present = {role: name for role, name in found.items() if name is not None}
         if present and part in names:
-            raise InputError(
-                f"{path}: has two {part} parts, one of them {', '.join(present.values())}"
-            )
+            raise InputError(f"has two {part} parts, one of them {', '.join(present.values())}")
         if present:
             names[part] = present
     return names
@@ -96,28 +96,26 @@ def _find_array(names: Mapping[str, str], role: str, ending: str) -> str | None:
     return None
 
 
-def by_rows(arrays: Arrays, path: Path, problems: list[str]) -> Arrays:
+def by_rows(arrays: Arrays, problems: list[str]) -> Arrays:
     """Turn arrays that are stored ``(d, n)``, if the number of rows follows from all arrays.
 
     Raises:
         InputError: rows cannot be told from columns.
 
     >>> arrays = {"image": np.ones((4, 3)), "labels": np.ones((3, 2))}
-    >>> by_rows(arrays, Path("f.npz"), [])["image"].shape
+    >>> by_rows(arrays, [])["image"].shape
     (3, 4)
     """
     shapes = {role: values.shape for role, values in arrays.items()}
-    n = _rows_to_find(shapes, path)
+    n = _rows_to_find(shapes)
     if n is None:
         return arrays
     turned = {role: values.T for role, values in arrays.items() if len(values) != n}
-    problems += [
-        f"{path}: {role} is {shapes[role]}, read with its columns as rows" for role in turned
-    ]
+    problems += [f"{role} is {shapes[role]}, read with its columns as rows" for role in turned]
     return arrays | turned
 
 
-def _rows_to_find(shapes: Mapping[str, tuple[int, ...]], path: Path) -> int | None:
+def _rows_to_find(shapes: Mapping[str, tuple[int, ...]]) -> int | None:
     """Return the number of rows if some arrays have it as number of columns, else None."""
     if not {len(shape) for shape in shapes.values()} <= {1, 2}:
         return None
@@ -128,13 +126,12 @@ def _rows_to_find(shapes: Mapping[str, tuple[int, ...]], path: Path) -> int | No
     if len(common) > 1 or is_square:
         listed = ", ".join(f"{role} {shape}" for role, shape in shapes.items())
         raise InputError(
-            f"{path}: rows cannot be told from columns ({listed}); save every array with a row an "
-            "item"
+            f"rows cannot be told from columns ({listed}); save every array with a row an item"
         )
     return common.pop()
 
 
-def _check_alike(names: dict[str, dict[str, str]], parts: dict[str, Arrays], path: Path) -> None:
+def _check_alike(names: dict[str, dict[str, str]], parts: dict[str, Arrays]) -> None:
     """Check that all parts have the same arrays with the same columns, and one number of rows in
     each part.
     """
@@ -145,16 +142,15 @@ def _check_alike(names: dict[str, dict[str, str]], parts: dict[str, Arrays], pat
         for role in sorted(expected - roles.keys()):
             ending = next(ending for ending in _PARTS if roles[counted].lower().endswith(ending))
             raise InputError(
-                f"{path}: has {next(iter(roles.values()))}, but no {_PREFIXES[role][0]}_{ending} "
-                f"({role})"
+                f"has {next(iter(roles.values()))}, but no {_PREFIXES[role][0]}_{ending} ({role})"
             )
         n_rows = len(np.atleast_1d(parts[part][counted]))
         for role, name in roles.items():
             values = parts[part][role]
-            place = f"{path}: {name} is {values.shape}, but"
+            place = f"{name} is {values.shape}, but"
             columns = parts[first][role].shape
             if values.dtype.kind not in "biuf":
-                raise InputError(f"{path}: {name} holds {values.dtype}, expected numbers")
+                raise InputError(f"{name} holds {values.dtype}, expected numbers")
             if values.shape[:1] != (n_rows,):
                 raise InputError(f"{place} {roles[counted]} has {n_rows} rows")
             if values.shape[1:] != columns[1:]:

@@ -20,6 +20,8 @@ from channelhash.utils.array_files import SparseRows
 from channelhash.utils.files import cache_folder, write_text
 from channelhash.utils.hashes import content_hash, file_hash
 
+#: Label sets ``(n, c)``, a column a label.
+Labels = NDArray[np.bool_]
 #: Rows of precomputed features ``(n, d)``.
 Features = np.ndarray | SparseRows
 #: Raw values of one modality: image files, texts, or features.
@@ -54,7 +56,7 @@ class Records:
 
     ids: tuple[str, ...]
     items: Mapping[str, Items]
-    labels: NDArray[np.bool_]  # (n, c)
+    labels: Labels  # (n, c)
     label_names: tuple[str, ...]  # c
     removed: dict[str, int] = field(default_factory=dict)  # rows taken out by filters, by reason
     problems: tuple[str, ...] = ()  # a line for each error that was repaired or left out
@@ -283,7 +285,7 @@ def label_name(name: str) -> str:
 
 def labels_from_names(
     rows: Sequence[Sequence[str]], label_names: Sequence[str] | None, where: str
-) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+) -> tuple[Labels, tuple[str, ...]]:
     """Convert the label names of each row to a Boolean matrix ``(n, c)`` and its column names, as
     of `label_name`.
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 from pydantic import Field
 
-from channelhash.data.records import Names, Records
+from channelhash.data.records import Labels, Names, Records
 from channelhash.errors import InputError
 from channelhash.utils.decode import reading
 from channelhash.utils.files import write_text
@@ -206,7 +207,7 @@ def _draw(
     queries: int | None,
     train: _TrainRows,
     validation_queries: int | None,
-    random: np.random.Generator,
+    random: Generator,
     by_labels: bool,
 ) -> Splits:
     """Draw each partition at random or by iterative stratification."""
@@ -235,7 +236,7 @@ def _draw_per_class(
     queries: int | None,
     train: _TrainRows,
     validation_queries: int | None,
-    random: np.random.Generator,
+    random: Generator,
 ) -> Splits:
     """Draw a number of queries and of training rows for each label."""
     if not records.label_names:
@@ -310,7 +311,7 @@ def _given_or(size: int | None, default: int) -> int:
     return default if size is None else size
 
 
-def _shuffled_rows(records: Records, random: np.random.Generator) -> Rows:
+def _shuffled_rows(records: Records, random: Generator) -> Rows:
     """Shuffle all rows; rows of one id, and texts of one image, stay next to each other."""
     ids, group = np.unique(np.asarray(records.pair_ids, dtype=str), return_inverse=True)
     return np.argsort(random.permutation(len(ids))[group], kind="stable").astype(np.int64)
@@ -393,9 +394,7 @@ def _cut(rows: Rows, count: int, records: Records) -> tuple[Rows, Rows]:
     return np.array([*chain(*chosen)], np.int64), np.array([*chain(*rest, *skipped)], np.int64)
 
 
-def _stratified_sample(
-    labels: NDArray[np.bool_], rows: Rows, count: int, random: np.random.Generator
-) -> Rows:
+def _stratified_sample(labels: Labels, rows: Rows, count: int, random: Generator) -> Rows:
     """Draw ``count`` of ``rows`` with about the same share of each label: iterative stratification
     into two subsets (Sechidis, Tsoumakas and Vlahavas 2011, algorithm 1).
 
@@ -438,9 +437,7 @@ def _stratified_sample(
     return np.sort(rows[np.concatenate(order)[:count]])
 
 
-def _per_class_sample(
-    labels: NDArray[np.bool_], rows: Rows, n_per_class: int, random: np.random.Generator
-) -> Rows:
+def _per_class_sample(labels: Labels, rows: Rows, n_per_class: int, random: Generator) -> Rows:
     """Draw ``n_per_class`` rows for every label, as much of the literature draws its queries.
 
     Labels are served in their order; a row drawn for one label is not drawn again for the next, so

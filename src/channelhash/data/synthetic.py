@@ -10,6 +10,7 @@ from configparser import ConfigParser, ExtendedInterpolation
 from pathlib import Path
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 from PIL import Image, ImageColor, ImageDraw
 
@@ -35,7 +36,7 @@ _IMPLIED = _TABLES["implied"]
 _SUPERSAMPLING = 2
 
 
-def _draw_scene(random: np.random.Generator) -> tuple[Image.Image, frozenset[str]]:
+def _draw_scene(random: Generator) -> tuple[Image.Image, frozenset[str]]:
     """Draw a scene: an RGB image of 80 … 128 pixels a side, and its labels.
 
     >>> image, labels = _draw_scene(np.random.default_rng(1))
@@ -56,7 +57,7 @@ def _draw_scene(random: np.random.Generator) -> tuple[Image.Image, frozenset[str
     return _develop(image.resize((width, height), Image.Resampling.BOX), random), frozenset(labels)
 
 
-def _draw_hour(night: float, random: np.random.Generator) -> str:
+def _draw_hour(night: float, random: Generator) -> str:
     """Draw the hour of a scene, night with this probability."""
     if random.random() < night:
         return "night"
@@ -64,7 +65,7 @@ def _draw_hour(night: float, random: np.random.Generator) -> str:
 
 
 def _draw_ground(
-    image: Image.Image, bands: Sequence[str], hour: str, random: np.random.Generator
+    image: Image.Image, bands: Sequence[str], hour: str, random: Generator
 ) -> set[str]:
     """Fill an image with bands of colours, and return the labels of the sky if there is one."""
     labels = set()
@@ -83,7 +84,7 @@ def _draw_ground(
 
 
 def _draw_things(
-    image: Image.Image, line: Sequence[str], light: float, random: np.random.Generator
+    image: Image.Image, line: Sequence[str], light: float, random: Generator
 ) -> set[str]:
     """Draw the things of a line of the table of places, or none, and return their labels."""
     names, *numbers = line
@@ -118,7 +119,7 @@ def _draw_thing(
     foot: tuple[float, float],
     size: float,
     light: float,
-    random: np.random.Generator,
+    random: Generator,
 ) -> None:
     """Draw the shapes of a thing of a size in pixels whose foot is at (x, y)."""
     draw = ImageDraw.Draw(image)
@@ -135,13 +136,13 @@ def _draw_thing(
             getattr(draw, kind)(points.ravel().tolist(), fill=colors[color], **options)
 
 
-def _tinted(color: str, random: np.random.Generator, light: float = 1.0) -> _Color:
+def _tinted(color: str, random: Generator, light: float = 1.0) -> _Color:
     """Vary a colour a little, in the light of the scene."""
     values = (np.array(ImageColor.getrgb(color)) + random.integers(-28, 29, 3)) * light
     return tuple(np.clip(values, 0, 255).astype(int).tolist())
 
 
-def _develop(image: Image.Image, random: np.random.Generator) -> Image.Image:
+def _develop(image: Image.Image, random: Generator) -> Image.Image:
     """Add exposure, colour cast and sensor noise; some images become black and white, some are
     mirrored.
     """
@@ -156,7 +157,7 @@ def _develop(image: Image.Image, random: np.random.Generator) -> Image.Image:
     return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
 
 
-def _write_hashtags(labels: frozenset[str], random: np.random.Generator) -> list[str]:
+def _write_hashtags(labels: frozenset[str], random: Generator) -> list[str]:
     """Return 0 … 20 hashtags for an image with these labels; one image in fourteen has none.
 
     About half of the labels are named. One image in eight has a tag of something that may be
@@ -179,7 +180,7 @@ def _write_hashtags(labels: frozenset[str], random: np.random.Generator) -> list
     return [unique[i] for i in random.permutation(len(unique))][:20]
 
 
-def _draw_words(labels: Sequence[str], random: np.random.Generator) -> list[str]:
+def _draw_words(labels: Sequence[str], random: Generator) -> list[str]:
     """Draw a word for each label, or two words for one in four."""
     words = []
     for label in labels:
@@ -188,7 +189,7 @@ def _draw_words(labels: Sequence[str], random: np.random.Generator) -> list[str]
     return words
 
 
-def _as_typed(word: str, random: np.random.Generator) -> str:
+def _as_typed(word: str, random: Generator) -> str:
     """Change a word as somebody in a hurry would type it."""
     chance = random.random()
     if chance < 0.10:

@@ -9,16 +9,17 @@ files are left out, among them what macOS adds.
 
 import json
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from channelhash.data.cells import join_captions, split_labels
+from channelhash.data.cells import join_captions, split_labels, text_of
 from channelhash.data.images import IMAGE_ENDINGS
+from channelhash.data.records import Item
 from channelhash.utils.addresses import open_address
-from channelhash.utils.decode import decode_text, reading
+from channelhash.utils.decode import decode_text, one_line, reading
 
 #: Errors of an item whose text is not UTF-8, whose JSON is none or too deep, or that is a link to
 #: nothing.
@@ -39,6 +40,19 @@ class Sample(NamedTuple):
     tar: tarfile.TarFile
     key: str
     members: dict[str, tarfile.TarInfo]
+
+    def item(self, modalities: Sequence[str]) -> Item | str:
+        """Return the item, or what is wrong with it."""
+        try:
+            text_of(self.key)
+            values = {modality: self.value(modality) for modality in modalities}
+            labels = self.labels()
+        except BAD_SAMPLE as error:
+            return f"its name, text or JSON cannot be read ({one_line(error)})"
+        missing = [modality for modality, value in values.items() if not value]
+        if missing:
+            return f"no {' and no '.join(missing)}{self.hint()}"
+        return Item(self.key, values, labels)
 
     def value(self, modality: str) -> bytes | str | None:
         """Return the bytes of the image, or the text; empty if there is none.
