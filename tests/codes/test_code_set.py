@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -90,11 +91,9 @@ def test_a_copy_with_other_types_of_the_same_values_is_read(tmp_path, name, kind
     )
     parts = list(ch.CodeSet.stream(tmp_path / "c.parquet", 2))
     for loaded in (ch.CodeSet.load(tmp_path / "c.parquet"), ch.CodeSet.join(parts)):
-        assert (loaded.ids, loaded.texts, loaded.labels.tolist()) == (
-            codes.ids,
-            codes.texts,
-            codes.labels.tolist(),
-        )
+        assert loaded.ids == codes.ids
+        assert loaded.texts == codes.texts
+        assert loaded.labels.tolist() == codes.labels.tolist()
         assert loaded.codes["image"].tolist() == codes.codes["image"].tolist()
 
 
@@ -203,7 +202,8 @@ def test_no_flipped_bit_gives_other_codes(tmp_path, labelled):
 def test_unpack_undoes_pack_for_any_number_of_bits(bits):
     n, k = bits.shape
     packed = ch.codes.pack(bits)
-    assert (packed.shape, packed.dtype) == ((n, -(-k // 8)), np.uint8)
+    assert packed.shape == (n, -(-k // 8))
+    assert packed.dtype == np.uint8
     np.testing.assert_array_equal(ch.codes.pack(bits.astype(int)), packed)
     np.testing.assert_array_equal(ch.codes.unpack(packed, k), bits)
 
@@ -218,36 +218,41 @@ def test_distances_count_differing_bits(k, nq, nd, seed):
     assert np.issubdtype(actual.dtype, np.integer)
 
 
-def test_zero_counts_as_plus_one_for_arrays_and_tensors():
-    values = [[0.0, -0.0, 1e-30, -1e-30]]
-    for outputs in (
-        np.array(values),
-        torch.tensor(values),
-        torch.tensor(values, dtype=torch.bfloat16),
-    ):
-        assert ch.codes.binarize(outputs)[0, :3].tolist() == [True, True, True]
-    assert ch.codes.binarize(torch.tensor(values))[0, 3].item() is False
+@pytest.mark.parametrize(
+    "as_outputs", [np.array, torch.tensor, partial(torch.tensor, dtype=torch.bfloat16)]
+)
+def test_zero_counts_as_plus_one_for_arrays_and_tensors(as_outputs):
+    bits = ch.codes.binarize(as_outputs([[0.0, -0.0, 1e-30, -1e-30]]))
+    assert bits.tolist() == [[True, True, True, False]]
 
 
-def test_codes_that_do_not_fit_are_refused():
-    byte = np.zeros((1, 1), np.uint8)
-    for message, refused in (
+_BYTE = np.zeros((1, 1), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("says", "call", "arguments"),
+    [
         (
             "1 of 2 outputs are NaN, the first in row 1",
-            lambda: ch.codes.binarize(np.array([[1.0, 2], [np.nan, 1]])),
+            ch.codes.binarize,
+            [np.array([[1.0, 2], [np.nan, 1]])],
         ),
-        ("codes of 9 bits are", lambda: ch.codes.unpack(byte, 9)),
-        ("bits past the 9th are set", lambda: ch.codes.unpack(np.full((1, 2), 255, np.uint8), 9)),
-        ("differ in length", lambda: ch.codes.hamming_distances(byte, np.zeros((1, 2), np.uint8))),
-        ("0 and 1", lambda: ch.codes.pack(np.array([[1, -1]]))),
-        (r"bits are an \(n, k\) array with k >= 1, not ", lambda: ch.codes.pack(np.array([1, 0]))),
+        ("codes of 9 bits are", ch.codes.unpack, [_BYTE, 9]),
+        ("bits past the 9th are set", ch.codes.unpack, [np.full((1, 2), 255, np.uint8), 9]),
+        ("differ in length", ch.codes.hamming_distances, [_BYTE, np.zeros((1, 2), np.uint8)]),
+        ("0 and 1", ch.codes.pack, [np.array([[1, -1]])]),
+        (r"bits are an \(n, k\) array with k >= 1, not ", ch.codes.pack, [np.array([1, 0])]),
         (
             r"bits are an \(n, k\) array with k >= 1, not ",
-            lambda: ch.codes.pack(np.zeros((2, 0), bool)),
+            ch.codes.pack,
+            [np.zeros((2, 0), bool)],
         ),
         (
             "n_bits is 0; a code has at least 1 bit",
-            lambda: ch.codes.unpack(np.zeros((1, 0), np.uint8), 0),
+            ch.codes.unpack,
+            [np.zeros((1, 0), np.uint8), 0],
         ),
-    ):
-        check_refusal(message, refused, error=ValueError)
+    ],
+)
+def test_codes_that_do_not_fit_are_refused(says, call, arguments):
+    check_refusal(says, call, *arguments, error=ValueError)

@@ -43,8 +43,10 @@ def check_records(records, labels=None, **items):
 def test_arrays_become_records(tmp_path):
     path = write(tmp_path / "f.npz", text=np.ones((3, 2), np.float16), id=np.array(["x", "y", "z"]))
     records = load_features(path)
-    assert (records.ids, records.items["text"].dtype) == (("x", "y", "z"), np.float32)
-    assert (records.labels.dtype, records.label_names) == (bool, ("label 0", "label 1"))
+    assert records.ids == ("x", "y", "z")
+    assert records.items["text"].dtype == np.float32
+    assert records.labels.dtype == bool
+    assert records.label_names == ("label 0", "label 1")
     assert list(
         load_features(write(tmp_path / "g.npz", label_names=np.array(["a", "b"]))).items
     ) == ["image"]
@@ -80,7 +82,8 @@ def test_captions_and_pictures_are_shown_and_not_learned_from(tmp_path):
     assert (codes.texts, codes.images) == shown
     # someone's features, not ours to show
     plain = load_features(write(tmp_path / "f.npz", captions=np.ones((3, 7))))
-    assert (plain.display_values("text"), plain.display_values("image")) == (None, None)
+    assert plain.display_values("text") is None
+    assert plain.display_values("image") is None
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 1), (1, 3)])
@@ -156,11 +159,9 @@ def test_rows_that_are_not_finite_can_be_left_out(tmp_path):
     image[1, 2] = np.inf
     path = write(tmp_path / "f.npz", image=image, text=np.array([[1.0], [np.nan], [2]]))
     records = load_features(path, skip_bad=True)
-    assert (records.ids, records.removed, records.found) == (
-        ("0", "2"),
-        {"features not finite": 1},
-        3,
-    )
+    assert records.ids == ("0", "2")
+    assert records.removed == {"features not finite": 1}
+    assert records.found == 3
     assert records.problems == (f"{path}, row 1 (id 1): image and text features are not finite",)
     write(path, image=image[[1, 1, 1]])
     problem = f"{path}, row 2 (id 2): image features are not finite"
@@ -227,7 +228,8 @@ def test_names_are_texts_in_every_format(tmp_path):
     savemat(tmp_path / "f.mat", {**arrays, "id": cells, "label_names": ["x", "yy"]})
     for name in ("f.npz", "f.h5", "f.mat"):
         records = load_features(tmp_path / name)
-        assert (records.ids, records.label_names) == (("a", "b", "é"), ("x", "yy"))
+        assert records.ids == ("a", "b", "é")
+        assert records.label_names == ("x", "yy")
 
 
 def test_arrays_can_be_named_and_missing_files_and_arrays_are(tmp_path):
@@ -304,7 +306,8 @@ def test_training_rows_that_the_database_repeats_are_read_once(tmp_path, databas
     )
     assert places[rows].tolist() == train
     splits = draw_splits(records, method="given")
-    assert (sorted(places[splits.retrieval]), sorted(places[splits.train])) == ([*range(9)], train)
+    assert sorted(places[splits.retrieval]) == [*range(9)]
+    assert sorted(places[splits.train]) == train
 
 
 def test_equal_rows_stay_and_a_database_without_all_training_rows_stands_beside_them(tmp_path):
@@ -436,7 +439,9 @@ def test_parts_have_many_names_and_may_be_stored_by_columns(tmp_path, train, que
     np.savez(tmp_path / "f.npz", **arrays)
     records = load_features(tmp_path / "f.npz")
     check_records(records, SETS, image=IMAGES)
-    assert (records.ids[0], records.ids[-1], len(records.problems)) == ("train0", "query6", 3)
+    assert records.ids[0] == "train0"
+    assert records.ids[-1] == "query6"
+    assert len(records.problems) == 3
 
 
 def test_features_are_labels_times_a_matrix_plus_noise(tmp_path):
@@ -683,7 +688,8 @@ def test_matlabs_numbers_may_name_rows_and_labels(tmp_path):
     numbers = {"id": np.array([[7.0, 8.0, 9.0]]), "label_names": np.array([[1.0, 2.0]])}
     arrays = {"image": IMAGE, "labels": LABELS} | numbers
     records = load_features(write_as(tmp_path / "f.mat", arrays))
-    assert (records.ids, records.label_names) == (("7", "8", "9"), ("1", "2"))
+    assert records.ids == ("7", "8", "9")
+    assert records.label_names == ("1", "2")
 
 
 @pytest.mark.parametrize("ending", ["val", "valid", "validation", "dev", "VAL"])
@@ -699,7 +705,8 @@ def test_a_validation_part_is_read_and_validates_where_the_split_is_given(
     }
     np.savez(tmp_path / "f.npz", **arrays)
     records = load_features(tmp_path / "f.npz")
-    assert (len(records), records.problems) == (36 + database, ())
+    assert len(records) == 36 + database
+    assert records.problems == ()
     splits = draw_splits(records, method="given")
     parts = {
         name: {records.ids[row].rstrip("0123456789") for row in rows}
@@ -710,7 +717,8 @@ def test_a_validation_part_is_read_and_validates_where_the_split_is_given(
     if database:
         others["validation_retrieval"] = {"database"}
     assert parts == {"query": {"query"}, "train": {"train"}} | others
-    assert (len(splits.query), len(splits.train)) == (7, 20)
+    assert len(splits.query) == 7
+    assert len(splits.train) == 20
     assert len(splits.validation_query) == (9 if database else 4)
     assert len(splits.validation_query) + len(splits.validation_retrieval) == 9 + database
     asked = draw_splits(records, validation_queries=2, method="given")

@@ -12,7 +12,6 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from channelhash.data.images import locate_image
 from channelhash.data.records import Item, Labels, Problems, Records, records_from_rows
