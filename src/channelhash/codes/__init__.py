@@ -275,10 +275,10 @@ class CodeSet:
         labels = [part.labels for part in parts if part.labels is not None]
         return replace(
             first,
-            ids=_chained([part.ids for part in parts]),
+            ids=_concatenate([part.ids for part in parts]),
             codes=codes,
             labels=np.concatenate(labels) if labels else None,
-            texts=None if first.texts is None else _chained([part.texts for part in parts]),
+            texts=None if first.texts is None else _concatenate([part.texts for part in parts]),
             images=_join_images(parts),
         )
 
@@ -324,14 +324,14 @@ class CodeSet:
         return read_codes(path, rows)
 
 
-def _chained(columns: Sequence[Sequence[str] | None]) -> list[str]:
+def _concatenate(columns: Sequence[Sequence[str] | None]) -> list[str]:
     return list(chain.from_iterable(column or () for column in columns))
 
 
 def _join_images(parts: Sequence[CodeSet]) -> list[str] | None:
     if not any(part.images for part in parts):
         return None
-    return _chained([part.images or [""] * len(part) for part in parts])
+    return _concatenate([part.images or [""] * len(part) for part in parts])
 
 
 def boolean_labels(labels: Any) -> Booleans:

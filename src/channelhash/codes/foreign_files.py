@@ -88,7 +88,7 @@ def read_export(
             "L_r"
         )
     stored = read_arrays(path)
-    arrays = _with_plain_names(_renamed(stored, names or {}, path))
+    arrays = _with_plain_names(_rename(stored, names or {}, path))
     with naming(path):
         layout = _layout_of(arrays)
     sides = _with_task(layout, task, path)
@@ -158,7 +158,7 @@ def _bits_of(codes: NDArray[Any]) -> Booleans:
     return np.asarray(positive)
 
 
-def _renamed(arrays: Arrays, names: Mapping[str, str], path: Path) -> Arrays:
+def _rename(arrays: Arrays, names: Mapping[str, str], path: Path) -> Arrays:
     """Return the arrays under the names of the layouts."""
     layout_names = [*chain(*map(_names, _LAYOUTS))]
     for name, array_name in names.items():
@@ -168,7 +168,7 @@ def _renamed(arrays: Arrays, names: Mapping[str, str], path: Path) -> Arrays:
             )
         if array_name not in arrays:
             raise InputError(
-                f"{path}: has no array {array_name!r} to read as {name}; it has {_listed(arrays)}"
+                f"{path}: has no array {array_name!r} to read as {name}; it has {_names_in(arrays)}"
             )
     return {**arrays, **{name: arrays[array_name] for name, array_name in names.items()}}
 
@@ -234,7 +234,7 @@ def _layout_of(arrays: Arrays) -> _Sides:
     if arrays.keys() & _names(nearest):
         problem = f"lacks {' and '.join(_missing(nearest, arrays))}"
     raise InputError(
-        f"{problem}; it has {_listed(arrays)}. --array NAME=ARRAY reads an array as another"
+        f"{problem}; it has {_names_in(arrays)}. --array NAME=ARRAY reads an array as another"
     )
 
 
@@ -328,5 +328,5 @@ def _first(values: NDArray[Any], wrong: Booleans) -> str:
     return f"{values[row, column]} (row {row}, column {column})"
 
 
-def _listed(arrays: Arrays) -> str:
+def _names_in(arrays: Arrays) -> str:
     return ", ".join(sorted(arrays)) or "no arrays"

@@ -34,7 +34,9 @@ def write_codes(codes: CodeSet, path: str | Place) -> None:
     if labels is not None:
         ends = np.concatenate([[0], np.cumsum(labels.sum(axis=1))]).astype(np.int32)
         columns["labels"] = pa.ListArray.from_arrays(ends, np.nonzero(labels)[1].astype(np.int32))
-    columns |= {name: pa.array(texts, pa.string()) for name, texts in _shown(codes).items()}
+    columns |= {
+        name: pa.array(texts, pa.string()) for name, texts in _display_columns(codes).items()
+    }
     table = pa.table(columns)
     description = {
         "n_bits": n_bits,
@@ -124,7 +126,7 @@ def _written_type(name: str, stored: pa.DataType, n_bits: int) -> tuple[pa.DataT
     return pa.string(), is_text(stored)
 
 
-def _shown(codes: CodeSet) -> dict[str, Sequence[str]]:
+def _display_columns(codes: CodeSet) -> dict[str, Sequence[str]]:
     """Return the texts and images that a set has, by column."""
     columns = {"text": codes.texts, "image": codes.images}
     return {name: texts for name, texts in columns.items() if texts is not None}
@@ -137,7 +139,7 @@ def _checksums(codes: CodeSet, before: dict[str, int] | None = None) -> dict[str
     which says what the columns are called and where they lie.
     """
     columns = {f"code_{modality}": packed.tobytes() for modality, packed in codes.codes.items()}
-    for name, texts in {"id": codes.ids, **_shown(codes)}.items():
+    for name, texts in {"id": codes.ids, **_display_columns(codes)}.items():
         columns[name] = "".join(f"{text}\0" for text in texts).encode()
     if codes.labels is not None:
         columns["labels"] = codes.labels.tobytes()

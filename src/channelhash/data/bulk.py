@@ -105,10 +105,10 @@ class Reading(NamedTuple):
 def _fetch(addresses: Sequence[str]) -> list[bytes | str]:
     """Read files in parallel; return the content of each, or why it cannot be read."""
     with ThreadPoolExecutor(_READS) as threads:
-        return list(threads.map(_fetched, addresses))
+        return list(threads.map(_read_file, addresses))
 
 
-def _fetched(address: str) -> bytes | str:
+def _read_file(address: str) -> bytes | str:
     try:
         return read_bytes(address) or f"empty picture {without_signature(address)}"
     except (FileNotFoundError, IsADirectoryError):
@@ -128,7 +128,7 @@ def _plan_parquet(
 ) -> _Shards:
     """Yield shards of whole row groups, whose start is quick to find, of ``shard_items`` rows."""
     for file in files:
-        with _opened_parquet(file.address) as parquet:
+        with _open_parquet(file.address) as parquet:
             has_labels = _check_columns(parquet.schema_arrow, modalities, file.address)
             for shard in _row_groups(parquet.metadata, file.address, shard_items):
                 yield shard, _all_labels(parquet, shard) if has_labels else frozenset()
@@ -199,7 +199,7 @@ def _may_be_image(kind: pa.DataType) -> bool:
 
 def _read_parquet(shard: Shard, job: Reading) -> _Batches:
     """Yield the rows of a shard."""
-    with _opened_parquet(job.address(shard.file)) as parquet:
+    with _open_parquet(job.address(shard.file)) as parquet:
         schema = parquet.schema_arrow
         columns = [name for name in ("id", *job.modalities, "labels") if name in schema.names]
         types = [schema.field(modality).type for modality in job.modalities]
@@ -213,7 +213,7 @@ def _read_parquet(shard: Shard, job: Reading) -> _Batches:
 
 def _parquet_modalities(file: str) -> tuple[str, ...]:
     """Return the modalities for which the file has a column."""
-    with _opened_parquet(file) as parquet:
+    with _open_parquet(file) as parquet:
         names = parquet.schema_arrow.names
     modalities = tuple(name for name in ("image", "text") if name in names)
     if not modalities:
@@ -225,7 +225,7 @@ def _parquet_modalities(file: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def _opened_parquet(address: str) -> Iterator[pq.ParquetFile]:
+def _open_parquet(address: str) -> Iterator[pq.ParquetFile]:
     # Without read-ahead buffers, memory does not grow with the row groups.
     with (
         open_address(address) as stream,
@@ -385,7 +385,7 @@ def _plan_tar(
 def _read_tar(shard: Shard, job: Reading) -> _Batches:
     """Yield the items of a tar file; an id is the name that an item's files share."""
     with open_samples(job.address(shard.file)) as samples:
-        for part in _batched(samples, _BATCH):
+        for part in _batches(samples, _BATCH):
             good: list[Item] = []
             bad: list[tuple[str, str]] = []
             for sample in part:
@@ -403,7 +403,7 @@ def _read_tar(shard: Shard, job: Reading) -> _Batches:
             yield job.records(ids, items, labels), bad
 
 
-def _batched(values: Iterable[_Value], size: int) -> Iterator[list[_Value]]:
+def _batches(values: Iterable[_Value], size: int) -> Iterator[list[_Value]]:
     remaining = iter(values)
     while part := list(islice(remaining, size)):
         yield part
@@ -446,7 +446,7 @@ def _plan_images(
     """
     addresses = (without_signature(file.address) for file in files)
     with whole_file(listing) as temporary, pq.ParquetWriter(temporary, _LISTING) as writer:
-        for number, part in enumerate(_batched(addresses, shard_items)):
+        for number, part in enumerate(_batches(addresses, shard_items)):
             writer.write_table(pa.table({"address": part}, _LISTING), row_group_size=len(part))
             yield Shard(str(listing), number, number + 1, len(part)), frozenset()
 

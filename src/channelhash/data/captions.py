@@ -195,7 +195,7 @@ def _of_table(path: Path, text: str, separator: str) -> Iterator[_Entry]:
     for line, cells in rows:
         if not cells:
             continue
-        whole = _mended(cells, len(columns), caption, separator)
+        whole = _join_cells(cells, len(columns), caption, separator)
         place = f"{path}, line {line}"
         if len(whole) != len(columns):
             raise InputError(
@@ -204,7 +204,7 @@ def _of_table(path: Path, text: str, separator: str) -> Iterator[_Entry]:
         yield _Entry(place, whole[file], whole[caption])
 
 
-def _mended(cells: list[str], n_columns: int, caption: int, separator: str) -> list[str]:
+def _join_cells(cells: list[str], n_columns: int, caption: int, separator: str) -> list[str]:
     """Return the cells of a row, in which a caption without quotes may hold separators."""
     if len(cells) > n_columns == caption + 1:
         return [*cells[:caption], separator.join(cells[caption:])]

@@ -41,10 +41,10 @@ def load_coco(
             an annotation names an unknown image or category, or a category has two names; an image
             is missing or empty or has no caption.
     """
-    files = _listed(instances)
+    files = _as_list(instances)
     if not files:
         raise InputError("data.instances: lists no file; name at least one")
-    caption_files = _listed(captions)
+    caption_files = _as_list(captions)
     reader = _Reader(Problems(skip_bad))
     for file in files:
         reader.read_instances(file, root or file.parent)
@@ -151,7 +151,7 @@ class _Reader:
         self.problems.add(line, "mend it, or leave such entries out with --skip-bad", reason)
 
 
-def _listed(files: Path | list[Path] | None) -> list[Path]:
+def _as_list(files: Path | list[Path] | None) -> list[Path]:
     return [files] if isinstance(files, Path) else files or []
 
 

@@ -294,7 +294,7 @@ def load_simulated(
     """
     arrays = read_arrays(path)
     if "labels" not in arrays:
-        raise InputError(f"{path}: has no array 'labels'; it has {_listed(arrays)}")
+        raise InputError(f"{path}: has no array 'labels'; it has {_names_of(arrays)}")
     with naming(path):
         labels, names = read_labels(arrays["labels"], arrays)
     labelled = np.flatnonzero(labels.any(axis=1))
@@ -381,7 +381,7 @@ def _check_names(names: Mapping[str, str], arrays: Arrays) -> None:
             "image or text (or IAll, TAll; I_tr, T_tr …), and labels (or LAll; L_tr …) if there "
             "are any"
         )
-        raise InputError(f"needs the arrays {expected}; it has {_listed(arrays)}")
+        raise InputError(f"needs the arrays {expected}; it has {_names_of(arrays)}")
     if "labels" in names:
         return
     others = arrays.keys() - {"label_names"}
@@ -391,7 +391,7 @@ def _check_names(names: Mapping[str, str], arrays: Arrays) -> None:
         )
 
 
-def _listed(arrays: Arrays) -> str:
+def _names_of(arrays: Arrays) -> str:
     return ", ".join(sorted(arrays)) or "none"
 
 

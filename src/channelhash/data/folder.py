@@ -283,7 +283,7 @@ def find_images(root: Path, exclude: Sequence[str] = (), damaged: Collection[str
         reasons = "".join(f"; left out: {count:,} × {reason}" for reason, count in skipped.items())
         raise InputError(f"{root}: no pictures in this folder or below it{reasons}")
     problems = [
-        f"{root / _shown(name)}: {problem}" for name, problem in sorted(walk.problems.items())
+        f"{root / _printable(name)}: {problem}" for name, problem in sorted(walk.problems.items())
     ]
     return _Files(
         sorted(walk.names, key=lambda name: name.split("/")),
@@ -424,7 +424,7 @@ def _raw_twins(names: Sequence[str], damaged: Collection[str] = ()) -> dict[str,
     return twins
 
 
-def _shown(name: str) -> str:
+def _printable(name: str) -> str:
     """Return a name that can be printed: bytes that are not UTF-8, which are half surrogate pairs
     in it, as �.
     """
@@ -437,7 +437,7 @@ def _file_problem(entry: os.DirEntry[str], name: str) -> str:
         if len(entry.path) > 1000:
             entry.stat()  # raises where the path is too long for the system
         if entry.is_file():
-            return "" if _shown(name) == name else "the name is not UTF-8; rename it"
+            return "" if _printable(name) == name else "the name is not UTF-8; rename it"
         if entry.is_symlink():
             return "is a link to nothing or to a folder, no picture"
     except OSError as error:  # links that lead to each other, or a path that is too long

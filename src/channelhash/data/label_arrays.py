@@ -24,7 +24,7 @@ def texts_of(values: NDArray[Any], name: str) -> tuple[str, ...]:
     if values.shape == () and values.dtype.kind == "U":
         raise InputError(f"{name} is an object or a structure; in MATLAB, save cellstr({name})")
     try:
-        texts = list(map(_decoded, values.ravel().tolist()))
+        texts = list(map(_decode, values.ravel().tolist()))
     except UnicodeDecodeError:
         raise InputError(f"{name} is not UTF-8 text") from None
     for row, text in enumerate(texts):
@@ -35,7 +35,7 @@ def texts_of(values: NDArray[Any], name: str) -> tuple[str, ...]:
     return tuple(map(str, texts))
 
 
-def _decoded(entry: Any) -> Any:
+def _decode(entry: Any) -> Any:
     return entry.decode() if isinstance(entry, bytes) else entry
 
 

@@ -284,22 +284,22 @@ def _sizes(
         raise InputError(
             f"{n} usable rows: at least 2 are needed, one to query and one to be found"
         )
-    queries = _given_or(queries, min(2000, max(1, n // 10)))
+    queries = _or_default(queries, min(2000, max(1, n // 10)))
     if not 0 < queries < n:
         raise InputError(
             f"queries: {queries} asked for, but there are {n} usable rows; choose 1 … {n - 1}"
         )
     rest = n - queries
     if train == "rest":
-        validation_queries = _given_or(validation_queries, min(queries, rest // 2))
+        validation_queries = _or_default(validation_queries, min(queries, rest // 2))
         train = max(rest - validation_queries - 1, 0)
-    train = _given_or(train, rest // 2)
+    train = _or_default(train, rest // 2)
     if not 0 <= train <= rest:
         raise InputError(
             f"train: {train} asked for, but {rest} rows are left after {queries} queries"
         )
     rest -= train
-    validation_queries = _given_or(validation_queries, min(queries, rest // 2))
+    validation_queries = _or_default(validation_queries, min(queries, rest // 2))
     if not 0 <= validation_queries <= max(rest - 1, 0):
         raise InputError(
             f"validation_queries: {validation_queries} asked for, but {rest} rows are left"
@@ -307,7 +307,7 @@ def _sizes(
     return queries, train, validation_queries
 
 
-def _given_or(size: int | None, default: int) -> int:
+def _or_default(size: int | None, default: int) -> int:
     return default if size is None else size
 
 
@@ -336,7 +336,7 @@ def _splits_of_parts(records: Records, validation_queries: int | None, seed: int
     if len(rest):
         _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
         return _splits(query, trained, *_cut(rest, count, records))
-    count = _given_or(validation_queries, len(trained) // 10)
+    count = _or_default(validation_queries, len(trained) // 10)
     if not 0 <= 2 * count < len(trained):
         most = (len(trained) - 1) // 2
         raise InputError(
@@ -358,7 +358,7 @@ def _with_validation_part(
     """
     query, trained, validation, database = parts
     default = len(validation) if len(database) else len(validation) // 2
-    count = _given_or(validation_queries, default)
+    count = _or_default(validation_queries, default)
     most = min(len(validation), len(validation) + len(database) - 1)
     if not 0 <= count <= most:
         raise InputError(

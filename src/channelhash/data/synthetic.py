@@ -78,7 +78,7 @@ def _draw_ground(
         if colors == ["sky"]:
             colors = _TABLES["skies"][hour].split()
             labels.add("sky" if hour == "day" else hour)
-        _draw_band(image, top, bottom, *(_tinted(color, random) for color in colors))
+        _draw_band(image, top, bottom, *(_tint(color, random) for color in colors))
         top = bottom
     return labels
 
@@ -127,7 +127,7 @@ def _draw_thing(
     for style, _, figures in (shape.partition(":") for shape in shapes.split("|")):
         kind, color, *width = style.split()
         if color not in colors:
-            colors[color] = _tinted(
+            colors[color] = _tint(
                 str(random.choice(_TABLES["colors"].get(color, color).split())), random, light
             )
         options = {"width": max(1, round(float(width[0]) * size))} if kind == "line" else {}
@@ -136,7 +136,7 @@ def _draw_thing(
             getattr(draw, kind)(points.ravel().tolist(), fill=colors[color], **options)
 
 
-def _tinted(color: str, random: Generator, light: float = 1.0) -> _Color:
+def _tint(color: str, random: Generator, light: float = 1.0) -> _Color:
     """Vary a colour a little, in the light of the scene."""
     values = (np.array(ImageColor.getrgb(color)) + random.integers(-28, 29, 3)) * light
     return tuple(np.clip(values, 0, 255).astype(int).tolist())
