@@ -15,7 +15,7 @@ from channelhash.errors import JobError
 from channelhash.lab.experiments.comparisons import SeedTest, holm
 from channelhash.lab.experiments.results import query_means, read_grid
 from channelhash.lab.experiments.runner import Execution
-from channelhash.lab.experiments.studies import benchmark
+from channelhash.lab.experiments.studies import benchmark, tuning
 from channelhash.lab.experiments.text_tables import to_markdown
 from channelhash.losses import LOSSES, PUBLISHED, RECOMMENDED
 from lab.grids import assert_made_again, made_result, named_grid, read_runs
@@ -28,8 +28,8 @@ def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path
     fixed = [method for method, loss in benchmark._LOSSES.items() if loss.get("recommended")]
     assert fixed == [f"{name.upper()}, recommended" for name in RECOMMENDED]
     assert names >= set(PUBLISHED)
-    assert names == set(benchmark._CHOICES) == set(LOSSES) - {"contrastive"}
-    assert {math.prod(map(len, keys.values())) for keys in benchmark._CHOICES.values()} == {9}
+    assert names == set(tuning.CHOICES) == set(LOSSES) - {"contrastive"}
+    assert {math.prod(map(len, keys.values())) for keys in tuning.CHOICES.values()} == {9}
     grid = named_grid("benchmark", base, tmp_path, seeds=2)
     plan = run_json(
         capsys, "experiment", "benchmark", "--config", base, "--seeds", "2", "--dry-run"
@@ -60,9 +60,9 @@ def folder(base):
         "dnph": {"proxies": (0.0, 0.02)},
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(benchmark, "_RATE_FACTORS", (1.0, 3.0))
-        patch.setattr(benchmark, "_CHOICES", choices)
-        patch.setattr(benchmark, "_DRAWS", 5)
+        patch.setattr(tuning, "_RATE_FACTORS", (1.0, 3.0))
+        patch.setattr(tuning, "CHOICES", choices)
+        patch.setattr(tuning, "_DRAWS", 5)
         command = [
             "experiment",
             "benchmark",
@@ -83,14 +83,12 @@ def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
     """Of a tuned form, the published one's trials count, too."""
     trials = read_grid(folder / benchmark._TRIALS)[1]
     for loss in ("DNPH", "DSCH"):
-        published, tuned = (
-            benchmark._grouped(trials)[method] for method in (loss, f"{loss}, tuned")
-        )
+        published, tuned = (tuning.grouped(trials)[method] for method in (loss, f"{loss}, tuned"))
         settings = [
-            (trial.settings["model"]["initial"], benchmark._rate_of(trial)) for trial in published
+            (trial.settings["model"]["initial"], tuning.rate_of(trial)) for trial in published
         ]
         assert settings == [("paper", 1e-3), ("paper", 3e-3), ("pytorch", 1e-3), ("pytorch", 3e-3)]
-        drawn = [tuple(benchmark._settings_of(trial).values()) for trial in tuned]
+        drawn = [tuple(tuning.settings_of(trial).values()) for trial in tuned]
         assert len(set(drawn)) == 5
         assert {combination[:2] for combination in drawn} <= set(settings)
     assert all(list(trial.epochs["last"]) == ["validation"] for trial in trials)
@@ -99,9 +97,9 @@ def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
         among = [
             trial
             for trial in trials
-            if trial.method in (result.method, benchmark._loss(result.method))
+            if trial.method in (result.method, tuning.loss_of(result.method))
         ]
-        chosen = max(among, key=benchmark._validation_score).settings
+        chosen = max(among, key=tuning.validation_score).settings
         assert result.settings["model"]["initial"] == chosen["model"]["initial"]
         loss, train = result.settings["loss"], result.settings["train"]
         assert (train["learning_rate"], train["rates"]) == (
@@ -155,12 +153,9 @@ def trial(method, rate, score, status="finished"):
 def test_the_best_finished_trial_is_chosen():
     trials = [trial("A", 1e-4, 0.5), trial("A", 1e-3, 0.7), trial("A", 1e-2, 0.9, status="failed")]
     trials += [trial("B", 1e-3, 0.6), trial("B", 1e-4, 0.6), trial("B", 1e-2, 0.1)]
-    rates = {
-        method: benchmark._rate_of(best)
-        for method, best in benchmark._chosen_trials(trials).items()
-    }
+    rates = {method: tuning.rate_of(best) for method, best in tuning.chosen_trials(trials).items()}
     assert rates == {"A": 1e-3, "B": 1e-3}
-    table = benchmark._learning_rates_table(trials)
+    table = tuning.learning_rates_table(trials)
     rows = {row[0].text: dict(zip(table.header[1:], row[1:], strict=True)) for row in table.rows}
     assert rows["A"]["0.001"].bold
     assert rows["A"]["0.01"].text == "failed"
@@ -168,7 +163,7 @@ def test_the_best_finished_trial_is_chosen():
         "C: none of 1 trials worked, the first: out of memory",
         [trial("C", 1e-4, 0.5, status="failed")],
     )
-    check_refusal(says, benchmark._chosen_trials, failed, error=JobError)
+    check_refusal(says, tuning.chosen_trials, failed, error=JobError)
 
 
 score = st.floats(0.1, 0.9).map(lambda value: round(value, 4))
@@ -263,9 +258,9 @@ def test_other_queries_are_not_drawn_of_a_method_that_lacks_runs():
 def test_collections_are_compared_by_ranks_made_of_their_own_tables(
     base, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(benchmark, "_RATE_FACTORS", (1.0,))
+    monkeypatch.setattr(tuning, "_RATE_FACTORS", (1.0,))
     monkeypatch.setattr(
-        benchmark, "_CHOICES", {"dsch": {"kappa_q": (0.3,)}, "csq": {"lambda_q": (0.05,)}}
+        tuning, "CHOICES", {"dsch": {"kappa_q": (0.3,)}, "csq": {"lambda_q": (0.05,)}}
     )
     write_features(tmp_path / "g.npz", seed=1)
     data = [f"--data=features={tmp_path / 'f.npz'}", f"--data=benchmark={tmp_path / 'g.npz'}"]

@@ -12,11 +12,10 @@ from raw_scores import read_runs
 
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.studies.benchmark import (
-    _RECOMMENDED,
-    _TUNED,
     _across_tables,
     _method_means,
 )
+from channelhash.lab.experiments.studies.tuning import RECOMMENDED, TUNED
 from channelhash.metrics.plots import _RESOLUTION, COLORS
 from channelhash.utils.files import atomic_path
 
@@ -54,9 +53,9 @@ def benchmark_plot(results: Mapping[str, Sequence[Result]]) -> Figure:
     panels = figure.subplots(1, len(means), sharey=True, squeeze=False)[0]
     forms = {
         "": ("as published", COLORS[1], "white"),
-        _TUNED: ("tuned alike", COLORS[0], COLORS[0]),
+        TUNED: ("tuned alike", COLORS[0], COLORS[0]),
     }
-    forms[_RECOMMENDED] = ("our weights, untuned", COLORS[2], COLORS[2])
+    forms[RECOMMENDED] = ("our weights, untuned", COLORS[2], COLORS[2])
     for axes, (place, scores) in zip(panels, means.items(), strict=True):
         for form, (label, color, filling) in forms.items():
             rows = [row for row, loss in enumerate(losses) if loss + form in scores]
@@ -76,7 +75,7 @@ def benchmark_plot(results: Mapping[str, Sequence[Result]]) -> Figure:
                 **bars,
             )
         left = (
-            min(float(each.mean()) for method, each in scores.items() if method.endswith(_TUNED))
+            min(float(each.mean()) for method, each in scores.items() if method.endswith(TUNED))
             - _ROOM
         )
         for row, loss in enumerate(losses):

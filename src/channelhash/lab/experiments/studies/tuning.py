@@ -1,0 +1,274 @@
+"""Trials of ``experiment benchmark``: what is tried for each loss, what is chosen, and tables of
+both.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain, product
+from typing import Any, get_args
+
+import numpy as np
+
+from channelhash.config import make_config
+from channelhash.errors import JobError
+from channelhash.lab.experiments.experiment import Grid, GridRun, Result, Table
+from channelhash.lab.experiments.text_tables import Cell
+from channelhash.models.heads import Initial
+from channelhash.training.validation import selection_score
+from channelhash.utils.seeds import generator
+
+#: Learning rates to try, as factors of the base configuration's: half a decade down and a decade
+#: up.
+_RATE_FACTORS: tuple[float, ...] = (10**-0.5, 1.0, 10**0.5, 10.0)
+
+
+#: Trials of each tuned form, drawn from all combinations of learning rates, initial weights and
+#: weights.
+_DRAWS = 9
+
+
+#: Initial weights that each learning rate is tried with, of a model that has the choice.
+_INITIAL: tuple[str, ...] = get_args(Initial)
+
+
+#: Weights of the direct AP term, by bit of the code: it is a share, and other losses are of the
+#: order of bits.
+_PER_BIT = (0.0, 0.25, 1.0)
+
+
+#: What is chosen beside the learning rate: loss -> key -> values, nine combinations each, the
+#: published one among them. ``average_precision`` is by bit of the code. ``proxies`` is the
+#: learning rate of ``train.rates``, which in the published form is that of the model.
+CHOICES: Mapping[str, Mapping[str, Sequence[float]]] = {
+    "dsch": {"kappa_q": (0.01, 0.1, 0.3), "average_precision": _PER_BIT},
+    "sch": {"kappa_q": (0.0, 0.1, 0.3), "average_precision": _PER_BIT},
+    "bsch": {"kappa_q": (0.03, 0.1, 0.3), "average_precision": _PER_BIT},
+    "rsch": {"kappa_q": (0.0, 0.1, 0.3), "average_precision": _PER_BIT},
+    "sch-original": {"beta": (0.5, 1.0, 2.0), "average_precision": _PER_BIT},
+    "tdsrdh": {"alpha": (0.015, 0.05, 0.15), "epsilon": (0.1, 0.3, 1.0)},
+    "dcmh": {"gamma": (1.0, 10.0, 100.0), "average_precision": _PER_BIT},
+    "hashnet": {"beta": (0.5, 1.0, 2.0), "average_precision": _PER_BIT},
+    "idhn": {"lambda_q": (0.03, 0.1, 0.3), "average_precision": _PER_BIT},
+    "csq": {"lambda_q": (0.01, 0.05, 0.25), "average_precision": _PER_BIT},
+    "orthohash": {"s": (4.0, 8.0, 16.0), "average_precision": _PER_BIT},
+    "greedyhash": {"alpha": (0.03, 0.1, 1.0), "average_precision": _PER_BIT},
+    "hyp2": {"proxies": (0.0, 0.002, 0.02), "average_precision": _PER_BIT},
+    "dnph": {"proxies": (0.0, 0.002, 0.02), "average_precision": _PER_BIT},
+    "dcgh": {"proxies": (0.0, 0.002, 0.02), "average_precision": _PER_BIT},
+    "talr": {"alpha": (0.5, 1.0, 2.0), "bin_width": (1, 2, 4)},
+    "qsmi": {"average_precision": (0.0, 0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)},
+}
+
+
+#: The same for a loss of one's own.
+_OTHER = {"average_precision": (0.0, 0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)}
+
+
+#: What ends the name of a method whose weights are chosen.
+TUNED = ", tuned"
+
+
+#: What ends the name of a method with our weights, as `--losses dsch:recommended` names it.
+RECOMMENDED = ", recommended"
+
+
+#: Settings as the table prints them.
+_NAMES = {
+    "average_precision": "AP",
+    "kappa_q": "κ_q",
+    "lambda_q": "λ_q",
+    "alpha": "α",
+    "beta": "β",
+    "gamma": "γ",
+    "epsilon": "ε",
+}
+
+
+def is_tuned(run: GridRun | Result) -> bool:
+    """Say whether the weights of a run's loss are chosen."""
+    return run.method.endswith(TUNED)
+
+
+def loss_of(method: str) -> str:
+    """Return the name of a method without its form."""
+    return method.removesuffix(TUNED)
+
+
+def all_trials(grid: Grid) -> list[GridRun]:
+    """Return the trials of each method: as published, every learning rate with every kind of
+    initial weights; tuned, a draw from all combinations of these with the weights of the loss. Our
+    own weights have none.
+    """
+    trials = []
+    for run in grid.trials:
+        if run.method.endswith(RECOMMENDED):
+            continue
+        for values in _combinations(run):
+            trial = with_settings(run, values)
+            trials.append(trial._replace(name=_trial_name(run, values)))
+    return trials
+
+
+def _combinations(run: GridRun) -> list[dict[str, Any]]:
+    """Return the settings of each trial of a method."""
+    rates = [float(f"{factor * run.config.train.learning_rate:.3g}") for factor in _RATE_FACTORS]
+    initial = _INITIAL if hasattr(run.config.model, "initial") else (None,)
+    choices: dict[str, Sequence[Any]] = {"initial": initial, "learning_rate": rates}
+    if is_tuned(run):
+        choices |= CHOICES.get(run.config.loss_name, _OTHER)
+    combinations = [
+        dict(zip(choices, values, strict=True)) for values in product(*choices.values())
+    ]
+    if not is_tuned(run):
+        return combinations
+    draw = generator(0, "trials", run.config.loss_name).permutation(len(combinations))
+    return [combinations[row] for row in draw[:_DRAWS]]
+
+
+def _trial_name(run: GridRun, values: Mapping[str, Any]) -> str:
+    terms = [run.name]
+    for key, value in values.items():
+        if value is not None:
+            terms.append(value if key == "initial" else f"{key}{value:g}")
+    return "-".join(terms)
+
+
+def with_settings(run: GridRun, values: Mapping[str, Any]) -> GridRun:
+    """Return a run with values of `settings_of`; None leaves a setting as it is."""
+    sections = run.config.sections()
+    for key, value in values.items():
+        if value is None:
+            continue
+        if key == "initial":
+            sections["model"]["initial"] = value
+        elif key == "learning_rate":
+            sections["train"]["learning_rate"] = value
+        elif key == "proxies":
+            sections["train"]["rates"] = {"proxies": value}
+        elif key == "average_precision":
+            sections["loss"][key] = value * run.config.n_bits
+        else:
+            sections["loss"][key] = value
+    return run._replace(config=make_config(sections))
+
+
+def settings_of(trial: Result) -> dict[str, Any]:
+    """Return what `with_settings` gave a trial."""
+    loss = trial.settings["loss"]
+    settings = {"initial": trial.settings["model"].get("initial"), "learning_rate": rate_of(trial)}
+    if is_tuned(trial):
+        average_precision = loss["average_precision"] / trial.n_bits
+        rates = trial.settings["train"]["rates"]
+        values = {**loss, **rates, "average_precision": average_precision}
+        settings |= {key: values[key] for key in CHOICES.get(loss["name"], _OTHER)}
+    return settings
+
+
+def chosen_trials(results: Sequence[Result]) -> dict[str, Result]:
+    """Return the trial of each method with the best score after the last epoch, the first one if
+    several are best. A tuned form may keep the published weights.
+    """
+    chosen = {}
+    trials = grouped(results)
+    for method, of_method in trials.items():
+        finished = _finished_trials(trials, method)
+        if not finished:
+            raise JobError(
+                f"{method}: none of {len(of_method)} trials worked, the first: {of_method[0].error}"
+            )
+        chosen[method] = max(finished, key=validation_score)
+    return chosen
+
+
+def _finished_trials(trials: Mapping[str, Sequence[Result]], method: str) -> list[Result]:
+    """Return the finished trials of a method, and if it is tuned, of its published form."""
+    both = chain(trials[method], trials.get(loss_of(method), ()))
+    return [trial for trial in both if trial.status == "finished"]
+
+
+def grouped(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Return the results of each method."""
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(result.method, []).append(result)
+    return groups
+
+
+def validation_score(result: Result) -> float:
+    """Return the score that also chooses epochs: mean mAP_T of the cross-modal tasks on validation,
+    in percent.
+    """
+    tasks = result.epochs["last"]["validation"]
+    return 100 * selection_score(
+        {task: float(scores["map_tie_aware"]) for task, scores in tasks.items()}
+    )
+
+
+def rate_of(result: Result) -> float:
+    """Return the learning rate of a run."""
+    return float(result.settings["train"]["learning_rate"])
+
+
+def learning_rates_table(trials: Sequence[Result]) -> Table:
+    """Tabulate what each trial of a published form scored on validation; the best of each row is
+    bold.
+    """
+    by_row: dict[str, dict[float, Result]] = {}
+    for trial in trials:
+        if not is_tuned(trial):
+            is_pytorch = trial.settings["model"].get("initial") == "pytorch"
+            name = trial.method + (", PyTorch's initial weights" if is_pytorch else "")
+            by_row.setdefault(name, {})[rate_of(trial)] = trial
+    rates = sorted(set(chain.from_iterable(by_row.values())))
+    return Table(
+        "learning-rates",
+        "Learning rates on validation",
+        ("Method", *(f"{rate:g}" for rate in rates)),
+        tuple((Cell(name), *_rate_cells(by_rate, rates)) for name, by_rate in by_row.items()),
+        "Mean mAP of cross-modal tasks, else all, on validation after the last epoch, in percent; "
+        "32 bits, seed 0. Bold: the best of the row; the better row of a loss is the one that its "
+        "published form is compared at. A bold figure in the first or last column says that its "
+        "best may lie beyond.",
+        labels=1,
+    )
+
+
+def _rate_cells(by_rate: Mapping[float, Result], rates: Sequence[float]) -> list[Cell]:
+    """Return the score of the trial at each rate, the best in bold; the lowest rate if several
+    are best.
+    """
+    scores: dict[float, float] = {}
+    for rate in rates:
+        if rate in by_rate and by_rate[rate].status == "finished":
+            scores[rate] = validation_score(by_rate[rate])
+    best = max(scores, key=scores.__getitem__, default=None)
+    return [
+        Cell(f"{scores[rate]:.2f}" if rate in scores else by_rate[rate].status, rate == best)
+        for rate in rates
+    ]
+
+
+def chosen_table(trials: Sequence[Result]) -> Table:
+    """Tabulate what was chosen for each tuned loss, and what its trials scored on validation."""
+    rows = []
+    methods = grouped(trials)
+    for method, best in chosen_trials(trials).items():
+        if not method.endswith(TUNED):
+            continue
+        scores = [validation_score(trial) for trial in _finished_trials(methods, method)]
+        settings = settings_of(best)
+        initial = settings.pop("initial") or "–"
+        rate = settings.pop("learning_rate")
+        weights = [f"{_NAMES.get(key, key)} {value:g}" for key, value in settings.items()]
+        figures = (f"{score:.2f}" for score in (max(scores), np.median(scores), min(scores)))
+        texts = loss_of(method), f"{rate:g}", initial, ", ".join(weights) or "as published"
+        rows.append(tuple(map(Cell, (*texts, *figures))))
+    return Table(
+        "chosen-weights",
+        "Settings chosen on validation",
+        ("Loss", "Learning rate", "Initial weights", "Weights", "Best", "Median", "Worst"),
+        tuple(rows),
+        "Mean mAP of cross-modal tasks, else all, on validation after the last epoch, in percent, "
+        "of trials of both forms; 32 bits, seed 0. AP: the weight of the direct AP term by bit of "
+        "the code; proxies: their rate.",
+        labels=1,
+    )
