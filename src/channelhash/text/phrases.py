@@ -1,9 +1,9 @@
-"""What a question says of when and where: the dates and places that a search is narrowed to.
+"""Find the dates and places in a question, to which a search is narrowed.
 
-Dates are read in English, German, French, Spanish, Italian, Portuguese and Dutch, and as numbers;
-places are those that are given. Either narrows only where the whole construction around it is
-understood; otherwise its words stay words. A negation is understood as one, or its words stay
-words. Phrases in double quotes and words with a weight or a minus stay what they are.
+Dates are read in English, German, French, Spanish, Italian, Portuguese and Dutch, and as numbers.
+Places are given. Either narrows a search only where the whole construction around it is understood.
+Otherwise its words stay words, and so do those of a negation that is not understood. Phrases in
+double quotes and words with a weight or a minus stay what they are.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,8 +17,9 @@ from channelhash.text.questions import Found, Question
 
 #: Longer texts are no questions, and take long to go through.
 _MAX_WORDS = 200
-#: Most phrases, and characters of their tests, as a filter has at most so many conditions.
+#: The most phrases of a question: a filter has only so many conditions.
 _MAX_PHRASES = 6
+#: The most characters of their filters, for the same reason.
 _MAX_LENGTH = 2000
 
 
@@ -26,12 +27,12 @@ class Phrase(NamedTuple):
     """Words of a sentence that say when or where something was.
 
     Attributes:
-        kind: what they say.
+        kind: ``date`` or ``place``.
         start: where they begin in the sentence.
         words: as they stand there, with their preposition.
-        means: the same in other words.
-        test: a filter of where it is so; ``{0}`` is the key of a date, written as 2019-07-14 or
-            less exactly.
+        means: what they mean, in other words.
+        test: a filter of the items that they mean. ``{0}`` is the key of a date, which is written
+            as 2019-07-14 or less exactly.
 
     >>> phrase = find_phrases("dogs in summer 2019", date(2026, 11, 27), PlaceNames([]))[0]
     >>> phrase.words, phrase.means, phrase.test
@@ -60,33 +61,41 @@ def find_phrases(text: str, today: date, places: PlaceNames) -> list[Phrase]:
     if len(question.words) > _MAX_WORDS:
         return []
     dates = find_dates(question, today)
-    found = sorted([*dates, *_apart(find_places(question, places), dates)])
+    in_dates = _covered(dates)
+    others = [
+        one
+        for one in find_places(question, places)
+        if in_dates.isdisjoint(range(one.start, one.end))
+    ]
+    found = _sure(question, sorted([*dates, *others]))
+    if _exclude_each_other([one for one in found if one in dates]):
+        found = [one for one in found if one not in dates]
+    return [_phrase(question, one, "date" if one in dates else "place") for one in found]
+
+
+def _sure(question: Question, found: list[Found]) -> list[Found]:
+    """Return what is surely meant: no attributes of other words, and nothing that may be denied."""
     if not found:
         return []
     if not _is_whole(question, found):
         found = [one for one in found if one.sure]
-    found = _undenied(question, found)
-    if len(found) > _MAX_PHRASES or sum(len(one.test) for one in found) > _MAX_LENGTH:
-        return []
-    if _exclude_each_other([one for one in found if one in dates]):
-        found = [one for one in found if one not in dates]
-    return [_phrase(question, one, one in dates) for one in found]
+    found = _without_denied(question, found)
+    length = sum(len(one.test) for one in found)
+    return found if len(found) <= _MAX_PHRASES and length <= _MAX_LENGTH else []
 
 
-def _phrase(question: Question, one: Found, is_date: bool) -> Phrase:
+def _phrase(question: Question, one: Found, kind: Literal["date", "place"]) -> Phrase:
     start = question.words[one.start].start
     end = question.words[one.end - 1].end
-    kind: Literal["date", "place"] = "date" if is_date else "place"
     return Phrase(kind, start, question.text[start:end], one.means, one.test)
 
 
-def _apart(found: Iterable[Found], others: Sequence[Found]) -> list[Found]:
-    """Return what shares no word with others."""
-    return [
-        one
-        for one in found
-        if all(one.end <= other.start or other.end <= one.start for other in others)
-    ]
+def _covered(found: Iterable[Found]) -> set[int]:
+    """Return the places of all words of what was found."""
+    places = set[int]()
+    for one in found:
+        places.update(range(one.start, one.end))
+    return places
 
 
 def says_nothing(text: str) -> bool:
@@ -107,14 +116,15 @@ def _nouns(question: Question) -> set[int]:
     found = set[int]()
     for at in range(len(question.words)):
         for language in LANGUAGES:
-            if match := question.match("photographs", language, at):
-                found.update(range(at, match[0]))
+            match = question.match("photographs", language, at)
+            if match:
+                found.update(range(at, match.end))
     return found
 
 
 def _is_whole(question: Question, found: Iterable[Found]) -> bool:
-    """Return whether nothing else is asked, beside that photographs are looked for."""
-    covered = {place for one in found for place in range(one.start, one.end)}
+    """Return whether the other words only say that photographs are looked for."""
+    covered = _covered(found)
     rest = {
         at
         for at, word in enumerate(question.words)
@@ -123,22 +133,22 @@ def _is_whole(question: Question, found: Iterable[Found]) -> bool:
     return rest <= _nouns(question)
 
 
-def _undenied(question: Question, found: Sequence[Found]) -> list[Found]:
-    """Return what no negation reaches that is not understood: "no dogs in 2019", "in 2019
-    nicht".
+def _without_denied(question: Question, found: Sequence[Found]) -> list[Found]:
+    """Return what was found without what a negation may reach that is not understood: "no dogs in
+    2019", "in 2019 nicht".
     """
-    covered = {place for one in found for place in range(one.start, one.end)}
-    denied = [at for at in range(len(question.words)) if at not in covered and question.denies(at)]
-    return [
-        one
-        for one in found
-        if not any(
-            question.is_any("denials behind", at)
-            if at == one.end
-            else at < one.start and not _is_parted(question, at, one.start)
-            for at in denied
-        )
-    ]
+    covered = _covered(found)
+    denials = [at for at in range(len(question.words)) if at not in covered and question.denies(at)]
+    return [one for one in found if not any(_reaches(question, at, one) for at in denials)]
+
+
+def _reaches(question: Question, at: int, one: Found) -> bool:
+    """Return whether a negation reaches words: it stands right behind or in the same part before
+    them.
+    """
+    if at == one.end:
+        return question.is_any("denials behind", at)
+    return at < one.start and not _is_parted(question, at, one.start)
 
 
 def _is_parted(question: Question, start: int, end: int) -> bool:

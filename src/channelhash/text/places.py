@@ -1,38 +1,50 @@
 """Places in questions: "in Porto", "near Nice or Lisbon", "in Porto, Portugal", "not in Paris".
 
-Places are those that are given, the values of a store's items. They are found by their names
-without regard to accents and small letters, and, with the extra ``places``, by the other names that
-GeoNames knows a city by: "in München" finds Munich. A name counts after a preposition, or where
-nothing else is asked. Names that are words as well, such as Bath, count where they are written with
-a capital and end there.
+Places are given: they are values of a store's items. Accents and capitals do not matter. With the
+extra ``places``, a city is also found by the other names that GeoNames knows: "in München" finds
+Munich. A name counts after a preposition, or where nothing else is asked. A name that is a common
+word as well, such as Bath, counts where it has a capital and ends there.
 """
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
 from channelhash.text.common_names import COMMON_NAMES
 from channelhash.text.constructions import LANGUAGES
-from channelhash.text.questions import Found, Question, fold_word, openers, split_name
+from channelhash.text.questions import (
+    Found,
+    Match,
+    Question,
+    any_of,
+    fold_word,
+    openers,
+    split_name,
+)
 
-# Kinds of words that stand before a place.
+#: Tables of words that stand before a place.
 _LEADS = ("places after", "countries after", "of", "beyond")
-# A metadata key and its value.
+#: A metadata key and its value.
 Value = tuple[str, str]
-# Two letters for one, as German and Danish names are written where there is no ä, ø or å.
+#: Values by the words of a name, longest name first, by the first word.
+_Names = Mapping[str, Mapping[tuple[str, ...], list[Value]]]
+#: Two letters for one, as German and Danish names are written where there is no ä, ø or å.
 _TRANSCRIBED = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
+#: The second of two such letters, which is left out where the accent is.
 _SIMPLIFIED = re.compile("(?<=[aou])e")
-#: Marks within a name, and fewest letters of another name: codes of airports are no names.
+#: Marks within a name.
 _WITHIN = frozenset("-.'/()")
+#: Other names are at least as long: shorter ones are codes of airports.
 _MIN_LETTERS = 3
 
 
 class PlaceNames:
-    """The names of places by their first words, so that a question's words are looked up and not
-    the places gone through.
+    """The names of places by their first words, in which a question's words are looked up.
 
     >>> PlaceNames([("place", "Łódź")]).find(Question("in Lodz"), 1)
     (2, [('place', 'Łódź')])
@@ -43,12 +55,14 @@ class PlaceNames:
         self.values = tuple(values)
 
     @cached_property
-    def _names(self) -> Mapping[str, Mapping[tuple[str, ...], list[Value]]]:
-        named = ((name, value) for value in self.values for name in _spellings(value[1]))
+    def _names(self) -> _Names:
+        named = list[tuple[tuple[str, ...], Value]]()
+        for value in self.values:
+            named += [(name, value) for name in _spellings(value[1])]
         return _by_first_words(named)
 
     @cached_property
-    def _other_names(self) -> Mapping[str, Mapping[tuple[str, ...], list[Value]]]:
+    def _other_names(self) -> _Names:
         return _other_names(self.values)
 
     def __bool__(self) -> bool:
@@ -62,29 +76,26 @@ class PlaceNames:
     def may_begin(self, question: Question) -> bool:
         """Return whether a word of a question may begin a name.
 
-        Other names take a moment when they are first needed, so they are looked for only behind
-        what stands before places, and where every word has a capital.
+        Other names take a moment when they are first needed. They are looked for only behind words
+        that stand before places, and where every word has a capital.
         """
-        if any(self.begins(word.text) for word in question.words):
+        if any(self.begins(word.text, question.is_title) for word in question.words):
             return True
-        if question.is_title:
-            return any(self.begins(word.text, is_other=True) for word in question.words)
-        leads = openers("not", *_LEADS)
-        plain = openers("function words")
-        for at in range(1, len(question.words)):
-            before = question.word(at - 1)
-            word = question.word(at)
-            is_led = before in leads and question.raw(at - 1) != "a"
-            is_plain = word in plain and not question.raw(at)[0].isupper()
-            if is_led and not is_plain and self.begins(word, is_other=True):
-                return True
-        return False
+        return any(self._may_follow(question, at) for at in range(1, len(question.words)))
+
+    def _may_follow(self, question: Question, at: int) -> bool:
+        """Return whether a word may begin another name, behind the word before it."""
+        word = question.word(at)
+        is_led = question.word(at - 1) in openers("not", *_LEADS) and question.raw(at - 1) != "a"
+        if question.is_any("function words", at) and not question.raw(at)[0].isupper():
+            return False
+        return is_led and self.begins(word, is_other=True)
 
     def find(
         self, question: Question, at: int, is_other: bool = True
     ) -> tuple[int, list[Value]] | None:
-        """Return where the longest name ends that begins with a word of a question, and what has
-        it, under its own name or, where ``is_other``, another.
+        """Return where the longest name ends that begins with a word, and the values that it may
+        mean, also by another of their names where ``is_other``.
         """
         own = _longest(self._names, question, at)
         if not is_other or (own and all(key != "place" for key, _ in own[1])):
@@ -96,7 +107,7 @@ class PlaceNames:
 
 
 def _spellings(name: str) -> set[tuple[str, ...]]:
-    """Return the words of a name with and without accents that are written as two letters.
+    """Return the words of a name, with letters for its accents and without them.
 
     >>> sorted(_spellings("Köln"))
     [('koeln',), ('koln',)]
@@ -106,9 +117,7 @@ def _spellings(name: str) -> set[tuple[str, ...]]:
     return {words for words in map(split_name, spelled) if words}
 
 
-def _by_first_words(
-    named: Iterable[tuple[tuple[str, ...], Value]],
-) -> Mapping[str, Mapping[tuple[str, ...], list[Value]]]:
+def _by_first_words(named: Iterable[tuple[tuple[str, ...], Value]]) -> _Names:
     """Return names by their first words, longest first."""
     found: dict[str, dict[tuple[str, ...], list[Value]]] = {}
     for name, value in named:
@@ -121,9 +130,7 @@ def _by_first_words(
     }
 
 
-def _longest(
-    names: Mapping[str, Mapping[tuple[str, ...], list[Value]]], question: Question, at: int
-) -> tuple[int, list[Value]] | None:
+def _longest(names: _Names, question: Question, at: int) -> tuple[int, list[Value]] | None:
     for name, values in names.get(question.word(at).rstrip("'"), {}).items():
         end = _end_of(question, at, name)
         if end and not (question.touches(end) and question.word(end) in _WITHIN - {".", ")"}):
@@ -132,7 +139,7 @@ def _longest(
 
 
 def _end_of(question: Question, at: int, name: tuple[str, ...]) -> int:
-    """Return where a name ends that begins with a word, or 0 where the next words are others."""
+    """Return where a name ends that begins with a word, or 0 if the next words are not its own."""
     for n, word in enumerate(name):
         while n and question.word(at) in _WITHIN:
             at += 1
@@ -144,44 +151,39 @@ def _end_of(question: Question, at: int, name: tuple[str, ...]) -> int:
 
 
 @lru_cache(8)
-def _other_names(
-    values: tuple[Value, ...],
-) -> Mapping[str, Mapping[tuple[str, ...], list[Value]]]:
+def _other_names(values: tuple[Value, ...]) -> _Names:
     """Return the other names of the cities that places are, none without the extra ``places``.
 
     A name that a larger city bears is that city's, whether or not it is among the places.
     """
-    places: dict[str, list[Value]] = {}
+    places = defaultdict[str, list[Value]](list)
     for value in _of_key("place", values):
-        places.setdefault(fold_word(value[1]), []).append(value)
+        places[fold_word(value[1])].append(value)
     cities = _read_cities() if places else []
-    people: dict[str, int] = {}
+    people = defaultdict[str, int](int)
     for city in cities:
         name = fold_word(city["name"])
-        people[name] = max(city["population"], people.get(name, 0))
+        people[name] = max(city["population"], people[name])
     # What is no city's own name may be another of its names.
-    unknown = {
-        value: (key, value) for name in places.keys() - people.keys() for key, value in places[name]
-    }
+    unknown = dict[str, Value]()
+    for name in places.keys() - people:
+        unknown |= {value[1]: value for value in places[name]}
     named = list[tuple[tuple[str, ...], Value]]()
     for city in cities:
         alike = [unknown[name] for name in city["alternatenames"] if name in unknown]
         several = places.get(fold_word(city["name"]), []) + alike
-        if several:
-            named += [(name, value) for name in _names_of(city, people) for value in several]
+        names = _names_of(city, people) if several else ()
+        named += product(names, several)
     return _by_first_words(named)
 
 
 def _names_of(city: Mapping[str, Any], people: Mapping[str, int]) -> list[tuple[str, ...]]:
     """Return the words of a city's names, without those of larger cities and codes of airports."""
-    names = (city["name"], *city["alternatenames"])
-    found = [
-        split_name(name)
-        for name in names
-        if len(name) >= _MIN_LETTERS
-        and not name.isupper()
-        and people.get(fold_word(name), 0) <= city["population"]
-    ]
+    found = []
+    for name in (city["name"], *city["alternatenames"]):
+        is_code = len(name) < _MIN_LETTERS or name.isupper()
+        if not is_code and people.get(fold_word(name), 0) <= city["population"]:
+            found.append(split_name(name))
     return [words for words in found if words]
 
 
@@ -195,8 +197,9 @@ def _read_cities() -> list[dict[str, Any]]:
     return [*json.loads(path.read_text(encoding="utf-8")).values()]
 
 
-# Values of which any may be meant by a name; names that say the same more exactly: Porto, Portugal.
+#: Values of which a name may mean any.
 _Name = list[Value]
+#: Names, of which each says where the one before it lies: Porto, Portugal.
 _Item = list[_Name]
 
 
@@ -217,8 +220,8 @@ def find_places(question: Question, names: PlaceNames) -> list[Found]:
         word = question.word(at)
         is_name = names.begins(word, question.is_title)
         languages = LANGUAGES if is_name else leads.get(word, ())
-        read = [one for name in languages if (one := _Reader(question, name, names).read(at))]
-        longest = max(read, key=lambda one: (one.end, one.sure), default=None)
+        read = (_Reader(question, name, names).read(at) for name in languages)
+        longest = max(filter(None, read), key=lambda one: (one.end, one.sure), default=None)
         if longest:
             found.append(longest)
         at = longest.end if longest else at + 1
@@ -236,24 +239,23 @@ class _Reader:
     def read(self, start: int) -> Found | None:
         """Return the places of the construction that begins here."""
         at = self._question.after_denial(self._language, start)
-        read = list[Found]()
-        for table in (*_LEADS, ""):
-            match = self._question.match(table, self._language, at) if table else (at, 0)
-            if match and self._may_stand(table, start, at):
-                items = self._items(match[0], table, at)
-                denied = at > start or table == "beyond"
-                if items:
-                    end, several = items
-                    means, test = _say(several)
-                    if denied:
-                        means = f"not {means}"
-                        test = f"NOT ({test})"
-                    is_sure = bool(table) or denied
-                    read.append(Found(start, end, means, test, is_sure))
-        return max(read, key=lambda one: one.end, default=None)
+        read = [self._after_lead(table, start, at) for table in (*_LEADS, "")]
+        return max(filter(None, read), key=lambda one: one.end, default=None)
+
+    def _after_lead(self, table: str, start: int, at: int) -> Found | None:
+        """Return the places behind a preposition, or behind none, that stands after a negation."""
+        match = self._question.match(table, self._language, at) if table else Match(at, 0)
+        if not match or not self._may_stand(table, start, at):
+            return None
+        items = self._items(match.end, table, at)
+        if not items:
+            return None
+        denied = at > start or table == "beyond"
+        found = Found(start, items[0], *_say(items[1]), sure=bool(table) or denied)
+        return found.negated() if denied else found
 
     def _may_stand(self, table: str, start: int, at: int) -> bool:
-        """Return whether a preposition, or none, may stand behind the word that is before it."""
+        """Return whether a preposition, or none, may stand behind the word before it."""
         question = self._question
         before = start - 1
         if table and not question.shows(self._language, at):
@@ -273,47 +275,51 @@ class _Reader:
     def _items(self, at: int, table: str, lead: int) -> tuple[int, list[_Item]] | None:
         """Return where places end that are joined by commas, "and" or "or", and what they are."""
         items = list[_Item]()
-        question = self._question
         end = at
-        while item := self._item(at, table, lead):
+        item = self._item(at, table, lead)
+        while item:
             end, names = item
-            is_closer = items and len(items[-1]) == 1 and _keys(names) == {"country"}
-            if is_closer and question.word(at - 1) == "," and _keys(items[-1][0]) == {"place"}:
-                items[-1] += [names]
+            if items and self._is_closer(items[-1], names, at):
+                items[-1].append(names)
             else:
                 items.append([names])
             at = self._after_joint(end)
-            if at == end:
-                break
+            item = self._item(at, table, lead) if at > end else None
         return (end, items) if items and self._may_end(end) else None
 
+    def _is_closer(self, item: _Item, names: _Name, at: int) -> bool:
+        """Return whether a country behind a comma says where a place lies: "Porto, Portugal"."""
+        is_place = len(item) == 1 and _keys(item[0]) == {"place"}
+        return is_place and _keys(names) == {"country"} and self._question.word(at - 1) == ","
+
     def _item(self, at: int, table: str, lead: int) -> tuple[int, _Name] | None:
-        """Return where a place ends that stands here, and the values that may be meant."""
-        found = self._names.find(
-            self._question, at, is_other=bool(table) or self._question.is_title
-        )
+        """Return where a place ends that stands here, and the values that it may mean."""
+        is_other = bool(table) or self._question.is_title
+        found = self._names.find(self._question, at, is_other)
         if not found:
             return None
         end, values = found
         is_proper = self._is_proper(at, table, lead)
         is_common = end == at + 1 and self._question.word(at) in COMMON_NAMES
-        if is_common and (not is_proper or table == "countries after"):
+        if is_common and (table == "countries after" or not is_proper):
             return None
         if table and self._is_attribute(end, is_proper and not is_common):
             return None
-        if table == "countries after" and (not is_proper or self._language in ("en", "de")):
+        if self._needs_country(table, is_proper):
             values = _of_key("country", values)
         return (end, values) if values else None
 
+    def _needs_country(self, table: str, is_proper: bool) -> bool:
+        """Return whether a place behind an article must be a country: "in the Netherlands"."""
+        return table == "countries after" and (not is_proper or self._language in ("en", "de"))
+
     def _is_proper(self, at: int, table: str, lead: int) -> bool:
-        """Return whether a capital shows a name; it shows none where the preposition has one,
-        too.
-        """
+        """Return whether a capital shows a name: not where the preposition has one as well."""
         is_capital = self._question.raw(at)[:1].isupper()
         return is_capital and (not table or lead == 0 or self._question.raw(lead)[:1].islower())
 
     def _is_attribute(self, end: int, is_sure: bool) -> bool:
-        """Return whether what ends here may belong to the next word: orange jacket, Paris
+        """Return whether the words that end here may describe the next one: orange jacket, Paris
         Hilton.
         """
         if self._question.ends(end) or _begins_date(self._question, end):
@@ -326,27 +332,26 @@ class _Reader:
         for joint in ("or", "and"):
             match = self._question.match(joint, self._language, after)
             if match:
-                after = match[0]
-                again = self._question.match("places after", self._language, after)
-                return again[0] if again else after
+                again = self._question.match("places after", self._language, match.end)
+                return again.end if again else match.end
         return after
 
     def _may_end(self, at: int) -> bool:
-        """Return whether what follows leaves places what they are: not "or Rome", "to Rome", ",
+        """Return whether the next words leave places what they are: not "or Rome", "to Rome", ",
         Texas", "and Rome" where that is no place.
         """
         question = self._question
-        hanging = [
-            language
-            for language in LANGUAGES
-            if question.match("hanging", language, at) and question.shows(language, at)
-        ]
+        hanging = question.hanging(at)
         if hanging and not any(_begins_end(question, language, at) for language in hanging):
             return False
         is_joint = question.word(at) == "," or question.is_any("and", at)
-        is_name = question.kind(at + 1) == "word" and question.raw(at + 1)[:1].isupper()
-        is_alone = question.parts_after(at + 2) if is_name else False
-        return not (is_joint and is_name and is_alone and not _begins_date(question, at + 1))
+        return not is_joint or not self._is_lone_name(at + 1) or _begins_date(question, at + 1)
+
+    def _is_lone_name(self, at: int) -> bool:
+        """Return whether a word with a capital stands here alone."""
+        is_word = self._question.kind(at) == "word"
+        is_name = is_word and self._question.raw(at)[0].isupper()
+        return is_name and self._question.parts_after(at + 1)
 
 
 def _begins_date(question: Question, at: int) -> bool:
@@ -359,7 +364,7 @@ def _begins_date(question: Question, at: int) -> bool:
 def _begins_end(question: Question, language: str, at: int) -> bool:
     """Return whether a date follows that something lasts until: "in Porto until 2016"."""
     until = question.match("until", language, at)
-    return until is not None and _begins_date(question, until[0])
+    return until is not None and _begins_date(question, until.end)
 
 
 def _of_key(key: str, values: Iterable[Value]) -> list[Value]:
@@ -378,21 +383,22 @@ def _say(items: Sequence[_Item]) -> tuple[str, str]:
     """
     means = " or ".join(dict.fromkeys(map(_means, items)))
     if all(len(item) == 1 for item in items):  # one condition a key
-        items = [[[value for (names,) in items for value in names]]]
+        return means, _test([*chain.from_iterable(names for (names,) in items)])
     tests = [" AND ".join(map(_test, item)) for item in items]
-    return means, tests[0] if len(tests) == 1 else f"({' OR '.join(f'({test})' for test in tests)})"
+    return means, any_of(tests if len(tests) == 1 else [f"({test})" for test in tests])
 
 
 def _means(item: _Item) -> str:
     """Return what a place means: its names, or any of the values of one."""
-    return ", ".join(" or ".join(dict.fromkeys(value for _, value in names)) for names in item)
+    names = (dict.fromkeys(value for _, value in values) for values in item)
+    return ", ".join(map(" or ".join, names))
 
 
 def _test(names: _Name) -> str:
     """Return the filter of what has any of some values."""
     conditions = []
     for key in dict.fromkeys(key for key, _ in names):
-        values = dict.fromkeys(value for other, value in names if other == key)
+        values = dict.fromkeys(value for _, value in _of_key(key, names))
         literals = "', '".join(value.replace("'", "''") for value in values)
         conditions.append(f"{key} IN ('{literals}')")
-    return conditions[0] if len(conditions) == 1 else f"({' OR '.join(conditions)})"
+    return any_of(conditions)
