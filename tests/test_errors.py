@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 import channelhash as ch
-from channelhash.cli.main import _option
+from channelhash.cli.main import spell_option
 from channelhash.errors import InputError, JobError, argument, check_address, hide_secrets
 from channelhash.utils.addresses import list_files, place
 from refusals import check_refusal
@@ -21,8 +21,8 @@ def test_each_face_spells_the_names_of_arguments_and_nothing_else(value):
     line = f"{argument('minus_like')} {value}: no such item; see {argument('k')}"
     for error in (InputError(line), pickle.loads(pickle.dumps(InputError(line)))):
         assert str(error) == f"minus_like {value}: no such item; see k"
-        assert error.spelled(_option) == f"--minus-like {value}: no such item; see -k"
-    assert InputError(value).spelled(_option) == value
+        assert error.spelled(spell_option) == f"--minus-like {value}: no such item; see -k"
+    assert InputError(value).spelled(spell_option) == value
 
 
 USER_INFO = [

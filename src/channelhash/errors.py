@@ -1,14 +1,12 @@
-"""The one error a user is meant to read: one line that says what, where and what to do, and repeats
-no password.
-"""
+"""Errors for users: one line that says what, where and what to do, and repeats no password."""
 
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote
 
-# One letter before a colon is a drive of Windows. Without an upper bound, a word of 70,000 letters
-# takes minutes.
+# One letter before a colon is a drive of Windows. Without an upper bound, matching a word of 70,000
+# letters takes minutes.
 _SCHEME = r"[a-z][a-z0-9+.-]{1,40}:/{1,2}|(?:postgres|milvus)[a-z0-9+.-]*:"
 _ADDRESS = re.compile(rf"({_SCHEME})(.*)", re.IGNORECASE | re.DOTALL)
 # Punctuation at the end belongs to the sentence around the address.
@@ -22,15 +20,15 @@ _SECRET = re.compile(
     r"|^(hdn\w+|md5|hmac|jwt|sas)$|(api|access|account|auth|client|server)[-_]?key",
     re.IGNORECASE,
 )
-# What marks the name of an argument in a message. No file name and no id has these characters.
+# Marks an argument's name in a message. Neither file names nor ids hold these characters.
 _ARGUMENT = re.compile("\x0e(\\w+)\x0f")
 
 
 def argument(name: str) -> str:
-    """Return the name of an argument of the library, marked for the message of an error.
+    """Return an argument's name, marked for the message of an error.
 
-    The message itself says it as Python does. A command line or a server spells it as its own
-    users do, see `InputError.spelled`.
+    The message shows it as Python spells it. Each face (command line, HTTP, MCP) replaces it by its
+    own spelling, see `InputError.spelled`.
 
     >>> str(InputError(f"{argument('k')} 0: takes at least 1 answer"))
     'k 0: takes at least 1 answer'
@@ -39,7 +37,7 @@ def argument(name: str) -> str:
 
 
 def hide_secrets(text: str) -> str:
-    """Return a text with … in the place of the passwords, tokens and keys of the addresses in it.
+    """Replace the passwords, tokens and keys in the addresses of a text by ….
 
     >>> hide_secrets("s3://key:secret@bucket/a.tar: no access; see https://host/a.tar?sig=1a2b")
     's3://…@bucket/a.tar: no access; see https://host/a.tar?sig=…'
@@ -59,30 +57,31 @@ def check_address(address: str) -> None:
     >>> check_address("postgresql://me@host/photos"), check_address("https://host/a.tar?sig=1a2b")
     (None, None)
     """
-    if match := _ADDRESS.search(address):
-        scheme = match[1].lower()
-        rest = match[2]
-        if scheme.startswith("http"):
-            rest = (
-                re.split(r"[?#]", rest, maxsplit=1)[0]
-                if "@" not in rest
-                else rest.rpartition("@")[0] + "@"
-            )
-        holds_secret = _hide(scheme, rest) != rest
-    else:
-        scheme = "postgresql:"
-        holds_secret = bool(_SERVER_OF_LIBPQ.search(address) and _PASSWORD_OF_LIBPQ.search(address))
-    if holds_secret:
-        remedy = "the settings of its library, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        if scheme.startswith("postgres"):
-            remedy = "the variable PGPASSWORD, ~/.pgpass or ~/.pg_service.conf"
-        elif scheme.startswith("milvus"):
-            remedy = "the variable MILVUS_TOKEN"
-        name = scheme.partition(":")[0]
-        raise InputError(
-            f"{name}://…: an address ends up in logs; put the password or key into {remedy}, not "
-            "here"
-        )
+    scheme = _scheme_with_secret(address)
+    if scheme is None:
+        return
+    remedy = "the settings of its library, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    if scheme.startswith("postgres"):
+        remedy = "the variable PGPASSWORD, ~/.pgpass or ~/.pg_service.conf"
+    elif scheme.startswith("milvus"):
+        remedy = "the variable MILVUS_TOKEN"
+    raise InputError(
+        f"{scheme}://…: an address ends up in logs; put the password or key into {remedy}, not here"
+    )
+
+
+def _scheme_with_secret(address: str) -> str | None:
+    """Return the scheme of an address that holds a secret; None for any other address."""
+    match = _ADDRESS.search(address)
+    if match is None:  # perhaps pairs of libpq, such as host=h password=…
+        pairs = _SERVER_OF_LIBPQ.search(address) and _PASSWORD_OF_LIBPQ.search(address)
+        return "postgresql" if pairs else None
+    scheme = match[1].lower()
+    rest = match[2]
+    if scheme.startswith("http"):
+        user, at, _ = rest.rpartition("@")
+        rest = user + at if at else re.split("[?#]", rest, maxsplit=1)[0]
+    return None if _hide(scheme, rest) == rest else scheme.partition(":")[0]
 
 
 def _hide(scheme: str, rest: str) -> str:
@@ -97,8 +96,8 @@ def _hide(scheme: str, rest: str) -> str:
 
 
 def _user_info(scheme: str, rest: str) -> str:
-    """Return what stands before the host: more than the standard says, where odd characters of a
-    password cut it.
+    """Return what stands before the host, also where a password has characters that should have
+    been percent-encoded.
     """
     user, _, hosts = re.split("[/?#]", rest, maxsplit=1)[0].rpartition("@")
     before = rest.rpartition("@")[0]
@@ -118,7 +117,7 @@ class _OneLineError(Exception):
         super().__init__(_ARGUMENT.sub(r"\1", self._line))
 
     def spelled(self, spell: Callable[[str], str]) -> str:
-        """Return the message with the names of arguments as a face of the library spells them.
+        """Return the message with each argument spelled by ``spell``.
 
         >>> InputError(f"{argument('like')} a: no such item").spelled(lambda name: f"--{name}")
         '--like a: no such item'
@@ -127,9 +126,9 @@ class _OneLineError(Exception):
 
 
 class InputError(_OneLineError):
-    """Something the user gave (a file, a row, a key, an option) cannot be used.
+    """A file, a row, a key or an option that the user gave cannot be used.
 
-    The message is one line and names the place. The command line prints it and exits with status 2.
+    The command line prints the message and exits with status 2.
     """
 
 
@@ -143,16 +142,16 @@ def naming(place: object, kind: type[Exception] = InputError) -> Iterator[None]:
     try:
         yield
     except kind as error:
-        raise InputError(f"{place}: {error}") from None
+        line = error.spelled(argument) if isinstance(error, _OneLineError) else error
+        raise InputError(f"{place}: {line}") from None
 
 
 class JobError(_OneLineError):
-    """A job that was set up correctly failed while it ran (a loss turned NaN, a disk filled up);
-    exit status 1.
+    """A job that was set up correctly failed while it ran: a loss turned NaN, a disk filled up.
+
+    The command line prints the message and exits with status 1.
     """
 
 
 class NoSpaceError(JobError):
-    """A disk or a quota is full: what was written before is kept, and the job goes on when there is
-    room.
-    """
+    """A disk or a quota is full. What was written is kept, and the job can be resumed."""

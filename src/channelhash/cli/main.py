@@ -83,53 +83,81 @@ def main() -> None:
     signal.
     """
     for stream in (sys.stdout, sys.stderr):
-        # A terminal or a file that lacks κ or → has \u03ba and \u2192 instead of an error.
-        if isinstance(stream, io.TextIOWrapper) and (
-            stream.errors == "strict" or "utf" not in stream.encoding.lower()
-        ):
-            stream.reconfigure(errors="backslashreplace")
+        _escape_missing_characters(stream)
     debug = "--debug" in sys.argv
     # anywhere on the command line
-    sys.argv = [argument for argument in sys.argv if argument != "--debug"]
+    sys.argv = [word for word in sys.argv if word != "--debug"]
     resolved.clear()
     try:
-        for argument in sys.argv:
-            check_address(argument)  # before anything repeats it
+        for word in sys.argv:
+            check_address(word)  # before anything repeats it
         with obey_signals(), naming_extra():
             app()
-    except NoSpaceError as error:
-        _fail(f"{error}, then continue with: {shlex.join(next_command())}", 1, debug)
-    except (InputError, JobError) as error:
-        _fail(error.spelled(_option), 2 if isinstance(error, InputError) else 1, debug)
-    except OSError as error:
-        file = f"{error.filename}: " if error.filename else ""
-        remedy = "; change its rights, or run as its owner" * isinstance(error, PermissionError)
-        _fail(failing_line(error) or f"{file}{error.strerror or error}{remedy}", 1, debug)
-    except MemoryError as error:
+    except Exception as error:
+        if debug:
+            typer.echo(hide_secrets(traceback.format_exc()), err=True, nl=False)
+        line = shared.printable(hide_secrets(" ".join(_line_of(error).split())))
+        typer.echo(f"error: {line}", err=True)
+        sys.exit(2 if isinstance(error, InputError) else 1)
+
+
+def _escape_missing_characters(stream: object) -> None:
+    """Let a terminal or a file that lacks κ or → show \\u03ba and \\u2192 instead of failing."""
+    if isinstance(stream, io.TextIOWrapper):
+        has_all = "utf" in stream.encoding.lower()
+        if stream.errors == "strict" or not has_all:
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _line_of(error: Exception) -> str:
+    """Return what the user is told of an error."""
+    if isinstance(error, NoSpaceError):
+        return f"{error}, then continue with: {shlex.join(next_command())}"
+    if isinstance(error, InputError | JobError):
+        return error.spelled(spell_option)
+    if isinstance(error, OSError):
+        return failing_line(error) or _os_line(error)
+    if isinstance(error, MemoryError):
         reason = f" ({error})" if str(error) else ""
-        _fail(
-            f"out of memory{reason}; take a smaller input, or a machine with more memory", 1, debug
-        )
-    except Exception as error:  # whatever is left is said in one line, too
-        cause = failing_line(error) or failing_code(error)
-        cause = cause or f"{type(error).__name__}: {error}; this is a bug, please report it"
-        _fail(f"{cause}; --debug shows where", 1, debug)
+        return f"out of memory{reason}; take a smaller input, or a machine with more memory"
+    cause = failing_line(error) or failing_code(error)
+    cause = cause or f"{type(error).__name__}: {error}; this is a bug, please report it"
+    return f"{cause}; --debug shows where"
 
 
-def _option(name: str) -> str:
+def _os_line(error: OSError) -> str:
+    """Return the file and the reason of an error of the system, and a remedy if there is one.
+
+    >>> _os_line(PermissionError(13, "Permission denied", "a.csv"))
+    'a.csv: Permission denied; change its rights, or run as its owner'
+    """
+    file = f"{error.filename}: " if error.filename else ""
+    remedy = "; change its rights, or run as its owner" * isinstance(error, PermissionError)
+    return f"{file}{error.strerror or error}{remedy}"
+
+
+#: Argument of the library -> option of the command line, where they have different names.
+_OPTIONS = {
+    "base": "dataset",
+    "count": "workers",
+    "folder": "out",
+    "images": "image",
+    "likes": "like",
+    "names": "array",
+    "overrides": "set",
+    "places": "data",
+    "texts": "text",
+}
+
+
+def spell_option(name: str) -> str:
     """Return an argument of the library as the option of the command line.
 
-    >>> _option("k"), _option("minus_like")
-    ('-k', '--minus-like')
+    >>> spell_option("k"), spell_option("minus_like"), spell_option("overrides")
+    ('-k', '--minus-like', '--set')
     """
-    return f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
-
-
-def _fail(message: str, status: int, debug: bool) -> None:
-    if debug:
-        typer.echo(hide_secrets(traceback.format_exc()), err=True, nl=False)
-    typer.echo(f"error: {shared.printable(hide_secrets(' '.join(message.split())))}", err=True)
-    sys.exit(status)
+    option = _OPTIONS.get(name, name).replace("_", "-")
+    return f"-{option}" if len(option) == 1 else f"--{option}"
 
 
 if __name__ == "__main__":
