@@ -107,7 +107,7 @@ def test_what_a_worker_refuses_is_refused_as_here(cluster, tmp_path):
         InputError, match=r"codes-0.parquet: query codes have 20 bits, database codes 24"
     ):
         evaluate_shards(tmp_path / "q.parquet", shards, Workers("ray", 1))
-    with pytest.raises(InputError, match=r"--workers 3: the Ray cluster has 2 cores"):
+    with pytest.raises(InputError, match=r"count 3: the Ray cluster has 2 cores"):
         evaluate_shards(tmp_path / "q.parquet", shards, Workers("ray", 3))
 
 

@@ -21,7 +21,7 @@ from channelhash.bulk.workers import Workers
 from channelhash.codes import CodeSet
 from channelhash.data.bulk import KINDS, Reading, Shard, input_files
 from channelhash.data.records import Records
-from channelhash.errors import InputError, JobError, hide_secrets, naming
+from channelhash.errors import InputError, JobError, argument, hide_secrets, naming
 from channelhash.metrics import HammingHistogram
 from channelhash.metrics.report import count_tasks, report_tasks, save_scores
 from channelhash.models import HashModel, load_hash_model
@@ -52,7 +52,7 @@ _SAME = {
     "model": "model",
     "input_hash": "names, sizes and dates of the input files",
     "root": "folder of the pictures",
-    "shard_items": "--shard-items",
+    "shard_items": argument("shard_items"),
 }
 
 
@@ -95,7 +95,9 @@ def _open_job(
     manifest = out / "job" / "manifest.json"
     kind, first = next(input_files(data))
     if root is not None and kind != "parquet":
-        raise InputError(f"--root: belongs to Parquet files, {data} holds {kind}; leave it out")
+        raise InputError(
+            f"{argument('root')}: belongs to Parquet files, {data} holds {kind}; leave it out"
+        )
     input_hash, signed = _identify(data)
     identity: dict[str, Any] = {
         "model": model.fingerprint(),
@@ -140,7 +142,8 @@ def _open_job(
         _write_text(manifest, text)
     elif not manifest.create(text.encode()):  # an object store has no locks
         raise InputError(
-            f"{manifest}: another process began a job there at the same time; name another --out"
+            f"{manifest}: another process began a job there at the same time; name another "
+            f"{argument('out')}"
         )
     return job, signed
 

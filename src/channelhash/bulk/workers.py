@@ -15,7 +15,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError, JobError, argument
 from channelhash.utils.optional_imports import library
 from channelhash.utils.typed_settings import naming_own_code, pick
 
@@ -54,7 +54,8 @@ class Workers:
         pick(dict.fromkeys(("local", "ray")), self.engine, "engine")
         if self.engine == "local" and self.count is not None:
             raise InputError(
-                "--workers: belongs to --engine ray; this process is the only worker of local"
+                f"{argument('count')}: belongs to {argument('engine')} ray; this process is the "
+                "only worker of local"
             )
 
     def run(
@@ -87,7 +88,8 @@ def _run_on_ray(
         count = workers or gpus or max(1, cores)
         if count > cores:
             raise InputError(
-                f"--workers {count}: the Ray cluster has {cores} cores, and each worker takes one"
+                f"{argument('count')} {count}: the Ray cluster has {cores} cores, and each worker "
+                "takes one"
             )
         # As many workers on each GPU as make room for all: 2/3 of one each would leave a third of
         # every GPU unused.
