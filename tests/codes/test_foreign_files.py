@@ -223,7 +223,7 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path, export, message):
 @pytest.mark.parametrize(
     ("export", "names", "task", "message"),
     [
-        (plain(), {"Bq": "B_q"}, None, "--array Bq=B_q: Bq is none of B_q, L_q, B_r, L_r, q_img"),
+        (plain(), {"Bq": "B_q"}, None, "names Bq=B_q: Bq is none of B_q, L_q, B_r, L_r, q_img"),
         (
             plain(),
             {"B_q": "gone"},
@@ -234,10 +234,10 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path, export, message):
             two_modalities(),
             {},
             "image->text",
-            "--task image->text: the arrays of .* name their modalities",
+            "task image->text: the arrays of .* name their modalities",
         ),
         *(
-            (plain(), {}, task, f"--task {task}: expected two modalities")
+            (plain(), {}, task, f"task {task}: expected two modalities")
             for task in ("image", "->text", "a->", "a->b->c")
         ),
     ],

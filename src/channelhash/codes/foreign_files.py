@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import Booleans, CodeSet, boolean_labels, pack
-from channelhash.errors import InputError, naming
+from channelhash.errors import InputError, argument, naming
 from channelhash.utils.array_files import Arrays, read_arrays
 
 _log = logging.getLogger("channelhash.codes")
@@ -131,7 +131,11 @@ def _warn_of_unread(stored: Arrays, taken: Sequence[NDArray[Any]], path: Path) -
     read = set(map(id, taken))
     unread = [name for name, values in stored.items() if id(values) not in read]
     if unread:
-        _log.warning("%s: not read: %s; --array reads an array as another", path, ", ".join(unread))
+        _log.warning(
+            "%s: not read: %s; `evaluate --array` reads an array as another",
+            path,
+            ", ".join(unread),
+        )
 
 
 def _bits_of(codes: NDArray[Any]) -> Booleans:
@@ -164,7 +168,8 @@ def _rename(arrays: Arrays, names: Mapping[str, str], path: Path) -> Arrays:
     for name, array_name in names.items():
         if name not in layout_names:
             raise InputError(
-                f"--array {name}={array_name}: {name} is none of {', '.join(layout_names)}"
+                f"{argument('names')} {name}={array_name}: {name} is none of "
+                f"{', '.join(layout_names)}"
             )
         if array_name not in arrays:
             raise InputError(
@@ -234,7 +239,8 @@ def _layout_of(arrays: Arrays) -> _Sides:
     if arrays.keys() & _names(nearest):
         problem = f"lacks {' and '.join(_missing(nearest, arrays))}"
     raise InputError(
-        f"{problem}; it has {_names_in(arrays)}. --array NAME=ARRAY reads an array as another"
+        f"{problem}; it has {_names_in(arrays)}. "
+        f"{argument('names')} NAME=ARRAY reads an array as another"
     )
 
 
@@ -243,11 +249,13 @@ def _with_task(sides: _Sides, task: str | None, path: Path) -> _Sides:
     if task is None:
         return sides
     if sides is not _LAYOUTS[0]:
-        raise InputError(f"--task {task}: the arrays of {path} name their modalities; leave it out")
+        raise InputError(
+            f"{argument('task')} {task}: the arrays of {path} name their modalities; leave it out"
+        )
     modalities = task.split("->")
     if len(modalities) != 2 or not all(modalities):
         raise InputError(
-            f'--task {task}: expected two modalities, such as "image->text" (in quotes)'
+            f'{argument("task")} {task}: expected two modalities, such as "image->text" (in quotes)'
         )
     query, database = (
         side._replace(codes=dict.fromkeys([modality], *side.codes.values()))
