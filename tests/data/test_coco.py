@@ -106,7 +106,7 @@ def test_bad_entries_are_named_and_can_be_left_out(tmp_path, reason, instances, 
     line = f"{tmp_path}/{says.format(root=tmp_path)}"
     assert (
         refusal(load, tmp_path, instances, captions)
-        == f"{line}; mend it, or leave such entries out with --skip-bad"
+        == f"{line}; mend it, or leave such entries out with skip_bad"
     )
     records = load(tmp_path, instances, captions, skip_bad=True)
     assert records.ids == (("9",) if reason == "empty text" else ("9", "4"))

@@ -223,10 +223,10 @@ def test_problems_are_named(tmp_path):
         "label 'sky' never occurs; leave it out of the labels",
         "id a occurs more than once: its rows stay on one side of query and retrieval",
         (
-            f"unreadable picture {bad} (of no known format); leave it out with --skip-bad, or get "
+            f"unreadable picture {bad} (of no known format); leave it out (skip_bad), or get "
             "it again"
         ),
-        f"no such picture {tmp_path / 'gone.jpg'}; leave it out with --skip-bad, or get it again",
+        f"no such picture {tmp_path / 'gone.jpg'}; leave it out (skip_bad), or get it again",
         (
             f"picture {tmp_path / 'copy.jpg'} is the same file as {tmp_path / 'good.jpg'}; leave "
             "one of them out"

@@ -114,14 +114,14 @@ UNCLEAR = ": rows cannot be told from columns"
             {"image": np.array([[1.0, 2], [3, np.inf], [np.nan, 4]])},
             (
                 ", row 1 (id 1): image features are not finite; mend such rows, 2 in all, or "
-                "leave them out with --skip-bad"
+                "leave them out with skip_bad"
             ),
         ),
         (
             {"image": np.array([[1], [1e300], [2]])},  # too large for float32
             (
                 ", row 1 (id 1): image features are not finite; mend such rows, 1 in all, or "
-                "leave them out with --skip-bad"
+                "leave them out with skip_bad"
             ),
         ),
         ({"text": np.ones((2, 2))}, ": text is (2, 2) float64, expected (3, d) numbers with d ≥ 1"),

@@ -25,7 +25,7 @@ ROWS = [
     {"id": "b", "image": "b.jpg", "text": "Café\nby night", "labels": "night"},
     {"id": "c", "image": "c.jpg", "text": "nothing", "labels": ""},
 ]
-LEAVE_OUT = "; mend the row, or leave such rows out with --skip-bad"
+LEAVE_OUT = "; mend the row, or leave such rows out with skip_bad"
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 from channelhash.data.cells import captions_of
 from channelhash.data.images import image_problem, locate_image
 from channelhash.data.records import Item, Problems, Records, records_from_rows
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.utils.decode import read_json
 
 _Entries = list[dict[str, Any]]
@@ -148,7 +148,9 @@ class _Reader:
                 yield Item(str(name), values, image.labels)
 
     def _report(self, line: str, reason: str) -> None:
-        self.problems.add(line, "mend it, or leave such entries out with --skip-bad", reason)
+        self.problems.add(
+            line, f"mend it, or leave such entries out with {argument('skip_bad')}", reason
+        )
 
 
 def _as_list(files: Path | list[Path] | None) -> list[Path]:

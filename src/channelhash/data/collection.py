@@ -442,7 +442,7 @@ def _image_problems(images: Sequence[Path], progress: Progress) -> list[str]:
     first: dict[str, Path] = {}
     for path, problem in _decode(images, progress).items():
         if problem:
-            problems.append(f"{problem}; leave it out with --skip-bad, or get it again")
+            problems.append(f"{problem}; leave it out (skip_bad), or get it again")
             continue
         original = first.setdefault(file_hash(path), path)
         if original != path:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from channelhash.data.label_arrays import first_repeated, read_labels, texts_of
 from channelhash.data.parts import by_rows, join_parts
 from channelhash.data.records import Problems, Records
-from channelhash.errors import InputError, naming
+from channelhash.errors import InputError, argument, naming
 from channelhash.utils.array_files import Arrays, SparseRows, read_arrays
 from channelhash.utils.decode import read_text, reading, split_lines
 from channelhash.utils.seeds import generator
@@ -247,7 +247,9 @@ def _finite_rows(
     finite = {name: _are_finite(values) for name, values in items.items()}
     good = np.logical_and.reduce(list(finite.values()))
     n = len(ids)
-    remedy = f"mend such rows, {n - good.sum()} in all, or leave them out with --skip-bad"
+    remedy = (
+        f"mend such rows, {n - good.sum()} in all, or leave them out with {argument('skip_bad')}"
+    )
     for row in np.flatnonzero(~good):
         broken = " and ".join(name for name, has in finite.items() if not has[row])
         line = f"{path}, row {row} (id {ids[row]}): {broken} features are not finite"

@@ -15,7 +15,7 @@ import numpy as np
 
 from channelhash.data.images import locate_image
 from channelhash.data.records import Item, Labels, Problems, Records, records_from_rows
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.utils.decode import decode_text, split_lines
 from channelhash.utils.typed_settings import unknown
 
@@ -196,14 +196,16 @@ def _read_numbers(path: Path, images: Collection[int], problems: Problems) -> se
             if text.isdecimal():
                 wrong = f"picture {text} is not there"
             line = f"{path}, line {place}: {wrong}"
-            problems.add(line, "mend it, or skip such lines with --skip-bad")
+            problems.add(line, f"mend it, or skip such lines with {argument('skip_bad')}")
     return numbers
 
 
 def _read_tags(path: Path, problems: Problems) -> list[str]:
     """Return the tags of an image in the file's order, each once, without machine tags."""
     if not path.exists():
-        problems.add(f"{path}: no such tag file", "unpack the archive again, or use --skip-bad")
+        problems.add(
+            f"{path}: no such tag file", f"unpack the archive again, or use {argument('skip_bad')}"
+        )
         return []
     return list(
         dict.fromkeys(line for line in _read_lines(path, problems) if line and "=" not in line)
@@ -310,7 +312,7 @@ def load_nuswide(
     if not labelled.all():
         problems.removed[f"none of the {len(chosen)} labels"] = int((~labelled).sum())
     remedy = (
-        f"looked for {', '.join(IMAGE_LAYOUTS)}; add it, or use --skip-bad or "
+        f"looked for {', '.join(IMAGE_LAYOUTS)}; add it, or use {argument('skip_bad')} or "
         "require_pictures=false"
     )
     items = []
@@ -430,5 +432,5 @@ def _tags_by_id(path: Path, ids: set[str], problems: Problems) -> dict[str, tupl
             tags[name] = tuple(dict.fromkeys((*tags.get(name, ()), *words)))
         elif name:
             problem = f"{path}, line {place}: the id {name!r} is not in the image list"
-            problems.add(problem, "skip such lines with --skip-bad")
+            problems.add(problem, f"skip such lines with {argument('skip_bad')}")
     return tags

@@ -12,7 +12,7 @@ from channelhash.data.features import load_features
 from channelhash.data.images import IMAGE_ENDINGS, image_problem
 from channelhash.data.records import Item, Problems, Records, records_from_rows
 from channelhash.data.table import load_table, read_rows
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.utils.array_files import ENDINGS
 from channelhash.utils.image_files import RAW_ENDINGS, heif_problem, raw_problem
 
@@ -147,7 +147,7 @@ def _load_folder(root: Path, skip_bad: bool = False) -> Records:
     for name, file in zip(listing.ids, listing.names, strict=True):
         problem = image_problem(root / file)
         if problem:
-            remedy = "mend it, or leave such pictures out with --skip-bad"
+            remedy = f"mend it, or leave such pictures out with {argument('skip_bad')}"
             problems.add(problem, remedy, "unreadable picture")
         else:
             items.append(Item(name, {"image": root / file}, ()))
@@ -252,7 +252,8 @@ class Exclusions:
 def _compile(pattern: str) -> re.Pattern[str]:
     if not pattern.strip("/") or pattern.startswith("!"):
         raise InputError(
-            f"--exclude {pattern!r}: is no pattern of paths to leave out, such as '*.gif' or 'raw/'"
+            f"{argument('exclude')} {pattern!r}: is no pattern of paths to leave out, such as "
+            "'*.gif' or 'raw/'"
         )
     from fsspec.utils import glob_translate  # takes longer than all else that a folder needs
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from channelhash.data.cells import image_of, join_captions, label_doubts, split_labels, text_of
 from channelhash.data.images import image_problem, locate_image
 from channelhash.data.records import Item, Names, Problems, Records, label_name, records_from_rows
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.utils.decode import one_line, read_text, reading
 from channelhash.utils.optional_imports import naming_extra
 
@@ -244,7 +244,7 @@ class _RowReader:
                 cell = row.cells.get(self._columns.id) or ""
                 name = str(cell).encode(errors="replace").decode().strip()
                 place = f"{path}, {row.place}{f' (id {name})' if name else ''}"
-                remedy = "mend the row, or leave such rows out with --skip-bad"
+                remedy = f"mend the row, or leave such rows out with {argument('skip_bad')}"
                 problems.add(f"{place}: {bad.problem}", remedy, bad.reason)
 
     def _item(self, row: Row) -> Item:
