@@ -645,14 +645,14 @@ def test_an_exclusion_holds_from_anywhere_and_says_so_where_it_leaves_nothing_ou
     like = ("--like", "0.png", "--trust-code", "-k", 3 * N)
     ids, said = search(capsys, few, *like, "--exclude", f"{few.name}/Private", "--exclude", "./no")
     assert not [name for name in ids if name.startswith("Private/")]
-    line = f"nothing by --exclude './no': {few} has no such file or folder; give a path in it, or"
+    line = f"nothing by exclude './no': {few} has no such file or folder; give a path in it, or"
     assert f"left out: {line}" in said
     monkeypatch.chdir(few)
     assert search(capsys, few, *like) == (ids, "")
     again = run_json(
         capsys, "index", "add", few, "--exclude", "1.png", "--exclude", "~/no", "--trust-code"
     )
-    assert [name.partition(":")[0] for name in again["problems"]] == ["nothing by --exclude '~/no'"]
+    assert [name.partition(":")[0] for name in again["problems"]] == ["nothing by exclude '~/no'"]
     assert "1.png" not in ch.open_store(few)
     monkeypatch.setattr(StoreFolder, "writable", False)
     says = "can only be read, so that nothing can be left out"

@@ -211,7 +211,7 @@ def test_what_cannot_be_indexed_is_refused(tmp_path, model, store):
     table = tmp_path / "t.csv"
     table.write_text("id,text\na,words\n")
     check_refusal(
-        "--prune: goes with a folder", encode_into, store, model, Source.read(table), prune=True
+        "prune: goes with a folder", encode_into, store, model, Source.read(table), prune=True
     )
     assert Path(str(store.get(["0.png"])[0].metadata["image"])) == other / "0.png"
 

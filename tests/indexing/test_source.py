@@ -313,7 +313,7 @@ def test_what_is_left_out_is_counted_by_reason(tmp_path, model, store):
         folder,
         exclude=["*"],
     )
-    check_refusal("--exclude", Source.read, folder, exclude=["!a.gif"])
+    check_refusal("exclude", Source.read, folder, exclude=["!a.gif"])
 
 
 def test_all_endings_of_jpeg_are_read_and_other_kinds_of_pictures_are_counted(
@@ -582,7 +582,7 @@ def test_an_exclusion_that_leaves_nothing_out_is_a_line(tmp_path, monkeypatch, p
     assert items.records.ids == ("0.png",)
     (line,) = items.records.problems
     assert line == (
-        f"nothing by --exclude {typed!r}: {root} has no such file or folder; give a path in it, "
+        f"nothing by exclude {typed!r}: {root} has no such file or folder; give a path in it, "
         "or a pattern such as '*.gif'"
     )
     check_refusal("put it in", Source.read, root, exclude="deep")

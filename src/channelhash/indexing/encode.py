@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from channelhash.codes import binarize, pack, unit_rows
 from channelhash.data.folder import Exclusions
 from channelhash.data.images import image_problem
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError, JobError, argument
 from channelhash.indexing.changes import (
     STATE,
     Header,
@@ -194,7 +194,7 @@ def index_source(
     """
     began = time.perf_counter()
     if prune and source.folder is None:
-        raise InputError("--prune: goes with a folder of pictures; leave it out")
+        raise InputError(f"{argument('prune')}: goes with a folder of pictures; leave it out")
     changes = find_changes(store, source, progress("look"))
     moved = rename_moved(store, source, changes)
     unread = _still_unread(source, changes.rows)

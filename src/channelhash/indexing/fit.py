@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.indexing.encode import EncodedBatch, Outputs, encode_batches, mean_by_image
 from channelhash.indexing.source import Source
 from channelhash.models import fitted
@@ -45,8 +45,9 @@ class NewCodes:
         chosen = (self.codes, self.n_bits, self.seed) != ("auto", fitted.N_BITS, 0)
         if self.encoder is not None and not is_encoder(self.encoder) and chosen:
             raise InputError(
-                f"--encoder {self.encoder}: a run has its own codes; leave out --codes, --bits and "
-                "--seed, or name an encoder"
+                f"{argument('encoder')} {self.encoder}: a run has its own codes; leave out "
+                f"{argument('codes')}, {argument('n_bits')} and {argument('seed')}, or name an "
+                "encoder"
             )
 
 
@@ -63,7 +64,8 @@ def fit_source(
     encoder = open_encoder(codes.encoder or (FEATURES if widths else "photo"), widths)
     if not encoder.modalities:
         raise InputError(
-            "--encoder features: the items are images or texts; name the encoder of these, such as "
+            f"{argument('encoder')} features: the items are images or texts; name the encoder of "
+            "these, such as "
             "photo"
         )
     extract = fitted.FittedModel.from_encoder(encoder)

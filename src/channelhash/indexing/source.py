@@ -23,7 +23,7 @@ from channelhash.data.collection import Collection
 from channelhash.data.folder import compose, find_images, load_any
 from channelhash.data.records import Features, Records
 from channelhash.data.table import TABLE_ENDINGS, Row, read_rows
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.models.description import Model
 from channelhash.search.checks import key_problem
 from channelhash.search.items import Value
@@ -262,12 +262,14 @@ class Source:
         """
         is_table = path.suffix.lower() in TABLE_ENDINGS and not path.is_dir()
         if root is not None and not is_table:
-            raise InputError(f"--root: goes with a table, {path} is none; leave it out")
+            raise InputError(f"{argument('root')}: goes with a table, {path} is none; leave it out")
         if path.is_dir():
             return _read_folder(path, exclude, captions, damaged)
         if exclude or captions is not None:
             option = "exclude" if exclude else "captions"
-            raise InputError(f"--{option}: goes with a folder, {path} is none; leave it out")
+            raise InputError(
+                f"{argument(option)}: goes with a folder, {path} is none; leave it out"
+            )
         records = _load_records(path, root)
         if is_table:
             return cls(*_with_further_columns(path, records))
@@ -318,7 +320,7 @@ def _read_folder(
 
 def _say_unmatched(root: Path, pattern: str) -> str:
     return (
-        f"nothing by --exclude {pattern!r}: {root} has no such file or folder; give a path in it, "
+        f"nothing by exclude {pattern!r}: {root} has no such file or folder; give a path in it, "
         "or a pattern such as '*.gif'"
     )
 

@@ -343,7 +343,7 @@ def _create_store(
     elif source is None:
         raise InputError(
             f"{address}: codes are fitted to items; name their SOURCE, or a run that has codes: "
-            "--model RUN"
+            f"{argument('model')} RUN"
         )
     else:
         encoder, encoded, source = fit_source(source, codes, progress("fit"))
