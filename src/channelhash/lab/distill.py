@@ -15,7 +15,7 @@ from channelhash.config import RunConfig, make_config, read_sections
 from channelhash.data.collection import Collection, Partners
 from channelhash.data.records import Records
 from channelhash.data.splits import Rows, SplitSettings
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.losses import TEACHER_LOSSES, resolve_loss
 from channelhash.metrics.report import count_tasks
 from channelhash.models import MODELS
@@ -63,8 +63,8 @@ def student_config(
         split |= {"only_labels": None, "without_labels": None}
     elif teacher.extend is not None:
         raise InputError(
-            "--data: the teacher extends a run, its items are in two places; give them as one "
-            "source"
+            f"{argument('data')}: the teacher extends a run, its items are in two places; give "
+            "them as one source"
         )
     else:
         sections["data"] = {"kind": teacher.kind, **teacher.source.model_dump(mode="json")}
@@ -102,7 +102,9 @@ def _own_sections(student: str) -> dict[str, dict[str, Any]]:
             raise InputError(f"{student}: says no model.name; write model: {{name: small, …}}")
         return sections
     if not (student in MODELS or is_python_name(student)):
-        raise InputError(unknown(f"--student {student!r}", student, [*MODELS, "FILE.yaml"]))
+        raise InputError(
+            unknown(f"{argument('student')} {student!r}", student, [*MODELS, "FILE.yaml"])
+        )
     return {"model": {"name": student}}
 
 
@@ -211,7 +213,7 @@ def distill(
         if former.get(key) != origin[key]:
             raise InputError(
                 f"{path}: was begun with {key} {former.get(key)}, not {origin[key]}; choose "
-                "another --out"
+                f"another {argument('folder')}"
             )
 
     with trusting(config.python_names), claim_folder(config, folder, resume) as is_new:
@@ -274,7 +276,7 @@ def _labelled_by(
     """
     both = [modality for modality in teacher.model.modalities if modality in records.items]
     if (unknown := set(modalities) - set(both)) or not both:
-        where = f"--modalities {min(unknown)}: " if unknown else ""
+        where = f"{argument('modalities')} {min(unknown)}: " if unknown else ""
         has = ", ".join(teacher.model.modalities)
         data = ", ".join(records.items)
         raise InputError(f"{where}the teacher has {has}, the student's data {data}")

@@ -12,7 +12,7 @@ import numpy as np
 
 from channelhash.config import make_config, read_sections
 from channelhash.data.splits import SplitSettings
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.lab.experiments import studies
 from channelhash.lab.experiments.plots import grid_plots
 from channelhash.lab.experiments.results import Result, query_means, read_grid, write_runs
@@ -113,13 +113,16 @@ def base_configuration(
     >>> base_configuration("synthetic", Path("grid"), overrides=["train.epochs=5"])["train"]["epochs"]
     5
     """
-    source = read_sections(base) if isinstance(base, Path) else pick(DATASETS, base, "--dataset")
+    source = (
+        read_sections(base) if isinstance(base, Path) else pick(DATASETS, base, argument("base"))
+    )
     sections: dict[str, dict[str, Any]] = {section: dict(keys) for section, keys in source.items()}
     kind = sections.get("data", {}).get("kind")
     if quick:
         if kind != "synthetic":
             raise InputError(
-                "--quick: goes with --dataset synthetic; elsewhere lower train.epochs with --set"
+                f"{argument('quick')}: goes with {argument('base')} synthetic; elsewhere lower "
+                f"train.epochs with {argument('overrides')}"
             )
         for section, keys in _QUICK.items():
             sections[section] = {**sections.get(section, {}), **keys}
@@ -281,7 +284,9 @@ def make_grid(
     'Losses by code length, synthetic'
     """
     if losses and not experiment.losses:
-        raise InputError(f"--losses: experiment {experiment.name} does not take it; leave it out")
+        raise InputError(
+            f"{argument('losses')}: experiment {experiment.name} does not take it; leave it out"
+        )
     compared = _choose_losses(losses, experiment.losses) if losses else experiment.losses
     design = Design(base, bits or experiment.bits, range(seeds), compared, experiment.splits)
     trials = (
@@ -305,7 +310,7 @@ def _choose_losses(names: Sequence[str], losses: _Losses) -> _Losses:
     chosen: dict[str, Mapping[str, Any]] = {}
     for name in (name.strip() for name in names):
         if not name:
-            raise InputError("--losses: a name is missing; write it as dsch,rsch")
+            raise InputError(f"{argument('losses')}: a name is missing; write it as dsch,rsch")
         bare, _, form = name.rpartition(":")
         if form not in ("published", "recommended") or is_python_name(name):
             bare = name
@@ -317,7 +322,9 @@ def _choose_losses(names: Sequence[str], losses: _Losses) -> _Losses:
             method = f"{method}, {form}"
             loss = {"name": bare, form: True}
         if method in chosen:
-            raise InputError(f"--losses: two losses are called {method}; name each once")
+            raise InputError(
+                f"{argument('losses')}: two losses are called {method}; name each once"
+            )
         chosen[method] = loss
     return chosen
 
@@ -346,8 +353,8 @@ def collection_bases(
     """
     if experiment.across is None:
         raise InputError(
-            f"--data: experiment {experiment.name} takes one collection; name its file or folder "
-            "alone"
+            f"{argument('places')}: experiment {experiment.name} takes one collection; name its "
+            "file or folder alone"
         )
     bases: dict[str, Sections] = {}
     for text in places:
@@ -355,11 +362,13 @@ def collection_bases(
         name = Path(source).stem if _is_configuration(source) else source
         if name in bases:
             raise InputError(
-                f"--data {text}: {name} is named twice; give each collection a name of its own, "
-                f"e.g. {name}2={place}"
+                f"{argument('places')} {text}: {name} is named twice; give each collection a name "
+                f"of its own, e.g. {name}2={place}"
             )
         if Path(name).name != name or name == "tables":  # a folder of the grid has this name
-            raise InputError(f"--data {text}: {name!r} cannot be a folder's name; choose another")
+            raise InputError(
+                f"{argument('places')} {text}: {name!r} cannot be a folder's name; choose another"
+            )
         sections: dict[str, dict[str, Any]] = {
             section: dict(keys) for section, keys in base.items()
         }
@@ -380,7 +389,8 @@ def _named_place(text: str) -> tuple[str, str]:
         return Path(text).stem, text
     if not name or not place:
         raise InputError(
-            f"--data {text}: write a collection as NAME=PLACE, e.g. features=features.npz"
+            f"{argument('places')} {text}: write a collection as NAME=PLACE, e.g. "
+            "features=features.npz"
         )
     return name, place
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from channelhash.config import RunConfig, make_config, read_run_config
 from channelhash.data.collection import Collection, loaded_once
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.lab.experiments.results import Result, read_grid
 from channelhash.metrics.report import evaluate_sets
 from channelhash.models.backbones import weights_source
@@ -294,7 +294,7 @@ def _outcomes(
         if waiting and len(waiting) == len(started):
             # Nothing ended before a process died: the first run is what kills it.
             run = waiting.pop(0)
-            error = "its process was killed (out of memory?); lower --jobs"
+            error = "its process was killed (out of memory?); lower the number of jobs"
             write_text(folder / "runs" / run.name / "failed.txt", error)
             yield run.name, error
 
@@ -311,13 +311,15 @@ def _refuse_missing_files(grid: Grid) -> None:
             path = getattr(run.config.source, key, None)
             if isinstance(path, Path) and run.config.kind != "synthetic" and not path.exists():
                 raise InputError(
-                    f"data.{key}: {path}: no such file or folder; give the data's place with --data"
+                    f"data.{key}: {path}: no such file or folder; give the data's place with "
+                    f"{argument('data')}"
                 )
         words = getattr(run.config.model, "word_vectors", None)
         if isinstance(words, Path) and not words.is_file():
             raise InputError(
                 f"model.word_vectors: {words}: no such file; give the word vectors of Google News, "
-                "or others in word2vec's format, with --set model.word_vectors=FILE"
+                f"or others in word2vec's format, with {argument('overrides')} "
+                "model.word_vectors=FILE"
             )
         weights_source(getattr(run.config.model, "pretrained", None))
 
@@ -335,7 +337,7 @@ def _refuse_other_runs(grid: Grid, folder: Path) -> None:
         ):
             raise InputError(
                 f"{path}: this run was made with another configuration or version; choose another "
-                f"--out, or remove the folder {path.parent}"
+                f"{argument('folder')}, or remove the folder {path.parent}"
             )
 
 
