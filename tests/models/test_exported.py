@@ -193,7 +193,7 @@ def test_words_of_word_vectors_cannot_be_exported_but_pictures_can(records, tmp_
     model = create(resnet_model(word_vectors=tmp_path / "w.txt", freeze_backbone=False), records)
     assert refusal(export_onnx, model, tmp_path / "out") == (
         "text: cannot be exported to ONNX (its words are rows of word vectors, which stay outside "
-        "the model); export the rest with --modalities image"
+        "the model); export the rest with modalities image"
     )
     assert nothing_left(tmp_path / "out")
     assert list(export_onnx(model, tmp_path / "out", ["image"])["modalities"]) == ["image"]
@@ -242,7 +242,7 @@ def test_a_model_of_ones_own_that_cannot_be_exported_says_why(tmp_path):
         error=JobError,
     )
     assert nothing_left(tmp_path / "out")
-    says = "^--modalities: this model encodes image, not txt$"
+    says = "^modalities: this model encodes image, not txt$"
     check_refusal(says, export_onnx, own(ROWS, nn.Identity()), tmp_path / "out", ["txt"])
 
 

@@ -118,7 +118,7 @@ def test_a_tight_frame_keeps_lengths(n_bits, d, seed):
 
 @pytest.mark.parametrize(("features", "settings", "message"), [
     ({"image": np.ones((5, 2), np.float32)}, {"codes": "cca-itq"}, "needs images with captions"),
-    ({"image": np.ones((5, 2), np.float32)}, {"n_bits": 0}, "--bits 0: a code has at least 1 bit"),
+    ({"image": np.ones((5, 2), np.float32)}, {"n_bits": 0}, "bits 0: a code has at least 1 bit"),
     ({"image": np.ones((0, 2), np.float32)}, {}, "no item to fit codes to"),
 ])  # fmt: skip
 def test_bad_input_is_one_line(features, settings, message):
@@ -151,10 +151,10 @@ def test_learned_codes_are_signs_of_the_leading_features(photo, tmp_path, n_bits
 def test_longer_codes_of_an_encoder_are_fitted(photo):
     features = {"image": np.random.default_rng(0).normal(size=(5, 256)).astype(np.float32)}
     assert fit_codes(photo, features, 300).architecture["codes"] == "itq"
-    says = "--codes learned: the encoder photo has 256 bits of its own, not 300; take itq"
+    says = "codes learned: the encoder photo has 256 bits of its own, not 300; take itq"
     check_refusal(says, fit_codes, photo, features, 300, "learned")
     check_refusal(
-        "--codes learned: the encoder features has no codes of its own",
+        "codes learned: the encoder features has no codes of its own",
         fit,
         features,
         16,

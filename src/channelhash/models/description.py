@@ -13,7 +13,7 @@ import yaml
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, pack
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError, JobError, argument
 from channelhash.utils.decode import check_exhausted, read_json, reading
 from channelhash.utils.files import atomic_path, write_text
 from channelhash.utils.hashes import content_hash
@@ -192,7 +192,8 @@ def read_words(words: list[str]) -> Word:
         return words[0]
     if len(pairs) != len(words) or len({modality for modality, _, _ in pairs}) < len(pairs):
         raise InputError(
-            f"--encoder {' '.join(words)}: name one encoder, or image=KIND:WHAT and text=KIND:WHAT"
+            f"{argument('encoder')} {' '.join(words)}: name one encoder, or image=KIND:WHAT and "
+            "text=KIND:WHAT"
         )
     return {modality: name for modality, _, name in pairs}
 

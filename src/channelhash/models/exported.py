@@ -19,7 +19,7 @@ from PIL import Image
 
 from channelhash.codes import binarize
 from channelhash.data.images import resize_of
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError, JobError, argument
 from channelhash.models.description import QueryEncoder
 from channelhash.text.words import Vocabulary
 from channelhash.utils.decode import one_line, read_json, reading
@@ -159,7 +159,8 @@ def _features(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
     def rows(items: Sequence[Any]) -> NDArray[Any]:
         if not isinstance(items, np.ndarray) or items.ndim != 2 or items.shape[1] != width:
             raise InputError(
-                f"{folder}: takes rows of {width} features; give the model itself with --model"
+                f"{folder}: takes rows of {width} features; give the model itself with "
+                f"{argument('model')}"
             )
         return items
 
@@ -175,7 +176,7 @@ def _open_clip(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
     if kind != "SimpleTokenizer":
         raise InputError(
             f"{folder}: its texts are tokenized by {recipe['tokenizer']}; give the model with "
-            "--model"
+            f"{argument('model')}"
         )
     tokenizer = library("open_clip", "clip").SimpleTokenizer(
         context_length=recipe["context_length"]
@@ -202,11 +203,13 @@ def export_onnx(model: "HashModel", folder: Path, modalities: Sequence[str] = ()
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(
-            f"{folder}: is there already; remove it, or name another folder with --out"
+            f"{folder}: is there already; remove it, or name another folder with "
+            f"{argument('folder')}"
         )
     if unknown := set(modalities) - set(model.modalities):
         raise InputError(
-            f"--modalities: this model encodes {', '.join(model.modalities)}, not {min(unknown)}"
+            f"{argument('modalities')}: this model encodes {', '.join(model.modalities)}, not "
+            f"{min(unknown)}"
         )
     library("onnx", "onnx")  # before the work, not after it
     description: dict[str, Any] = {
@@ -371,6 +374,8 @@ def _some_items(modality: str, recipe: dict[str, Any]) -> Any:
 
 
 def _refusal(model: "HashModel", modality: str, reason: str) -> InputError:
-    others = " ".join(f"--modalities {other}" for other in model.modalities if other != modality)
+    others = " ".join(
+        f"{argument('modalities')} {other}" for other in model.modalities if other != modality
+    )
     instead = f"; export the rest with {others}" if others else ""
     return InputError(f"{modality}: cannot be exported to ONNX ({reason}){instead}")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import unit_rows
 from channelhash.data.records import Features, Items, Records
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.models import description
 from channelhash.models.encoders import Encoder, open_encoder
 from channelhash.models.extractors import FeatureRows
@@ -356,7 +356,7 @@ def fit_codes(
     """
     n_items = len(next(iter(features.values()), ()))
     if n_bits < 1:
-        raise InputError(f"--bits {n_bits}: a code has at least 1 bit")
+        raise InputError(f"{argument('bits')} {n_bits}: a code has at least 1 bit")
     chosen = _choose(encoder, features, n_items, n_bits, codes)
     if chosen != "cca-itq" and not encoder.one_space:
         features = dict([min(features.items())])  # "image" comes before "text"
@@ -387,13 +387,16 @@ def _choose(encoder: Encoder, features: _Features, n_items: int, n_bits: int, co
         if encoder.own_bits:
             reason = f"has {encoder.own_bits} bits of its own"
         word = description.in_one_word(encoder.word)
-        raise InputError(f"--codes learned: the encoder {word} {reason}, not {n_bits}; take itq")
+        raise InputError(
+            f"{argument('codes')} learned: the encoder {word} {reason}, not {n_bits}; take itq"
+        )
     if codes == "auto" and n_bits <= encoder.own_bits:
         return "learned"
     n_pairs = n_items if len(features) == 2 else 0
     if codes == "cca-itq" and n_pairs < 2:
         raise InputError(
-            "--codes cca-itq: needs images with captions (--captions FILE); there are none"
+            f"{argument('codes')} cca-itq: needs images with captions ({argument('captions')} "
+            "FILE); there are none"
         )
     if n_items < 1:
         raise InputError("there is no item to fit codes to; name a source")

