@@ -143,6 +143,7 @@ _OPTIONS = {
     "folder": "out",
     "images": "image",
     "likes": "like",
+    "n_bits": "bits",
     "names": "array",
     "overrides": "set",
     "places": "data",

@@ -18,7 +18,7 @@ from PIL import Image
 
 from channelhash.codes import CodeSet
 from channelhash.duplicates import DuplicateGroup, find_duplicates
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.indexing.changes import reading_state
 from channelhash.indexing.encode import EncodedBatch, Indexed, index_source
 from channelhash.indexing.fit import NewCodes, fit_source

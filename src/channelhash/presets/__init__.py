@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from channelhash.data.table import TABLE_ENDINGS
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.utils.array_files import ENDINGS as FEATURES
 from channelhash.utils.typed_settings import path_override
 
@@ -44,7 +44,7 @@ def configuration_path(config: Path | None, preset: str | None) -> Path | None:
     'photo.yaml'
     """
     if config and preset:
-        raise InputError("name a configuration file or a --preset, one of the two")
+        raise InputError(f"name a configuration file or a {argument('preset')}, one of the two")
     return preset_path(preset) if preset else config
 
 
@@ -67,8 +67,9 @@ def data_kind(data: Path) -> str:
     kind = _KINDS.get(data.suffix.lower())
     if kind is None:
         raise InputError(
-            f"--data {data}: a file ends in {', '.join(_KINDS)}; name other data by its keys, e.g. "
-            "--set data.kind=mirflickr25k --set data.root=mirflickr25k"
+            f"{argument('data')} {data}: a file ends in {', '.join(_KINDS)}; name other data by "
+            f"its keys, e.g. {argument('overrides')} data.kind=mirflickr25k "
+            f"{argument('overrides')} data.root=mirflickr25k"
         )
     return kind
 

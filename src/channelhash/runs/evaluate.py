@@ -17,7 +17,7 @@ from channelhash.config import TrainSettings, read_run_config
 from channelhash.data.folder import load_any
 from channelhash.data.records import Records
 from channelhash.data.splits import Rows
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.metrics.recall import FirstGroup, counterparts
 from channelhash.metrics.report import evaluate_sets
 from channelhash.models import load_model
@@ -286,7 +286,8 @@ class _RunCodes(NamedTuple):
         """Return the codes of R∖T."""
         if not self.trained.any():
             raise InputError(
-                "--leak-free: the validation partition holds no training rows anyway; leave it out"
+                f"{argument('leak_free')}: the validation partition holds no training rows anyway; "
+                "leave it out"
             )
         return self.retrieval.take(np.flatnonzero(~self.trained))
 

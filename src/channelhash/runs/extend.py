@@ -24,7 +24,7 @@ from channelhash.config import (
 from channelhash.data.collection import Collection, labels_as
 from channelhash.data.records import Records
 from channelhash.data.splits import Rows, Splits
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.losses import HashLoss, resolve_loss
 from channelhash.losses.incremental import ExtensionLoss
 from channelhash.models import HashModel, load_hash_model
@@ -123,7 +123,7 @@ def _store_codes(trainee: Trainee, rows: Rows, run: Path, folder: Path, progress
         if stored.model != made_by:
             raise InputError(
                 f"{folder / _STORED}: {run} has been trained anew since; extend it into another "
-                "--out"
+                f"{argument('out')}"
             )
         return
 

@@ -25,7 +25,7 @@ from channelhash.config import RunConfig, read_run_config, read_sections
 from channelhash.data.collection import Collection
 from channelhash.data.records import Records, items_hash
 from channelhash.data.splits import Splits
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.models import HashModel, load_hash_model
 from channelhash.models.backbones import weights_source
 from channelhash.training import distributed
@@ -228,7 +228,7 @@ def check_contents(folder: Path, config: RunConfig, collection: Collection | Non
     if differences:
         raise InputError(
             f"{folder}: its data has changed since it was trained ({'; '.join(differences)}); put "
-            "the old data back, or train on the new into another --out"
+            f"the old data back, or train on the new into another {argument('out')}"
         )
 
 
@@ -319,7 +319,9 @@ def _claim(folder: Path, config: RunConfig, resume: bool) -> None:
     sweep(folder)
     if not path.exists():
         if any(entry.name != ".lock" for entry in folder.iterdir()):
-            raise InputError(f"{folder}: is not empty and not a run's folder; choose another --out")
+            raise InputError(
+                f"{folder}: is not empty and not a run's folder; choose another {argument('out')}"
+            )
         write_text(path, config.to_yaml())
     elif not resume and not _has_work(folder):
         for name in ("splits.json", _CONTENTS):
@@ -327,7 +329,8 @@ def _claim(folder: Path, config: RunConfig, resume: bool) -> None:
         write_text(path, config.to_yaml())
     elif not resume:
         raise InputError(
-            f"{folder}: already holds a run; add --resume to go on with it, or choose another --out"
+            f"{folder}: already holds a run; add {argument('resume')} to go on with it, or choose "
+            f"another {argument('out')}"
         )
     else:
         _check_same(path, read_run_config(folder), config)
@@ -340,7 +343,9 @@ def _check_same(path: Path, before: RunConfig, config: RunConfig) -> None:
     if old != new:
         changed = [line.strip() for line in new if line not in old]
         difference = "; ".join(changed[:3]) or "keys were left out"
-        raise InputError(f"{path}: has another configuration ({difference}); choose another --out")
+        raise InputError(
+            f"{path}: has another configuration ({difference}); choose another {argument('out')}"
+        )
 
 
 def _has_work(folder: Path) -> bool:

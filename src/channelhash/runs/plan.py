@@ -11,7 +11,7 @@ import torch
 from channelhash.config import RunConfig
 from channelhash.data.collection import Collection
 from channelhash.data.records import Items
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.models import HashModel
 from channelhash.runs.create import check_pairs, create_loss, create_model
 from channelhash.runs.folder import check_evaluable
@@ -37,8 +37,8 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
     """
     if config.extend is not None:
         raise InputError(
-            "--dry-run: plans a training from the start, this configuration extends a run; leave "
-            "it out"
+            f"{argument('dry_run')}: plans a training from the start, this configuration extends a "
+            "run; leave it out"
         )
     settings = config.train
     records = Collection.load(config.sources).records

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError, JobError, argument
 from channelhash.utils.decode import one_line
 from channelhash.utils.machine import pick_device
 
@@ -49,7 +49,8 @@ def joined(device: torch.device) -> Iterator[None]:
         raise JobError(
             f"rank {dist.get_rank()} lost another process ({one_line(error)}), whose own messages "
             "say why; the run "
-            "keeps all up to its last checkpoint: start every process again with --resume"
+            "keeps all up to its last checkpoint: start every process again with "
+            f"{argument('resume')}"
         ) from error
     dist.destroy_process_group()  # after an error it would wait for processes that may be gone
 
