@@ -71,7 +71,10 @@ def test_an_odd_override_is_refused(tmp_path, value):
         [f"train.epochs={value}"],
     )
     check_refusal(
-        r"--set \"data\.text_column='…'\" gives a text", read_config, path, ["data.text_column=no"]
+        r"overrides \"data\.text_column='…'\" gives a text",
+        read_config,
+        path,
+        ["data.text_column=no"],
     )
 
 

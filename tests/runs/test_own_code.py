@@ -81,7 +81,7 @@ def test_code_of_ones_own_is_trained_resumed_evaluated_and_loaded_by_consent(in_
     for load in (load_model, HashModel.from_pretrained):
         message = refusal(load, saved)
         assert "names python:code_of_mine:LINEAR" in message
-        assert "trust_code=True" in message
+        assert "add trust_code" in message
         assert (
             load(saved, trust_code=True).fingerprint()
             == load_model(folder, trust_code=True).fingerprint()

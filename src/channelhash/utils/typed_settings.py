@@ -26,7 +26,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError, JobError, argument
 
 
 class Settings(BaseModel):
@@ -97,7 +97,7 @@ def read_settings(
         if first["type"] == "string_type" and isinstance(first["loc"][-1], int):
             remedy = "; write the text in quotes"  # YAML reads yes, no and null as other things
         elif first["type"] == "string_type":
-            remedy = f"; --set \"{key}='…'\" gives a text"
+            remedy = f"; {argument('overrides')} \"{key}='…'\" gives a text"
         raise InputError(f"{key}: {first['msg'].lower()}, got {first['input']!r}{remedy}") from None
 
 
@@ -176,7 +176,8 @@ def apply_overrides(values: dict[str, Any], *overrides: str) -> None:
         section, dot, key = path.strip().partition(".")
         if not separator or not dot or not key:
             raise InputError(
-                f"--set {override}: write it as section.key=value, e.g. --set train.epochs=30"
+                f"{argument('overrides')} {override}: write it as section.key=value, e.g. "
+                f"{argument('overrides')} train.epochs=30"
             )
         value: Any = text
         # YAML would read a mapping
@@ -415,14 +416,14 @@ def check_trusted(values: object, file: Path) -> None:
     >>> check_trusted({"model": {"name": "python:os:system"}}, Path("config.yaml"))
     Traceback (most recent call last):
     channelhash.errors.InputError: config.yaml: names python:os:system, \
-code that would run on this machine; if you trust it, add --trust-code (in Python, trust_code=True)
+code that would run on this machine; if you trust it, add trust_code
     """
     for name in python_names(values):
         if not any(trust if isinstance(trust, bool) else name in trust for trust in _trusted.get()):
             printable = "".join(filter(str.isprintable, name))[:200]
             raise InputError(
                 f"{file}: names {printable}, code that would run on this machine; if you trust it, "
-                "add --trust-code (in Python, trust_code=True)"
+                f"add {argument('trust_code')}"
             )
 
 
