@@ -14,14 +14,12 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.codes import CodeSet, hamming_distances, pack
-from channelhash.explanation import api
-from channelhash.explanation.api import (
+from channelhash.explanation import bits as labelled
+from channelhash.explanation.api import Explanation, Side, explain_pair
+from channelhash.explanation.bits import (
     Bit,
     BitLabels,
-    Explanation,
-    Side,
     _bit_label_correlation,
-    explain_pair,
 )
 from channelhash.explanation.occlusion import (
     MapSettings,
@@ -219,7 +217,7 @@ def test_the_correlation_is_numpys_whatever_the_blocks(seed, rows):
     random = np.random.default_rng(seed)
     bits = random.random((int(random.integers(2, 30)), 5)) < 0.4
     labels = random.random((len(bits), 3)) < 0.4
-    with patch.object(api, "_ROWS", rows):
+    with patch.object(labelled, "_ROWS", rows):
         found = _bit_label_correlation(pack(bits), 5, labels)
     for j, label in np.ndindex(5, 3):
         if len({*bits[:, j].tolist()}) == 1 or len({*labels[:, label].tolist()}) == 1:

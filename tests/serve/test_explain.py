@@ -11,7 +11,8 @@ from fastapi.testclient import TestClient
 
 from channelhash.codes import CodeSet, unpack
 from channelhash.explanation import MapSettings
-from channelhash.explanation.api import BitLabels, Side, explain_pair
+from channelhash.explanation.api import Side, explain_pair
+from channelhash.explanation.bits import BitLabels
 from channelhash.search import open_store
 from channelhash.search.query import encode_items
 from channelhash.serve.service import Limits

@@ -7,6 +7,7 @@ recorded. The model is only called, so any function from items to outputs can be
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
 from channelhash.codes import binarize, unit_rows
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.utils.image_files import decode, upright_size
 
 #: Outputs of a model, ``k`` of an item.
@@ -50,11 +51,9 @@ class _Grid(NamedTuple):
 
     def positions(self) -> list[_Cell]:
         """Return the upper left cell of every position of the patch, row by row."""
-        return [
-            (r, c)
-            for r in range(self.rows - self.patch + 1)
-            for c in range(self.columns - self.patch + 1)
-        ]
+        rows = range(self.rows - self.patch + 1)
+        columns = range(self.columns - self.patch + 1)
+        return list(product(rows, columns))
 
     def box(self, position: _Cell, size: tuple[int, int]) -> tuple[int, int, int, int]:
         """Return the patch's (left, top, right, bottom) in pixels of an image of ``size`` (width,
@@ -70,7 +69,8 @@ class _Grid(NamedTuple):
         """Average ``(len(positions),)`` values over the positions that cover each cell: ``(rows,
         columns)``.
         """
-        total, count = np.zeros((self.rows, self.columns)), np.zeros((self.rows, self.columns))
+        total = np.zeros((self.rows, self.columns))
+        count = np.zeros((self.rows, self.columns))
         for (row, column), value in zip(self.positions(), values.tolist(), strict=True):
             patch = np.s_[row : row + self.patch, column : column + self.patch]
             total[patch] += value
@@ -102,11 +102,13 @@ class MapSettings:
 
     def __post_init__(self) -> None:
         if not 1 <= self.cells <= 64:
-            raise InputError(f"cells: {self.cells} along the short side; give 1 to 64")
+            raise InputError(
+                f"{argument('cells')}: {self.cells} along the short side; give 1 to 64"
+            )
         if not 1 <= self.patch <= self.cells:
             line = (
-                f"patch: a side of {self.patch} cells; give 1 to {self.cells}, no more than the "
-                "short side has"
+                f"{argument('patch')}: a side of {self.patch} cells; give 1 to {self.cells}, no more "
+                "than the short side has"
             )
             raise InputError(line)
 
@@ -200,7 +202,8 @@ def map_image(
     """Slide the patch over an image.
 
     >>> def encode(images):  # one bit: is the left half bright?
-    ...     return np.array([[1.0 if np.asarray(image)[:, :4].mean() > 192 else -1.0, 1.0] for image in images])
+    ...     bright = [np.asarray(image)[:, :4].mean() > 192 for image in images]
+    ...     return np.array([[1.0 if is_bright else -1.0, 1.0] for is_bright in bright])
     >>> white = Image.new("RGB", (8, 8), "white")
     >>> map_image(white, _Grid(2, 2, patch=1), encode, encode([white])[0], "grey").flips.tolist()
     [[1.0, 0.0], [1.0, 0.0]]
@@ -249,8 +252,9 @@ def map_words(text: str, encode: Encode, partner: Outputs, max_words: int) -> li
     """Leave out each word (or tag) of a text in turn.
 
     >>> def encode(texts):  # one bit a word
-    ...     return np.array([[1 if word in text else -1 for word in ("red", "dog")] for text in texts])
-    >>> [(word.word, word.flips) for word in map_words("a red dog", encode, np.ones(2), max_words=10)]
+    ...     return np.array([[2 * ("red" in text) - 1, 2 * ("dog" in text) - 1] for text in texts])
+    >>> influences = map_words("a red dog", encode, np.ones(2), max_words=10)
+    >>> [(word.word, word.flips) for word in influences]
     [('a', ()), ('red', (1,)), ('dog', (2,))]
     """
     words = text.split()

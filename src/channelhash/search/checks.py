@@ -256,3 +256,14 @@ def _shown(value: Any) -> str:
         return reprlib.repr(value)
     except ValueError:  # such a number within
         return f"a {type(value).__name__}"
+
+
+def check_words(text: str) -> str:
+    """Return a text, or raise `ValueError` if it is nothing but space.
+
+    >>> check_words("a dog")
+    'a dog'
+    """
+    if not text.strip():
+        raise ValueError("is empty; give some words")
+    return text

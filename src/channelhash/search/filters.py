@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.search.times import Time, order_problem
 from channelhash.utils.typed_settings import unknown
 
@@ -338,7 +338,7 @@ def _count(tree: Filter) -> int:
 
 
 def _error(reason: str) -> InputError:
-    return InputError(f"where: {reason}")
+    return InputError(f"{argument('where')}: {reason}")
 
 
 def passes(tree: Filter, item_id: str, metadata: Mapping[str, Any]) -> bool:
