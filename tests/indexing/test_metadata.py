@@ -484,7 +484,7 @@ def test_raw_photographs_are_seen_by_their_preview_unless_another_picture_shows_
     }
     assert tags_of(tmp_path / "2.DNG") == (said, [])
     assert decode(open_image(tmp_path / "2.DNG")).getpixel((4, 4))[2] > 200
-    with TestClient(create_app(Service(store, lambda: model, hosts={"testserver"}))) as client:
+    with TestClient(create_app(Service(store, lambda: model))) as client:
         for address in ("originals/2.DNG", "images/2.DNG"):
             assert Image.open(io.BytesIO(client.get(address).content)).size == (48, 64)
         pair = {

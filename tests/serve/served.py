@@ -19,6 +19,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from channelhash.search import Store, open_store
+from channelhash.serve.access import Access
 from channelhash.serve.app import create_app
 from channelhash.serve.server import _server_config, format_address, listen
 from channelhash.serve.service import Service
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 TOKEN = "a-token-of-some-length"
 WRITER = {"Authorization": f"Bearer {TOKEN}"}
 N_BITS = 12
+#: Options of a server that its `Access` takes.
+_ACCESS = ("token", "read_token", "hosts")
 #: An id with everything that an address could take for something else.
 ODD_ID = "../a b/ü?x=1&y#z\n'\""
 
@@ -93,7 +96,8 @@ def store_of_copies(folder: Path) -> Store:
 
 def app_of(store: Store, model: "HashModel | None" = None, **options: Any) -> FastAPI:
     """The application over a store, with a model that is loaded."""
-    service = Service(store, lambda: model, **options)
+    access = Access(**{name: options.pop(name) for name in _ACCESS if name in options})
+    service = Service(store, lambda: model, access=access, **options)
     service.encoding.result()
     return create_app(service)
 

@@ -84,7 +84,7 @@ def test_one_token_for_both_is_refused(tmp_path, model):
     store, token, gone = str(tmp_path / "store"), tmp_path / "token", tmp_path / "nothing"
     check_refusal("could write", open_app, store, None, Limits(), token, None, token)
     check_refusal(
-        r"--read-token-file .*no such file", open_app, store, None, Limits(), None, None, gone
+        r"read_token_file .*no such file", open_app, store, None, Limits(), None, None, gone
     )
 
 
@@ -168,4 +168,4 @@ def test_where_files_lie_is_for_the_page_on_this_machine(
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8-sig", "utf-16"])
 def test_a_token_is_read_from_a_file_that_windows_wrote(tmp_path, encoding):
     (tmp_path / "token").write_text(f"{TOKEN}\r\n", encoding=encoding, newline="")
-    assert _read_token(tmp_path / "token") == TOKEN
+    assert _read_token(tmp_path / "token", "token_file") == TOKEN

@@ -193,7 +193,7 @@ def test_without_a_token_file_nobody_writes_and_the_answer_says_how_to(tmp_path,
 @pytest.mark.parametrize("content", [b"", b"short", b"two words of a token", b"\xff" * 20])
 def test_a_token_that_is_none_is_refused_at_the_start(tmp_path, content):
     (tmp_path / "token").write_bytes(content)
-    check_refusal("one line of at least 16 ASCII", _read_token, tmp_path / "token")
+    check_refusal("one line of at least 16 ASCII", _read_token, tmp_path / "token", "token_file")
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,9 @@ from channelhash.search import open_store
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.serve import middleware, routing, server
 from channelhash.serve.app import open_app
+from channelhash.serve.encoding import Batcher
 from channelhash.serve.server import allowed_hosts, listen
-from channelhash.serve.service import Limits, _Batcher
+from channelhash.serve.service import Limits
 from refusals import check_refusal
 from serve.served import (
     WRITER,
@@ -60,7 +61,7 @@ def test_items_that_come_while_the_model_is_busy_are_encoded_together_and_fail_a
 
     async def ask():
         with ThreadPoolExecutor(1) as thread:
-            batcher = _Batcher(encode, thread, 3)
+            batcher = Batcher(encode, thread, 3)
             first = asyncio.create_task(batcher(0))
             await asyncio.to_thread(busy.wait, 30)
             others = [asyncio.create_task(batcher(item)) for item in range(1, 7)]
@@ -345,7 +346,7 @@ def test_half_sent_bodies_take_no_place(tmp_path, model):
 def test_uploads_beyond_their_places_are_refused(tmp_path, model, monkeypatch):
     monkeypatch.setattr(routing, "_UPLOAD_WAIT", 0.01)
     with serving(tmp_path, model) as client:
-        client.app.state.service.uploading = asyncio.Semaphore(0)
+        client.app.state.service.uploads.bodies = asyncio.Semaphore(0)
         answer = client.post("/search/image", files={"image": bytes(100_000)})
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
         assert client.post("/search/image", files={"image": bytes(60_000)}).status_code == 422
@@ -363,7 +364,7 @@ def test_health_says_whether_a_store_that_can_only_be_read_can_be_read(tmp_path,
             found = client.get("/items?order=name").json()["items"]
             assert [item["id"] for item in found] == list(ids)
 
-        client.app.state.service.warm_up.join()
+        client.app.state.service.warm_up._thread.join()
         check("a")
         add_elsewhere(folder, "b")
         check("a", "b")
@@ -478,7 +479,7 @@ def test_what_first_requests_would_wait_for_is_made_ready_in_the_background(tmp_
     asked = threading.Event()
     fail = Mock(side_effect=InputError("a line in the log"))
     app = app_of(small_store(tmp_path, model))
-    app.state.service.steps = {"one": lambda: asked.wait(30), "two": fail, "three": list}
+    app.state.service.warm_up.steps = {"one": lambda: asked.wait(30), "two": fail, "three": list}
     with TestClient(app) as client:
         assert client.get("/info").json()["loading"] == ["one", "two", "three"]
         early = client.get("/ready")
@@ -487,7 +488,7 @@ def test_what_first_requests_would_wait_for_is_made_ready_in_the_background(tmp_
         assert client.head("/ready").status_code == 503
         assert client.get("/health").status_code == 200
         asked.set()
-        app.state.service.warm_up.join()
+        app.state.service.warm_up._thread.join()
         assert client.get("/info").json()["loading"] == []
         assert client.get("/ready").json() == client.get("/health").json()
         assert (client.head("/ready").status_code, client.head("/ready").content) == (200, b"")

@@ -15,12 +15,13 @@ from fastapi.security import HTTPBearer
 
 from channelhash._version import __version__
 from channelhash.data.folder import no_such
-from channelhash.errors import InputError, JobError, check_address
+from channelhash.errors import InputError, JobError, argument, check_address
 from channelhash.models.description import QueryEncoder
 from channelhash.search import STORES, find_or_keep, open_store
 from channelhash.search.query import load_encoder, load_query_encoder
 from channelhash.search.store import Store
-from channelhash.serve import items, middleware, schemas, search
+from channelhash.serve import fields, item_schemas, items, middleware, schemas, search
+from channelhash.serve.access import Access
 from channelhash.serve.routing import PROBLEMS, TOKEN_PROBLEM, Route, content_tag
 from channelhash.serve.service import CurrentService, Limits, Service
 from channelhash.utils.decode import decode_text
@@ -48,7 +49,7 @@ def create_app(service: Service) -> FastAPI:
         service.close()
 
     needs_token: dict[str, Any] = {"dependencies": [Depends(_BEARER)], "responses": TOKEN_PROBLEM}
-    of_readers = needs_token if service.read_token else {}
+    of_readers = needs_token if service.access.read_token else {}
     readers = (*READERS.values(), _router, _metrics_router)
     routers = [*((router, of_readers) for router in readers), (items.writers, needs_token)]
     routers += [(router, {}) for router in (_health_router, _make_page_router())]
@@ -65,7 +66,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     for router, options in routers:
         app.include_router(router, **options)
-    app.add_middleware(middleware.surround, metrics=service.metrics, hosts=service.hosts)
+    app.add_middleware(middleware.surround, metrics=service.metrics, hosts=service.access.hosts)
     limits = service.limits
     app.add_middleware(
         middleware.read_on, upload_bytes=limits.upload_bytes, seconds=limits.upload_seconds
@@ -88,17 +89,18 @@ def open_app(
     is_path = not address.startswith(tuple(STORES))
     if is_path and not Path(address).exists():
         raise no_such(address)
-    token = _read_token(token_file) if token_file else None
-    read_token = _read_token(read_token_file, "--read-token-file") if read_token_file else None
+    token = _read_token(token_file, "token_file") if token_file else None
+    read_token = _read_token(read_token_file, "read_token_file") if read_token_file else None
     if token is not None and token == read_token:
         raise InputError(
-            "--read-token-file: holds the token of --token-file, so that whoever reads could write"
+            f"{argument('read_token_file')}: holds the token of {argument('token_file')}, so that "
+            "whoever reads could write"
         )
     store = open_store(address, mapped=mapped)
     if token is not None and not store.writable:
         raise InputError(
-            f"--token-file: {address} can only be read; make a store with `channelhash index "
-            "create`"
+            f"{argument('token_file')}: {address} can only be read; make a store with `channelhash "
+            "index create`"
         )
     folder = model or store.model_folder
     # Uploaded images are kept beside the codes where the store is a folder of its own.
@@ -106,8 +108,8 @@ def open_app(
         find_or_keep(Path(address)).resolve() / "pictures" if is_path and store.writable else None
     )
     load = partial(_load, store, folder, token is not None) if folder else lambda: None
-    report = report or Report.new()
-    return create_app(Service(store, load, limits, token, read_token, image_folder, hosts, report))
+    access = Access(token, read_token, hosts)
+    return create_app(Service(store, load, limits, access, image_folder, report))
 
 
 def _load(store: Store, folder: Path, writes: bool) -> QueryEncoder:
@@ -119,13 +121,13 @@ def _load(store: Store, folder: Path, writes: bool) -> QueryEncoder:
     model = load_encoder(store, folder)
     if store.model in model.code_spaces:
         raise InputError(
-            f"--token-file: {folder} may search {store.address}, whose codes another model made; "
-            "leave one of them out"
+            f"{argument('token_file')}: {folder} may search {store.address}, whose codes another "
+            "model made; leave one of them out"
         )
     return model
 
 
-def _read_token(path: Path, option: str = "--token-file") -> str:
+def _read_token(path: Path, name: str) -> str:
     """Read the token in a file, its only line."""
     try:
         token = decode_text(path.read_bytes()).strip()
@@ -133,11 +135,12 @@ def _read_token(path: Path, option: str = "--token-file") -> str:
         token = ""
     except FileNotFoundError:
         raise InputError(
-            f"{option} {path}: no such file; write one with: openssl rand -hex 32 > {path}"
+            f"{argument(name)} {path}: no such file; write one with: openssl rand -hex 32 > {path}"
         ) from None
     if not _TOKEN.fullmatch(token):
         raise InputError(
-            f"{option} {path}: a token is one line of at least 16 ASCII characters without spaces"
+            f"{argument(name)} {path}: a token is one line of at least 16 ASCII characters without "
+            "spaces"
         )
     return token
 
@@ -165,7 +168,7 @@ def info(request: Request, service: CurrentService) -> schemas.Info:
     """Return what is searched, which queries can be encoded, and the limits of requests."""
     report = service.report
     encoding = service.encoding.result() if service.encoding.done() else None
-    is_local = service.is_local(request)
+    is_local = service.access.is_local(request)
     problem = report.problem.decode(errors="replace")
     if problem and not is_local:  # lines about files are for this machine alone
         problem = "the folder could not be read; the server's log says why"
@@ -173,22 +176,22 @@ def info(request: Request, service: CurrentService) -> schemas.Info:
         **service.store.info(),
         asks=list(encoding.batchers) if encoding else ["text", "image"],
         words_alone=encoding is not None and encoding.words_alone,
-        writable=service.token is not None and service.store.writable,
-        loading=list(service.steps),
+        writable=service.access.token is not None and service.store.writable,
+        loading=list(service.warm_up.steps),
         version=service.store.version,
         indexing=schemas.Indexing.model_validate(report, from_attributes=True)
         if report.stage
         else None,
         problem=problem,
         local=is_local,
-        limits=vars(service.limits) | schemas.MOST,
+        limits=vars(service.limits) | fields.MOST,
     )
 
 
 @_router.get("/labels")
-def labels(service: CurrentService) -> schemas.Labels:
+def labels(service: CurrentService) -> item_schemas.Labels:
     """Return the labels of all items."""
-    return schemas.Labels(labels=service.store.label_counts())
+    return item_schemas.Labels(labels=service.store.label_counts())
 
 
 @_health_router.get("/health")
@@ -208,7 +211,8 @@ async def ready(service: CurrentService) -> schemas.Health:
     """Return what ``/health`` does once nothing is loading, and 503 before. Needs no token, waits
     for no request.
     """
-    if steps := list(service.steps):
+    steps = list(service.warm_up.steps)
+    if steps:
         raise HTTPException(
             503, f"still loading {', '.join(steps)}; ask again in a second", {"Retry-After": "1"}
         )

@@ -2,15 +2,19 @@
 items.
 """
 
+import asyncio
 import io
 import re
-from contextlib import nullcontext
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import IO
 
-from fastapi import HTTPException
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+from fastapi import HTTPException, UploadFile
 from fastapi.responses import FileResponse, JSONResponse
 from PIL import Image
 from starlette.datastructures import Headers
@@ -22,6 +26,8 @@ from channelhash.utils.image_files import ImageError, decode, jpeg, open_image
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 #: Formats whose files `PIL.Image.Image.draft` decodes to a fraction of their size.
 _REDUCIBLE = ("JPEG", "MPO")
+#: Pixels of an uploaded image beyond which only two are decoded at one time.
+_LARGE_IMAGE = 4_000_000
 #: Side of a thumbnail as large as its image.
 _WHOLE = 1 << 16
 # One part of a file, from a byte to another, or its last bytes; and digits that no size has.
@@ -73,6 +79,33 @@ def _opened(content: bytes, formats: tuple[str, ...]) -> Image.Image:
         ) from None
 
 
+class Uploads:
+    """Open uploaded images, few at one time: they are kept in memory.
+
+    Attributes:
+        bodies: places for large bodies.
+        forms: forms that are read at one time.
+    """
+
+    def __init__(self, max_pixels: int, max_side: int) -> None:
+        self.bodies = asyncio.Semaphore(8)
+        self.forms = CapacityLimiter(2)
+        self._decoding = CapacityLimiter(2)
+        self._large = asyncio.Semaphore(2)
+        self._limits = (max_pixels, max_side)
+
+    @asynccontextmanager
+    async def open(self, upload: UploadFile) -> AsyncIterator[tuple[Image.Image, bytes]]:
+        """Return an uploaded image and its file's content, checked by `open_upload`, with room to
+        decode it.
+        """
+        content = await upload.read()
+        image = await run_sync(open_upload, content, *self._limits, limiter=self._decoding)
+        is_large = image.width * image.height > _LARGE_IMAGE
+        async with self._large if is_large else nullcontext():
+            yield image, content
+
+
 class FileParts(FileResponse):
     """A file, or the parts of it that a request names (RFC 9110, 14).
 
@@ -107,7 +140,7 @@ def _parts_of(header: str, size: int) -> list[str] | None:
     (['0-9', '90-99'], None)
     """
     unit, _, ranges = header.partition("=")
-    pieces = [piece for text in ranges.split(",") if (piece := text.strip(" 	"))]
+    pieces = list(filter(None, (piece.strip(" \t") for piece in ranges.split(","))))
     if unit.strip().lower() != "bytes" or not pieces:
         return None
     parts = []

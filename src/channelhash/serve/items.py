@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from starlette.convertors import PathConvertor, register_url_convertor
 
-from channelhash.codes import binarize, pack
+from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.duplicates import decide, find_duplicates, folder_of, move_rest, undo_last
 from channelhash.errors import InputError
 from channelhash.search.hits import Hit
-from channelhash.serve import schemas
+from channelhash.serve import fields, item_schemas
 from channelhash.serve.images import FileParts
 from channelhash.serve.routing import PROBLEMS, WRITE_PROBLEMS, Route, WriteRoute, content_tag
 from channelhash.serve.service import CurrentService, Service
@@ -59,52 +59,48 @@ writers = APIRouter(responses=WRITE_PROBLEMS, route_class=WriteRoute)
 
 @readers.get("/items", tags=["items"])
 async def _browse(
-    options: Annotated[schemas.BrowseOptions, Query()], service: CurrentService
-) -> schemas.BrowsedItems:
+    options: Annotated[item_schemas.BrowseOptions, Query()], service: CurrentService
+) -> item_schemas.BrowsedItems:
     """Return some of the items in an order; over all offsets each comes once, as long as nothing is
     written.
     """
 
-    def work() -> schemas.BrowsedItems:
+    def work() -> item_schemas.BrowsedItems:
         part = slice(options.offset, options.offset + options.limit)
         total, items = service.browser.read(
             options.filter_of(service.store), options.order, options.seed, part
         )
-        return schemas.BrowsedItems.of([Hit.of(item) for item in items], total, options.offset)
+        return item_schemas.BrowsedItems.of([Hit.of(item) for item in items], total, options.offset)
 
     return await run_sync(work, limiter=service.searching)
 
 
 @readers.get("/facets", tags=["items"])
-async def _facets(service: CurrentService) -> schemas.Facets:
+async def _facets(service: CurrentService) -> item_schemas.Facets:
     """Return labels, folders, months, cameras and places of all items, with the number of items of
     each.
     """
 
-    def work() -> schemas.Facets:
+    def work() -> item_schemas.Facets:
         catalogue = service.browser.catalogue()
         store = service.store
-        kinds = {
-            "labels": store.label_counts(),
-            "folders": catalogue.folders,
-            "months": catalogue.months,
-        }
-        kinds |= {"cameras": store.value_counts("camera"), "places": store.value_counts("place")}
-        facets = {
-            kind: [schemas.Facet(name=name, count=count) for name, count in counts.items()]
-            for kind, counts in kinds.items()
-        }
-        return schemas.Facets(**facets)
+        return item_schemas.Facets(
+            labels=item_schemas.Facet.list_of(store.label_counts()),
+            folders=item_schemas.Facet.list_of(catalogue.folders),
+            months=item_schemas.Facet.list_of(catalogue.months),
+            cameras=item_schemas.Facet.list_of(store.value_counts("camera")),
+            places=item_schemas.Facet.list_of(store.value_counts("place")),
+        )
 
     return await run_sync(work, limiter=service.searching)
 
 
 @readers.get("/items/{item_id:id}", tags=["items"])
-def _get_item(item_id: str, service: CurrentService) -> schemas.ItemResponse:
+def _get_item(item_id: str, service: CurrentService) -> item_schemas.ItemResponse:
     """Return one item: its codes and metadata. Percent-encode the id, slashes too."""
     item = service.get_item(item_id)
     codes = {name: code.tobytes().hex() for name, code in item.codes.items()}
-    return schemas.ItemResponse.of(Hit.of(item), codes=codes)
+    return item_schemas.ItemResponse.of(Hit.of(item), codes=codes)
 
 
 @readers.get(
@@ -171,7 +167,7 @@ def _get_original(item_id: str, service: CurrentService) -> Response:
 
 
 @readers.post("/reveal", tags=["items"], responses={403: WRITE_PROBLEMS[403]})
-def _reveal(item: schemas.Reveal, request: Request, service: CurrentService) -> dict[str, str]:
+def _reveal(item: item_schemas.Reveal, request: Request, service: CurrentService) -> dict[str, str]:
     """Return where the picture of an item lies, and perhaps show it there; only to the page, on the
     server's machine.
 
@@ -179,7 +175,7 @@ def _reveal(item: schemas.Reveal, request: Request, service: CurrentService) -> 
     the server.
     """
     page = f"http://{request.headers.get('host')}"
-    if not service.is_local(request) or request.headers.get("origin") != page:
+    if not service.access.is_local(request) or request.headers.get("origin") != page:
         raise HTTPException(
             403, "where files lie is only told to the page of this server, on its own machine"
         )
@@ -218,7 +214,9 @@ def _runs(command: list[str]) -> bool:
 
 
 @writers.post("/items", tags=["items"], status_code=201)
-async def _add_items(new: schemas.NewItems, service: CurrentService) -> schemas.WriteResponse:
+async def _add_items(
+    new: item_schemas.NewItems, service: CurrentService
+) -> item_schemas.WriteResponse:
     """Add items, all of them or none: texts are encoded here, codes are stored as they are."""
     encoded = await asyncio.gather(*[_encode_item(service, item) for item in new.items])
     for item, codes in zip(new.items, encoded, strict=True):
@@ -232,13 +230,13 @@ async def _add_items(new: schemas.NewItems, service: CurrentService) -> schemas.
     ids = [item.id for item in new.items]
 
     await run_sync(_write, service, ids, encoded, metadata, new.replace)
-    return schemas.WriteResponse(items=len(ids))
+    return item_schemas.WriteResponse(items=len(ids))
 
 
 @writers.post("/items/image", tags=["items"], status_code=201)
 async def _add_image(
-    service: CurrentService, new: Annotated[schemas.NewImage, File()]
-) -> schemas.WriteResponse:
+    service: CurrentService, new: Annotated[item_schemas.NewImage, File()]
+) -> item_schemas.WriteResponse:
     """Add one item by its picture, and a text if there is one. A small copy of the picture is kept
     to be shown.
     """
@@ -259,17 +257,17 @@ async def _add_image(
                     temporary.write_bytes(service.thumbnails.draw_upload(content))
 
         await run_sync(write)
-    return schemas.WriteResponse(items=1)
+    return item_schemas.WriteResponse(items=1)
 
 
 @writers.delete("/items/{item_id:id}", tags=["items"])
-def _delete_item(item_id: str, service: CurrentService) -> schemas.WriteResponse:
+def _delete_item(item_id: str, service: CurrentService) -> item_schemas.WriteResponse:
     """Remove an item with all its codes."""
     service.get_item(item_id)
     deleted = service.store.delete([item_id])
     if service.image_folder is not None:
         _image_copy(service.image_folder, item_id).unlink(missing_ok=True)
-    return schemas.WriteResponse(items=deleted)
+    return item_schemas.WriteResponse(items=deleted)
 
 
 def _image_copy(folder: Path, item_id: str) -> Path:
@@ -282,7 +280,7 @@ def _image_copy(folder: Path, item_id: str) -> Path:
     return folder / f"{hashlib.sha256(item_id.encode()).hexdigest()}.jpg"
 
 
-async def _encode_item(service: Service, item: schemas.NewItem) -> _Encoded:
+async def _encode_item(service: Service, item: item_schemas.NewItem) -> _Encoded:
     encoded: _Encoded = {
         name: np.frombuffer(bytes.fromhex(code), np.uint8) for name, code in item.codes.items()
     }
@@ -305,10 +303,7 @@ def _write(
     projections: _Encoded = {}
     for modality in encoded[0]:
         rows = [item[modality] for item in encoded]
-        codes = [row if row.dtype == np.uint8 else pack(binarize(row[None]))[0] for row in rows]
-        if len(set(map(len, codes))) > 1:
-            raise InputError(f"items: {modality} codes of different lengths")
-        packed[modality] = np.stack(codes)
+        packed[modality] = _pack_rows(rows, modality)
         if service.store.projected:
             if any(row.dtype == np.uint8 for row in rows):
                 raise InputError(
@@ -319,6 +314,14 @@ def _write(
     write(ids, packed, None, metadata, projections or None)
 
 
+def _pack_rows(rows: list[NDArray[Any]], modality: str) -> PackedCodes:
+    """Return the codes of outputs, and of codes that were sent."""
+    codes = [row if row.dtype == np.uint8 else pack(binarize(row[None]))[0] for row in rows]
+    if len(set(map(len, codes))) > 1:
+        raise InputError(f"items: {modality} codes of different lengths")
+    return np.stack(codes)
+
+
 @readers.get("/duplicates", tags=["duplicates"])
 async def _find(
     service: CurrentService,
@@ -326,26 +329,26 @@ async def _find(
         int | None, Query(ge=0, description="Bits that codes are apart at most.")
     ] = None,
     modality: Annotated[
-        schemas.Modality | None, Query(description="Whose codes count; images if any.")
+        fields.Modality | None, Query(description="Whose codes count; images if any.")
     ] = None,
     where: Annotated[
-        schemas.Text | None, Query(description="Filter: label = 'dog' AND year > 2015.")
+        fields.Text | None, Query(description="Filter: label = 'dog' AND year > 2015.")
     ] = None,
     pictures: Annotated[
         bool, Query(description="Compare pictures, too; without, near codes are enough.")
     ] = True,
-    k: Annotated[schemas.Count, Query(description="Number of groups, at most.")] = 100,
-) -> schemas.DuplicatesResponse:
+    k: Annotated[fields.Count, Query(description="Number of groups, at most.")] = 100,
+) -> item_schemas.DuplicatesResponse:
     """Return groups of items whose pictures are all alike; where there are none to compare, codes
     are near.
     """
     start = time.perf_counter()
 
-    def work() -> schemas.DuplicatesResponse:
+    def work() -> item_schemas.DuplicatesResponse:
         store = service.store
         groups = find_duplicates(store, radius, modality, where or None, pictures)
         first = groups[:k]
-        return schemas.DuplicatesResponse(
+        return item_schemas.DuplicatesResponse(
             groups=[group.ids[:_SHOWN] for group in first],
             distances=[group.distances[:_SHOWN] for group in first],
             photos=[group.photos[:_SHOWN] for group in first],
@@ -362,21 +365,23 @@ async def _find(
 
 
 @writers.post("/duplicates/decisions", tags=["duplicates"], status_code=201)
-async def _decide(new: schemas.NewDecision, service: CurrentService) -> schemas.WriteResponse:
+async def _decide(
+    new: item_schemas.NewDecision, service: CurrentService
+) -> item_schemas.WriteResponse:
     """Keep that items are different, or that all stay: such a group is not returned again unless
     another joins.
     """
     await run_sync(decide, service.store, new.kind, new.ids, limiter=service.grouping)
-    return schemas.WriteResponse(items=len(new.ids))
+    return item_schemas.WriteResponse(items=len(new.ids))
 
 
 @writers.post("/duplicates/move", tags=["duplicates"])
-async def _move(new: schemas.NewMove, service: CurrentService) -> schemas.Decided:
+async def _move(new: item_schemas.NewMove, service: CurrentService) -> item_schemas.Decided:
     """Move the files of copies to a folder beside that of all pictures, and take them out of the
     store.
     """
 
-    def work() -> schemas.Decided:
+    def work() -> item_schemas.Decided:
         # A request cannot choose any part of the folder.
         home = folder_of(service.get_item(new.keeper))
         if not home.name:
@@ -386,7 +391,7 @@ async def _move(new: schemas.NewMove, service: CurrentService) -> schemas.Decide
             )
         folder = home.with_name(f"{home.name} duplicates")
         moved = move_rest(service.store, {new.keeper: new.ids}, folder, new.dry_run)
-        return schemas.Decided(
+        return item_schemas.Decided(
             kind="move", ids=list(moved.paths), problems=moved.problems, folder=folder.name
         )
 
@@ -394,9 +399,9 @@ async def _move(new: schemas.NewMove, service: CurrentService) -> schemas.Decide
 
 
 @writers.post("/duplicates/undo", tags=["duplicates"])
-async def _undo(service: CurrentService) -> schemas.Decided:
+async def _undo(service: CurrentService) -> item_schemas.Decided:
     """Take the last decision or move back."""
     undone = await run_sync(undo_last, service.store, limiter=service.grouping)
     if undone is None:
         raise HTTPException(404, "there is no decision to take back")
-    return schemas.Decided(kind=undone.kind, ids=list(undone.paths), problems=undone.problems)
+    return item_schemas.Decided(kind=undone.kind, ids=list(undone.paths), problems=undone.problems)

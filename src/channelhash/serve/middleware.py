@@ -5,13 +5,13 @@ when the client is imported, and any process can then add up those of all.
 """
 
 import asyncio
-import ipaddress
 import logging
 import os
 import re
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
@@ -23,6 +23,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from channelhash.errors import InputError, JobError
@@ -30,8 +31,8 @@ from channelhash.errors import InputError, JobError
 #: Environment variable of the folder through which processes share their counters.
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
 _PROTECTION = {
-    "content-security-policy": "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; "
-    "form-action 'self'; frame-ancestors 'none'",
+    "content-security-policy": "default-src 'self'; img-src 'self' blob:; object-src 'none'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
@@ -45,7 +46,7 @@ _PROBES = ("/health", "/ready")
 # that its client may be silent meanwhile.
 _READ_ON = 64_000_000
 _SILENCE = 5
-# Argument of the library -> what a request calls it, where that is another name.
+#: Argument of the library -> what a request calls it, where that is another name.
 _NAMES = {"like": "id", "minus_like": "minus_ids"}
 _log = logging.getLogger("channelhash.serve")
 
@@ -113,7 +114,7 @@ def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) ->
         {
             "error": (
                 "the header Host names another server than this one; allow the name with "
-                "--allow-host"
+                "`channelhash serve --allow-host`"
             )
         },
         400,
@@ -137,7 +138,8 @@ def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) ->
         async def send_on(message: Message) -> None:
             nonlocal status, bodiless
             if message["type"] == "http.response.start":
-                status, headers = message["status"], message["headers"]
+                status = message["status"]
+                headers = message["headers"]
                 if scope["method"] == "GET" and _is_current(scope, message):
                     status = 304
                     bodiless = True
@@ -172,18 +174,6 @@ def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) ->
                     )
 
     return middleware
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a name or an address is this machine's own.
-
-    >>> is_loopback("127.0.0.2"), is_loopback("localhost"), is_loopback("192.0.2.1"), is_loopback("photos.local")
-    (True, True, False, False)
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def _host(scope: Scope) -> str:
@@ -227,7 +217,7 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
-        self.batches = Histogram(
+        self._batches = Histogram(
             "channelhash_encode_batch_items",
             "Items that went through the model together.",
             ("modality",),
@@ -247,6 +237,10 @@ class Metrics:
             multiprocess_mode="mostrecent",
         )
 
+    def count_batch(self, modality: str, n_items: int) -> None:
+        """Count the items of one modality that went through the model together."""
+        self._batches.labels(modality).observe(n_items)
+
     def text(self, n_items: int) -> bytes:
         """Return all counters in Prometheus's text format, of all processes if they share them."""
         self._items.set(n_items)
@@ -261,7 +255,7 @@ def error_handlers(routers: Sequence[APIRouter]) -> dict[Any, Any]:
     """Turn every exception that reaches the application into ``{"error": "one line"}`` with the
     status that fits.
     """
-    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    routes = list(chain.from_iterable(router.routes for router in routers))
 
     async def on_http_error(request: Request, error: HTTPException) -> JSONResponse:
         line = str(error.detail)
@@ -269,20 +263,22 @@ def error_handlers(routers: Sequence[APIRouter]) -> dict[Any, Any]:
         if error.status_code == 404 and line == "Not Found":
             line = "no such address; /docs lists them all"
         elif error.status_code == 405:  # several routes may share the path
-            path = request.url.path
-            allowed = {
-                method
-                for route in routes
-                if route.path_regex.match(path)
-                for method in route.methods or ()
-            }
-            allowed |= {"HEAD"} if "GET" in allowed else set()
+            allowed = _methods_at(request.url.path, routes)
             headers["Allow"] = ", ".join(sorted(allowed)) or headers.get("Allow", "")
             line = f"{request.method} is not possible here, only {headers['Allow']}; see /docs"
         return _problem(error.status_code, line, headers)
 
     failures = dict.fromkeys((InputError, JobError, Exception), _on_failure)
     return {HTTPException: on_http_error, RequestValidationError: _on_invalid_request, **failures}
+
+
+def _methods_at(path: str, routes: Sequence[BaseRoute]) -> set[str]:
+    """Return the methods that an address takes."""
+    allowed: set[str] = set()
+    for route in routes:
+        if isinstance(route, APIRoute) and route.path_regex.match(path):
+            allowed |= route.methods or set()
+    return allowed | {"HEAD"} if "GET" in allowed else allowed
 
 
 async def _on_failure(_: Request, error: Exception) -> JSONResponse:

@@ -92,9 +92,9 @@ class Route(APIRoute):
         if request.headers.get("content-encoding", "identity").lower() != "identity":
             raise HTTPException(415, "the body is compressed; send it without Content-Encoding")
         limits = service.limits
-        limit, seconds = limits.upload_bytes, limits.upload_seconds
-        if takes == "application/json" and not self.writes:
-            limit, seconds = limits.question_bytes, limits.question_seconds
+        is_question = takes == "application/json" and not self.writes
+        limit = limits.question_bytes if is_question else limits.upload_bytes
+        seconds = limits.question_seconds if is_question else limits.upload_seconds
         try:
             async with asyncio.timeout(seconds):
                 return _Received(request, await _receive_body(request, limit, service, stack))
@@ -137,7 +137,7 @@ async def _receive_body(
             waits = False
             try:
                 async with asyncio.timeout(_UPLOAD_WAIT):
-                    await stack.enter_async_context(service.uploading)
+                    await stack.enter_async_context(service.uploads.bodies)
             except TimeoutError:
                 line = "too many large uploads at one time; try again in a few seconds"
                 raise HTTPException(503, line, {"Retry-After": "10"}) from None
@@ -192,5 +192,5 @@ class _Received(Request):
             return await super(_Received, self).form(max_files=_MAX_FILES, max_fields=_MAX_FIELDS)
 
         return await run_sync(
-            lambda: asyncio.run(read()), limiter=self.app.state.service.reading_forms
+            lambda: asyncio.run(read()), limiter=self.app.state.service.uploads.forms
         )

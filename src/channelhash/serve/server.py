@@ -23,8 +23,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import SIGNALS
 
-from channelhash.errors import InputError, JobError
-from channelhash.serve.middleware import SHARED, is_loopback
+from channelhash.errors import InputError, JobError, argument
+from channelhash.serve.access import is_loopback
+from channelhash.serve.middleware import SHARED
 from channelhash.utils.machine import end_with_parent, hold_interrupts
 from channelhash.utils.typed_settings import trusting
 
@@ -74,7 +75,8 @@ def listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"cannot listen on {host} port {port}: {reason}; choose others with --host, --port"
+            f"cannot listen on {host} port {port}: {reason}; choose others with "
+            f"{argument('host')}, {argument('port')}"
         ) from None
     # Inherited by every connection; without it a response's body waits 40 ms until its header is
     # acknowledged.
@@ -324,7 +326,7 @@ def _prepare(app: FastAPI) -> None:
         if soft != resource.RLIM_INFINITY and soft < _FILES:
             enough = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
             resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
-    app.state.service.steps["the garbage collector"] = _freeze
+    app.state.service.warm_up.steps["the garbage collector"] = _freeze
     sys.setswitchinterval(_SWITCH)
 
 

@@ -1,0 +1,200 @@
+"""Encode what requests send, in batches that they share."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from channelhash.errors import InputError
+from channelhash.explanation.occlusion import Outputs
+from channelhash.models.description import QueryEncoder
+from channelhash.models.fitted import FittedModel
+from channelhash.search.answer import ALONE
+from channelhash.search.query import check_model, encode_items, has_unknown_words
+from channelhash.search.store import Store
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+#: Modalities whose items a server encodes.
+_MODALITIES = ("text", "image")
+#: Why a server without a model encodes nothing.
+_NO_MODEL = "it has no model; start it with `channelhash serve --model`, or search by id or code"
+#: Items that go through the model together: more take longer than they save.
+_MAX_BATCH = 64
+#: Seconds that a text takes at most which quick searches encode themselves.
+_QUICK_TEXT = 0.002
+
+
+class Batcher(Generic[_Item, _Result]):
+    """Collect items and work on them in batches, one batch at a time.
+
+    No item waits for others: a single item is taken at once, and those that arrive meanwhile are
+    the next batch. All calls come from one event loop.
+
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> async def measure_both():
+    ...     with ThreadPoolExecutor(1) as thread:
+    ...         measure = lambda words: [(len(word), len(words)) for word in words]
+    ...         batcher = Batcher(measure, thread, 64)
+    ...         return await asyncio.gather(batcher("a"), batcher("dog"))
+    >>> asyncio.run(measure_both())
+    [(1, 2), (3, 2)]
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Sequence[_Item]], Sequence[_Result] | NDArray[Any]],
+        thread: Executor,
+        max_items: int,
+    ) -> None:
+        self.work = work
+        self._thread = thread
+        self._max_items = max_items
+        self._waiting: list[tuple[_Item, asyncio.Future[_Result]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def __call__(self, item: _Item) -> _Result:
+        """Return the result of one item; raise what ``work`` raises for it."""
+        future: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if self._task is None:
+            self._task = asyncio.create_task(self._empty())
+        return await future
+
+    async def _empty(self) -> None:
+        while self._waiting:
+            batch = self._waiting[: self._max_items]
+            self._waiting = self._waiting[self._max_items :]
+            batch = [(item, future) for item, future in batch if not future.cancelled()]
+            call = partial(self._try, [item for item, _ in batch])
+            results = await asyncio.get_running_loop().run_in_executor(self._thread, call)
+            for (_, future), result in zip(batch, results, strict=True):
+                if future.done():  # by the end of its request
+                    continue
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+        self._task = None
+
+    def _try(self, items: Sequence[_Item]) -> Sequence[_Result | Exception] | NDArray[Any]:
+        """Work on items; where that fails, on each alone: one may be at fault, and the others get
+        their results.
+        """
+        try:
+            return self.work(items) if items else []
+        except Exception as error:
+            if len(items) == 1:
+                return [error]
+        results: list[_Result | Exception] = []
+        for item in items:
+            results.extend(self._try([item]))
+        return results
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How new items become codes.
+
+    Attributes:
+        model: the model; None if there is none.
+        batchers: modality -> encoder of its items.
+        problems: modality -> why the model cannot encode its items, where it cannot.
+        words_alone: whether texts, which the model does not encode, are looked for by their words.
+        quick: whether a text is encoded in less time than another thread takes to wake.
+
+    >>> Encoding(None, {}, {"image": "it has no model"}, False).quick
+    False
+    """
+
+    model: QueryEncoder | None
+    batchers: Mapping[str, Batcher[Any, Outputs]]
+    problems: Mapping[str, str]
+    words_alone: bool
+    quick: bool = False
+
+    @classmethod
+    def prepare(
+        cls,
+        model: QueryEncoder | None,
+        store: Store,
+        thread: Executor,
+        count: Callable[[str, int], None],
+    ) -> "Encoding":
+        """Check a model, and encode a first text and mostly a first image with it: no request waits
+        for what a model loads with its first items.
+
+        Args:
+            model: the model of the server, if it has one.
+            store: the store that is searched.
+            thread: runs the model.
+            count: gets the modality and the number of items of each batch.
+        """
+        if model is None:
+            return cls(None, {}, dict.fromkeys(_MODALITIES, _NO_MODEL), words_alone=False)
+        check_model(store, model, model.fingerprint())
+        if store.n_bits not in (None, model.n_bits):
+            raise InputError(
+                f"{store.address}: holds codes of {store.n_bits} bits, the model makes "
+                f"{model.n_bits}"
+            )
+        has_unknown_words(model, "words")  # reads the words that the model knows
+        problems: dict[str, str] = {}
+        batchers: dict[str, Batcher[Any, Outputs]] = {}
+        for modality in _MODALITIES:
+            problem = _problem(model, modality)
+            if problem:
+                problems[modality] = problem
+            else:
+                encode = _locked_encoder(model, modality, count)
+                batchers[modality] = Batcher(encode, thread, _MAX_BATCH)
+        words_alone = "text" not in model.modalities and store.has_words
+        is_quick = "text" in batchers and _seconds_of_a_text(model) < _QUICK_TEXT
+        return cls(model, batchers, problems, words_alone, is_quick)
+
+
+def _locked_encoder(
+    model: QueryEncoder, modality: str, count: Callable[[str, int], None]
+) -> Callable[[Sequence[Any]], NDArray[np.float32]]:
+    """Return an encoder of one modality that one thread uses at a time: the thread of quick
+    searches encodes texts, too.
+    """
+    lock = threading.Lock()
+
+    def encode(items: Sequence[Any]) -> NDArray[np.float32]:
+        with lock:
+            count(modality, len(items))
+            return encode_items(model, modality, items)
+
+    return encode
+
+
+def _seconds_of_a_text(model: QueryEncoder) -> float:
+    """Return the processor time that a text takes: a busy machine makes no model slow."""
+    start = time.thread_time()
+    encode_items(model, "text", ["a picture"])
+    return time.thread_time() - start
+
+
+def _problem(model: QueryEncoder, modality: str) -> str:
+    """Return why new items of a modality cannot be encoded, or nothing: a model of features may
+    name no extractor.
+    """
+    if modality == "text" and modality not in model.modalities:
+        return ALONE
+    if modality == "image" and isinstance(model, FittedModel) and not model.takes_rows(modality):
+        return ""  # the first image opens the network: 75 MB that a server of words does without
+    probe: Any = "a picture" if modality == "text" else Image.new("RGB", (64, 64))
+    try:
+        encode_items(model, modality, [probe])
+    except InputError as error:
+        return str(error)
+    return ""

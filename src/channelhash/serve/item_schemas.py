@@ -1,0 +1,273 @@
+"""Requests and responses of the routes of items: browsing, writing, duplicates."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict, FailFast, Field, Json, model_validator
+from pydantic.json_schema import WithJsonSchema
+
+from channelhash.search.browsing import date_of
+from channelhash.search.checks import check_metadata
+from channelhash.search.hits import Hit
+from channelhash.search.items import Order
+from channelhash.serve.fields import (
+    MOST,
+    Count,
+    HexCode,
+    ItemId,
+    Metadata,
+    Modality,
+    Narrowing,
+    NonEmptyText,
+    RequestModel,
+    Text,
+    Upload,
+    json_body,
+)
+from channelhash.utils.image_files import open_image, upright_size
+
+
+class BrowseOptions(Narrowing):
+    """Which items are looked through, and in which order."""
+
+    order: Order = Field(
+        "newest", description="Items without a date come last, also with the oldest first."
+    )
+    seed: int = Field(0, ge=0, lt=2**63, description="Of the random order.")
+    offset: int = Field(0, ge=0, lt=2**62, description="Items before the first that is returned.")
+    limit: Count = Field(60, description="Number of items, at most.")
+
+
+class BrowsedItem(BaseModel):
+    """One item without its codes."""
+
+    date: str = Field(
+        "", description="YYYY-MM-DD hh:mm:ss or a beginning of that; empty if unknown."
+    )
+    width: int | None = Field(None, description="Pixels of the upright picture; null without one.")
+    height: int | None = None
+    id: str
+    text: str
+    labels: list[str]
+    image: str = Field(
+        description="Address of its thumbnail relative to the API's root, empty without a picture."
+    )
+    metadata: dict[str, Any]
+
+    @classmethod
+    def of(cls, hit: Hit, **codes: Any) -> Self:
+        """Describe an item, or what a search found.
+
+        >>> BrowsedItem.of(Hit("a/1", None, "", ["dog"], "photos/1.jpg", {})).image
+        'images/a%2F1'
+        """
+        values = (
+            hit.as_dict()
+            | _describe_image(hit)
+            | {"code": hit.code.tobytes().hex(), "quote": hit.quote}
+        )
+        return cls(**values, modalities=list(hit.modalities), **codes)
+
+
+class ItemResponse(BrowsedItem):
+    """One item as it is stored."""
+
+    codes: dict[str, str]
+
+
+class BrowsedItems(BaseModel):
+    """Some of the items that a request selects."""
+
+    total: int = Field(description="Number of items that it selects.")
+    offset: int
+    items: list[BrowsedItem]
+
+    @classmethod
+    def of(cls, hits: list[Hit], total: int, offset: int) -> Self:
+        """Describe items, of ``total``, that begin with number ``offset``."""
+        return cls(total=total, offset=offset, items=[BrowsedItem.of(hit) for hit in hits])
+
+
+class Facet(BaseModel):
+    """A label, a folder, a month, a camera or a place, and how many items are of it."""
+
+    name: str
+    count: int
+
+    @classmethod
+    def list_of(cls, counts: Mapping[str, int]) -> list[Self]:
+        """Describe names with their numbers of items."""
+        return [cls(name=name, count=count) for name, count in counts.items()]
+
+
+class Facets(BaseModel):
+    """What the items of the store can be narrowed by."""
+
+    labels: list[Facet] = Field(description="Most frequent first.")
+    folders: list[Facet] = Field(description="By name; of what lies below them, too.")
+    months: list[Facet] = Field(description="YYYY-MM, newest first; of dates that are stored.")
+    cameras: list[Facet] = Field(description="Of the key camera of metadata, most frequent first.")
+    places: list[Facet] = Field(description="Of the key place of metadata, most frequent first.")
+
+
+class NewItem(RequestModel):
+    """An item to add: with a text, which the model encodes, or with codes made by the store's
+    model.
+    """
+
+    model_config = json_body()
+
+    id: ItemId
+    text: NonEmptyText | None = None
+    codes: dict[Modality, HexCode] = Field({})
+    metadata: Metadata = Field({})
+
+    @model_validator(mode="after")
+    def _check_content(self) -> Self:
+        if self.text is None and not self.codes:
+            raise ValueError(f"{self.id!r} has neither a text nor codes")
+        check_metadata([self.metadata], [self.id])
+        return self
+
+
+class NewItems(RequestModel):
+    """Items to add, all of them or none; each has codes of the same modalities."""
+
+    model_config = json_body(
+        examples=[
+            {
+                "items": [
+                    {"id": "17", "text": "a dog", "metadata": {"year": 2020, "labels": ["dog"]}}
+                ]
+            }
+        ]
+    )
+
+    items: Annotated[list[NewItem], FailFast(), Field(min_length=1, max_length=MOST["items"])]
+    replace: bool = Field(False, description="Replace codes that an item already has.")
+
+
+class NewImage(RequestModel):
+    """An item to add by its picture."""
+
+    id: ItemId
+    image: Upload
+    text: NonEmptyText | None = Field(None, description="Encoded as well, and shown.")
+    # Generators of clients take a string with a "contentMediaType" for a file.
+    metadata: Annotated[Json[Metadata], WithJsonSchema({"type": "string"})] = Field(
+        "{}", validate_default=True, description='A JSON object: {"labels": ["dog"]}.'
+    )
+    replace: bool = Field(False, description="Replace codes that an item already has.")
+
+    @model_validator(mode="after")
+    def _check_values(self) -> Self:
+        check_metadata([self.metadata], [self.id])
+        return self
+
+
+class WriteResponse(BaseModel):
+    """The number of items that were written or removed."""
+
+    items: int
+
+
+class Labels(BaseModel):
+    """Label -> number of items with it, most frequent first."""
+
+    labels: dict[str, int]
+
+
+class Reveal(RequestModel):
+    """An item whose picture is to be found in its folder."""
+
+    id: Text
+    show: bool = Field(
+        False, description="Also show the file in its folder, in a window of this machine."
+    )
+
+
+class CopyFacts(BaseModel):
+    """Sizes, 0 if unknown, and date of one of several copies."""
+
+    model_config = ConfigDict(from_attributes=True)  # those of a `Photo`
+
+    width: int
+    height: int
+    bytes: int = Field(validation_alias="size")
+    date: str
+
+
+_Group = Annotated[list[ItemId], Field(min_length=1, max_length=MOST["items"])]
+
+
+class NewDecision(RequestModel):
+    """What to keep about a group: that its items are different, or that all stay."""
+
+    kind: Literal["different", "keep"]
+    ids: _Group
+
+
+class NewMove(RequestModel):
+    """Copies to move, of a picture that stays."""
+
+    keeper: ItemId
+    ids: _Group
+    dry_run: bool = Field(True, description="Only say what would be moved.")
+
+
+class Decided(BaseModel):
+    """What was moved, would be moved, or was taken back."""
+
+    kind: Literal["different", "keep", "move"]
+    ids: list[str] = Field(description="The items whose files were moved.")
+    problems: list[str] = Field(description="A line for each that stays.")
+    folder: str = Field("", description="Name of the folder, beside that of all pictures.")
+
+
+class DuplicatesResponse(BaseModel):
+    """Groups of near-duplicates, the largest first, equally large ones by their first id."""
+
+    groups: list[list[str]] = Field(
+        description="The ids of each group, sorted; of a large one, the first of them."
+    )
+    distances: list[list[int]] = Field(
+        description="Of each of them, the bits in which it differs from the first."
+    )
+    photos: list[list[CopyFacts]] = Field(description="What is known of each of them.")
+    keepers: list[str] = Field(
+        description="Of each group, the id of the one that is proposed to be kept."
+    )
+    reasons: list[str] = Field(description="Why, such as: most pixels, sharpest.")
+    sizes: list[int] = Field(description="Number of items of each group.")
+    found: int = Field(description="Number of groups, also of those left out.")
+    modality: str
+    radius: int | None = Field(description="The radius of the request.")
+    seconds: float = Field(description="Time from the request's arrival to its response.")
+
+
+def _describe_image(hit: Hit) -> dict[str, Any]:
+    """Return an item's date, and the address and the size of its image.
+
+    A size that the store does not know is read from the file.
+    """
+    described = {"date": date_of(hit.metadata), "image": ""}
+    if not hit.image:
+        return described
+    width = hit.metadata.get("width")
+    height = hit.metadata.get("height")
+    if not (isinstance(width, int) and isinstance(height, int)):
+        try:
+            width, height = _size(hit.image, Path(hit.image).stat().st_mtime_ns)
+        except OSError:
+            width = height = None
+    image = f"images/{quote(hit.id, safe='')}"
+    return described | {"image": image, "width": width, "height": height}
+
+
+@lru_cache(1 << 16)  # of pictures whose size the store does not know
+def _size(path: str, _changed: int) -> tuple[int, int]:
+    with open_image(path) as opened:
+        return upright_size(opened)
