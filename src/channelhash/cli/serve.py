@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -22,6 +22,9 @@ from channelhash.utils.progress import StageProgress
 from channelhash.utils.typed_settings import trusting
 from channelhash.utils.watch import Report, Watch
 
+if TYPE_CHECKING:
+    from mcp.server.mcpserver import MCPServer
+
 _LogLevel = Literal["error", "warning", "info"]
 _PURPOSE = (
     "Search photographs by what they show. Words find photographs and captions; `where` narrows "
@@ -29,9 +32,9 @@ _PURPOSE = (
     "< '2019-09'. `fit` is the probability that a photograph shows what was asked for. Look at "
     "photographs with `show`."
 )
-# Pixels of the long side of a photograph that is shown.
+#: Pixels of the long side of a photograph that is shown: what language models look at.
 _SIDE = 1024
-# Argument of the library -> what a language model, or who starts the server, calls it.
+#: Argument of the library -> what a language model, or who starts the server, calls it.
 _ARGUMENTS = {"like": "id", "model": "`--model` to `channelhash mcp`"}
 
 
@@ -182,17 +185,29 @@ def mcp(
 
     Programs that use language models start it. Example: channelhash mcp photos
     """
-    from mcp.server.mcpserver import Image, MCPServer
+    from mcp.server.mcpserver import MCPServer
+
+    server: MCPServer[None] = MCPServer(
+        "channelhash", version=ch.__version__, instructions=_PURPOSE, log_level="WARNING"
+    )
+    making = Making(model, encoder, exclude=exclude)
+    with (
+        _watch_store(store, Report.new(), trust_code, making),
+        ch.search.open_filled_store(store) as opened,
+    ):
+        add_tools(server, opened, model)
+        server.run()
+
+
+def add_tools(server: "MCPServer[None]", store: "ch.Store", model: Path | None = None) -> None:
+    """Add the tools with which a language model searches a store."""
+    from mcp.server.mcpserver import Image
 
     from channelhash.duplicates import find_duplicates
     from channelhash.search.hits import SearchOptions
     from channelhash.search.query import load_query_encoder, search_store
 
-    version = ch.__version__
-    server: MCPServer[None] = MCPServer(
-        "channelhash", version=version, instructions=_PURPOSE, log_level="WARNING"
-    )
-    load = cache(lambda: load_query_encoder(opened, model))
+    load = cache(lambda: load_query_encoder(store, model))
 
     def search(text: str, k: int = 10, where: str | None = None) -> dict[str, Any]:
         """Find the k photographs that a text describes, best first; -word is not wanted.
@@ -200,21 +215,21 @@ def mcp(
         Dates and places in the text narrow the search, as `narrowed` says; in double quotes they
         are words.
         """
-        hits = search_store(opened, SearchOptions(k, where=where), text=text, model=load())
+        hits = search_store(store, SearchOptions(k, where=where), text=text, model=load())
         remarks = {"close": hits.close, "did_you_mean": hits.suggestion, "note": hits.note}
         results = [hit.as_dict() for hit in hits]
         return {"results": results, **remarks, "narrowed": hits.narrowed()}
 
     def similar(id: str, k: int = 10) -> dict[str, Any]:
         """Find the k photographs most like one of them."""
-        hits = search_store(opened, SearchOptions(k, leave_out=id), like=id)
+        hits = search_store(store, SearchOptions(k, leave_out=id), like=id)
         return {"results": [hit.as_dict() for hit in hits]}
 
     def duplicates(k: int = 10) -> dict[str, Any]:
         """Return the ids of the first k groups of near-duplicates, and how many groups there
         are.
         """
-        groups = find_duplicates(opened)
+        groups = find_duplicates(store)
         return {
             "groups": [list(group.ids) for group in groups[: SearchOptions(k).k]],
             "found": len(groups),
@@ -224,22 +239,14 @@ def mcp(
         """Return what is known of a photograph, and the photograph, its long side at most 1024
         pixels.
         """
-        facts = {"id": id, **opened.get([id])[0].metadata}
-        return (
-            [facts, Image(data=_draw(str(facts["image"])), format="jpeg")]
-            if facts.get("image")
-            else [facts]
-        )
+        facts = {"id": id, **store.get([id])[0].metadata}
+        if not facts.get("image"):
+            return [facts]
+        return [facts, Image(data=_draw(str(facts["image"])), format="jpeg")]
 
     tools: list[Callable[..., Any]] = [search, similar, duplicates, show]
     for tool in tools:
         server.add_tool(_one_at_a_time()(tool), structured_output=tool is not show)
-    making = Making(model, encoder, exclude=exclude)
-    with (
-        _watch_store(store, Report.new(), trust_code, making),
-        ch.search.open_filled_store(store) as opened,
-    ):
-        server.run()
 
 
 _calls = Lock()

@@ -51,9 +51,8 @@ Captions = Annotated[
 Encoder = Annotated[
     list[str],
     typer.Option(
-        help="What reads a folder's pictures: photo (the default), openclip:NAME/WEIGHTS, features, a "
-        "run, or "
-        "image=KIND:WHAT and text=KIND:WHAT."
+        help="What reads a folder's pictures: photo (the default), openclip:NAME/WEIGHTS, "
+        "features, a run, or image=KIND:WHAT and text=KIND:WHAT."
     ),
 ]
 Exclude = Annotated[
@@ -160,8 +159,8 @@ def say_left_out(problems: Sequence[str], most: int | None = None) -> None:
     """Say what was left out, a line each; of many the first ``most``."""
     for line in problems[:most]:
         say(f"left out: {line}")
-    if more := len(problems[most:]) if most is not None else 0:
-        say(f"left out: {more:,} more; --json lists all")
+    if most is not None and len(problems) > most:
+        say(f"left out: {len(problems) - most:,} more; --json lists all")
 
 
 def printable(text: str, lines: bool = False) -> str:
