@@ -1,8 +1,11 @@
 """No error repeats a password, however the address that holds it is written."""
 
+import ast
 import pickle
+import re
 import time
 import traceback
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +26,70 @@ def test_each_face_spells_the_names_of_arguments_and_nothing_else(value):
         assert str(error) == f"minus_like {value}: no such item; see k"
         assert error.spelled(spell_option) == f"--minus-like {value}: no such item; see -k"
     assert InputError(value).spelled(spell_option) == value
+
+
+#: An option, as the command line has them.
+_OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]*|-[a-z])(?![\w-])")
+#: A command that a message names has options of its own.
+_COMMAND = re.compile("`[^`]*`|pip install .*")
+_ERRORS = {"InputError", "JobError", "RefusedError"}
+_LIBRARY = Path(ch.__file__).parent
+
+
+def _literals(error: ast.Call) -> list[str]:
+    """The text of an error's message, without what it inserts."""
+    return [_COMMAND.sub("", "".join(_texts(argument))) for argument in error.args]
+
+
+def _texts(node: ast.AST) -> list[str]:
+    return [
+        part.value
+        for part in ast.walk(node)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    ]
+
+
+def _options_in_errors(source: str) -> list[str]:
+    """The options that messages of errors spell; also those in a name that is such a message."""
+    tree = ast.parse(source)
+    named: dict[str, list[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            named.setdefault(node.targets[0].id, []).append("".join(_texts(node.value)))
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in _ERRORS:
+            texts = _literals(node)
+            for name in ast.walk(node):
+                if isinstance(name, ast.Name):
+                    texts += [_COMMAND.sub("", text) for text in named.get(name.id, [])]
+            for text in texts:
+                found += _OPTION.findall(text)
+    return found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'raise InputError("--like: no such item")',
+        'raise InputError(f"{folder}: choose another --out")',
+        'raise JobError(f"give fewer with -k {k}")',
+        'line = f"--by {by}: none"\nraise InputError(line)',
+    ],
+)
+def test_an_option_in_an_error_is_found(source):
+    assert len(_options_in_errors(source)) == 1
+
+
+def test_errors_of_the_library_name_arguments_and_no_options_of_the_command_line():
+    files = [file for file in _LIBRARY.rglob("*.py") if "cli" not in file.parts]
+    assert len(files) > 100
+    found = {}
+    for file in files:
+        options = _options_in_errors(file.read_text(encoding="utf-8"))
+        if options:
+            found[str(file.relative_to(_LIBRARY))] = options
+    assert found == {}
 
 
 USER_INFO = [
