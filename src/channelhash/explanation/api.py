@@ -5,6 +5,7 @@ labels, and maps.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from channelhash.explanation.sides import Side
 from channelhash.search import open_filled_store
 from channelhash.search.checks import check_words
 from channelhash.search.query import coded_item, encode_items, load_encoder
+from channelhash.search.store import Store
 from channelhash.utils.image_files import open_image
 
 __all__ = ["Explanation", "Side", "explain", "explain_pair"]
@@ -200,15 +202,13 @@ def explain(
             encoder = load_encoder(store, None if model is None else Path(model), trust_code)
             for modality in encoder.modalities:
                 encoders[modality] = partial(encode_items, encoder, modality)
-        sides = []
-        for image in images:
-            content = Path(image) if isinstance(image, str) else image
-            sides.append(_encode_side(encoders, "image", content))
-        sides += [_encode_side(encoders, "text", text) for text in texts]
-        for item_id, chosen in zip(likes, by or [""] * len(likes), strict=True):
-            modality = chosen or store.choose_modality()
-            item = coded_item(store, item_id, modality)
-            sides.append(Side.load(item, modality, store.n_bits or 0, encoders))
+        paths = [Path(image) if isinstance(image, str) else image for image in images]
+        sides = [
+            *(_encode_side(encoders, "image", path) for path in paths),
+            *(_encode_side(encoders, "text", text) for text in texts),
+        ]
+        for item_id, modality in zip_longest(likes, by):
+            sides.append(_load_side(store, item_id, modality, encoders))
         return explain_pair((sides[0], sides[1]), BitLabels.load(store), encoders, settings)
 
 
@@ -239,6 +239,14 @@ def _encode_side(
     if modality not in encoders:
         raise InputError(f"{argument(f'{modality}s')}: this model encodes {' and '.join(encoders)}")
     return Side.encode(modality, item, encoders[modality])
+
+
+def _load_side(
+    store: Store, item_id: str, modality: str | None, encoders: Mapping[str, Encode]
+) -> Side:
+    """Return an item of the store, by its code of a modality; by default that of a search."""
+    modality = modality or store.choose_modality()
+    return Side.load(coded_item(store, item_id, modality), modality, store.n_bits or 0, encoders)
 
 
 def explain_pair(

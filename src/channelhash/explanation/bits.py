@@ -201,12 +201,10 @@ def _sample_items(store: Store) -> tuple[Sequence[str], _LabelledCodes]:
     items = [item for item in items if isinstance(item.metadata.get("labels"), list)]
     names: list[Any] = [item.metadata["labels"] for item in items]
     labels, label_names = labels_from_names(names, None, store.address)
-    coded: dict[str, list[int]] = {}
-    for row, item in enumerate(items):
-        for modality in item.codes:
-            coded.setdefault(modality, []).append(row)
     rows = {}
-    for modality, chosen in coded.items():
-        codes = np.stack([items[row].codes[modality] for row in chosen])
-        rows[modality] = codes, labels[chosen]
+    for modality in store.modalities:
+        coded = [row for row, item in enumerate(items) if modality in item.codes]
+        if coded:
+            codes = np.stack([items[row].codes[modality] for row in coded])
+            rows[modality] = codes, labels[coded]
     return label_names, rows

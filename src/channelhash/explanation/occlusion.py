@@ -106,11 +106,10 @@ class MapSettings:
                 f"{argument('cells')}: {self.cells} along the short side; give 1 to 64"
             )
         if not 1 <= self.patch <= self.cells:
-            line = (
-                f"{argument('patch')}: a side of {self.patch} cells; give 1 to {self.cells}, no more "
-                "than the short side has"
+            raise InputError(
+                f"{argument('patch')}: a side of {self.patch} cells; give 1 to {self.cells}, "
+                "no more than the short side has"
             )
-            raise InputError(line)
 
     def grid(self, size: tuple[int, int]) -> _Grid:
         """Divide an image of ``size`` (width, height) into nearly square cells, ``cells`` along its
