@@ -89,15 +89,9 @@ def open_app(
     is_path = not address.startswith(tuple(STORES))
     if is_path and not Path(address).exists():
         raise no_such(address)
-    token = _read_token(token_file, "token_file") if token_file else None
-    read_token = _read_token(read_token_file, "read_token_file") if read_token_file else None
-    if token is not None and token == read_token:
-        raise InputError(
-            f"{argument('read_token_file')}: holds the token of {argument('token_file')}, so that "
-            "whoever reads could write"
-        )
+    access = _read_access(token_file, read_token_file, hosts)
     store = open_store(address, mapped=mapped)
-    if token is not None and not store.writable:
+    if token_file and not store.writable:
         raise InputError(
             f"{argument('token_file')}: {address} can only be read; make a store with `channelhash "
             "index create`"
@@ -107,8 +101,7 @@ def open_app(
     image_folder = (
         find_or_keep(Path(address)).resolve() / "pictures" if is_path and store.writable else None
     )
-    load = partial(_load, store, folder, token is not None) if folder else lambda: None
-    access = Access(token, read_token, hosts)
+    load = partial(_load, store, folder, token_file is not None) if folder else lambda: None
     return create_app(Service(store, load, limits, access, image_folder, report))
 
 
@@ -125,6 +118,19 @@ def _load(store: Store, folder: Path, writes: bool) -> QueryEncoder:
             "model made; leave one of them out"
         )
     return model
+
+
+def _read_access(
+    token_file: Path | None, read_token_file: Path | None, hosts: Collection[str] | None
+) -> Access:
+    token = _read_token(token_file, "token_file") if token_file else None
+    read_token = _read_token(read_token_file, "read_token_file") if read_token_file else None
+    if token is not None and token == read_token:
+        raise InputError(
+            f"{argument('read_token_file')}: holds the token of {argument('token_file')}, so that "
+            "whoever reads could write"
+        )
+    return Access(token, read_token, hosts)
 
 
 def _read_token(path: Path, name: str) -> str:

@@ -48,6 +48,16 @@ _READ_ON = 64_000_000
 _SILENCE = 5
 #: Argument of the library -> what a request calls it, where that is another name.
 _NAMES = {"like": "id", "minus_like": "minus_ids"}
+#: The answer to a request that names another server.
+_REFUSAL = JSONResponse(
+    {
+        "error": (
+            "the header Host names another server than this one; allow the name with "
+            "`channelhash serve --allow-host`"
+        )
+    },
+    400,
+)
 _log = logging.getLogger("channelhash.serve")
 
 
@@ -110,15 +120,6 @@ def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) ->
     machine. A page from elsewhere can point a name of its own at this machine and then has the same
     origin (DNS rebinding); the header ``Host`` reveals it.
     """
-    refusal = JSONResponse(
-        {
-            "error": (
-                "the header Host names another server than this one; allow the name with "
-                "`channelhash serve --allow-host`"
-            )
-        },
-        400,
-    )
 
     async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -159,19 +160,9 @@ def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) ->
 
         with metrics.running.track_inprogress():
             try:
-                await (refusal if is_refused else app)(scope, receive, send_on)
+                await (_REFUSAL if is_refused else app)(scope, receive, send_on)
             finally:
-                # ids are no endless number of labels
-                route = getattr(scope.get("route"), "path_format", "other")
-                method = asked if asked in ("GET", "POST", "DELETE", "HEAD") else "other"
-                metrics.requests.labels(route, method, str(status)).inc()
-                seconds = time.perf_counter() - start
-                metrics.seconds.labels(route).observe(seconds)
-                if _log.isEnabledFor(logging.INFO):
-                    path = quote(scope["path"])
-                    _log.info(
-                        "method=%s path=%s status=%d ms=%.1f", asked, path, status, 1000 * seconds
-                    )
+                metrics.count_request(scope, asked, status, time.perf_counter() - start)
 
     return middleware
 
@@ -204,13 +195,13 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
-        self.requests = Counter(
+        self._requests = Counter(
             "channelhash_requests",
             "Answered requests.",
             ("route", "method", "status"),
             registry=registry,
         )
-        self.seconds = Histogram(
+        self._seconds = Histogram(
             "channelhash_request_seconds",
             "Seconds from a request's first byte to its answer's last.",
             ("route",),
@@ -236,6 +227,17 @@ class Metrics:
             registry=registry,
             multiprocess_mode="mostrecent",
         )
+
+    def count_request(self, scope: Scope, asked: str, status: int, seconds: float) -> None:
+        """Count and log one request, by the method that was asked for."""
+        # ids are no endless number of labels
+        route = getattr(scope.get("route"), "path_format", "other")
+        method = asked if asked in ("GET", "POST", "DELETE", "HEAD") else "other"
+        self._requests.labels(route, method, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+        if _log.isEnabledFor(logging.INFO):
+            path = quote(scope["path"])
+            _log.info("method=%s path=%s status=%d ms=%.1f", asked, path, status, 1000 * seconds)
 
     def count_batch(self, modality: str, n_items: int) -> None:
         """Count the items of one modality that went through the model together."""
