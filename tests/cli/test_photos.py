@@ -344,7 +344,9 @@ def test_without_an_encoder_of_texts_words_answer(photos, tmp_path, capsys):
         capsys, "search", photos, *picture, "--minus", "red", says="these codes are of images alone"
     )
     # The picture is compared with codes, what is written beside it only with words.
-    hits = ch.index(photos, trust_code=True).search("green wall", image=photos / "0.png", k=N // 4)
+    hits = ch.index(photos, trust_code=True).search(
+        "green wall", image=photos / "0.png", k=N // 4, collapse=False
+    )
     assert hits.note
     assert {int(hit.id.removesuffix(".png")) % 3 for hit in hits} == {1}
     assert all(hit.distance is not None for hit in hits)

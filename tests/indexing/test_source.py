@@ -22,7 +22,7 @@ from channelhash.indexing import encode
 from channelhash.indexing.source import PhotoSource, Source
 from channelhash.indexing.stores import read_again
 from channelhash.search.browsing import date_of
-from channelhash.search.query import query_like
+from channelhash.search.question import query_like
 from channelhash.utils.seeds import generator
 from extras import needs
 from picture_runs import as_written, write_pictures

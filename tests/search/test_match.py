@@ -15,7 +15,7 @@ from channelhash.models.fitted import _cca_itq
 from channelhash.search.fold import fold
 from channelhash.search.hits import Query, SearchOptions, answer, search_hits
 from channelhash.search.match import _FEWEST, NEAREST, Judge, find_reference
-from channelhash.search.query import query_like
+from channelhash.search.question import query_like
 from channelhash.search.sqlite.store import open_codes
 
 N, N_BITS, TOPICS = 1200, 64, 12

@@ -16,17 +16,11 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.errors import InputError
-from channelhash.search import query as module
+from channelhash.search import question as module
 from channelhash.search.hits import Query, SearchOptions, answer, search_hits
-from channelhash.search.query import (
-    Part,
-    combine,
-    load_encoder,
-    make_query,
-    parse_question,
-    query_like,
-    search_store,
-)
+from channelhash.search.plan import combine, make_query
+from channelhash.search.query import encode_queries, load_encoder, search_store
+from channelhash.search.question import Part, Question, parse_question, query_like
 from channelhash.search.rank import Ranking, _asymmetric_distances, fuse
 from channelhash.search.sqlite.store import open_codes
 from channelhash.text.phrases import find_phrases
@@ -52,10 +46,7 @@ def store(tmp_path_factory, model):
         for m in ("image", "text")
     }
     labels = [["even"], []] * (N // 2)
-    metadata = [
-        {"text": f"words {i}", "labels": labels[i], "image": f"/{i}.png", "year": i}
-        for i in range(N)
-    ]
+    metadata = [{"text": f"words {i}", "labels": labels[i], "year": i} for i in range(N)]
     opened = ch.open_store(folder, model.n_bits, model.fingerprint())
     opened.add([f"{i:02}" for i in range(N)], codes, metadata=metadata)
     opened.add(["text-only"], codes["text"][:1], "text")
@@ -103,13 +94,17 @@ def test_words_and_pictures_find_the_nearest_codes(store, model):
         assert found(search_store(store, SearchOptions(radius=4, limit=3), **asked)) == near[:3]
 
 
-def test_an_answer_tells_what_is_known_of_its_item(store):
-    hit = next(hit for hit in search_store(store, SearchOptions(k=99), like="04") if hit.id == "04")
+def test_an_answer_tells_what_is_known_of_its_item(tmp_path):
+    code = np.array([[7]], np.uint8)
+    known = {"text": "a dog", "labels": ["dog"], "image": "/4.png", "year": 4}
+    with ch.open_store(tmp_path / "store", n_bits=8) as store:
+        store.add(["04"], code, metadata=[known])
+        (hit,) = search_store(store, like="04")
     assert hit.as_dict() == {
-        "id": "04", "distance": 0, "match": pytest.approx(0, abs=0.3), "fit": None,
-        "text": "words 4", "labels": ["even"], "image": "/4.png", "metadata": {"year": 4},
+        "id": "04", "distance": 0, "match": 1.0, "fit": None, "duplicates": [],
+        "text": "a dog", "labels": ["dog"], "image": "/4.png", "metadata": {"year": 4},
     }  # fmt: skip
-    np.testing.assert_array_equal(hit.code, store.get(["04"])[0].codes["image"])
+    np.testing.assert_array_equal(hit.code, code[0])
 
 
 def test_an_item_asks_with_its_own_code_of_what_is_searched_or_with_the_one_that_is_named(store):
@@ -130,7 +125,7 @@ def test_an_item_asks_with_its_own_code_of_what_is_searched_or_with_the_one_that
 
 
 def test_re_ranked_answers_are_the_best_of_the_first(store, model):
-    query = module.encode_queries(model, "text", ["a dark green picture"])[0]
+    query = encode_queries(model, "text", ["a dark green picture"])[0]
     outputs = model.outputs("text", ["a dark green picture"]).numpy()[0]
     first = by_sorting(store, query.code)[:30]
     codes = np.stack([item.codes["image"] for item in store.get([name for _, name in first])])
@@ -457,20 +452,24 @@ def dated(tmp_path_factory):
     ],
 )
 def test_what_narrows_leaves_the_question(dated, question, rest, where, ids):
-    narrowed = module.narrow(dated, question, where, TODAY)
-    assert (narrowed.text, dated.ids(narrowed.where)) == (rest, [*ids])
+    narrowed, where = module.narrow(dated, Question(question), where, TODAY)
+    assert narrowed.text == rest
+    assert dated.ids(where) == [*ids]
 
 
 def test_places_are_read_again_where_the_store_has_changed_and_only_there(tmp_path, monkeypatch):
+    def places(question):
+        return [phrase.means for phrase in module.narrow(opened, Question(question))[0].phrases]
+
     with ch.open_store(tmp_path / "store", n_bits=8) as opened:
         opened.add(["a"], np.zeros((1, 1), np.uint8), metadata=[{"place": "Porto"}])
-        assert [phrase.means for phrase in module.narrow(opened, "in Porto").phrases] == ["Porto"]
-        assert module.narrow(opened, "in Lyon").phrases == []
+        assert places("in Porto") == ["Porto"]
+        assert places("in Lyon") == []
         opened.add(["b"], np.zeros((1, 1), np.uint8), metadata=[{"place": "Lyon"}])
-        assert [phrase.means for phrase in module.narrow(opened, "in Lyon").phrases] == ["Lyon"]
+        assert places("in Lyon") == ["Lyon"]
         monkeypatch.setattr(type(opened), "value_counts", None)
         for question in ("a dog", "in Porto or Lyon", "dogs in 2019"):
-            module.narrow(opened, question)
+            places(question)
 
 
 WORDS = [
@@ -495,8 +494,9 @@ WORDS = [
 @given(st.lists(st.sampled_from(WORDS) | st.text(max_size=4), max_size=9).map(" ".join))
 def test_any_question_is_covered_and_what_stands_apart_is_left_alone(dated, question):
     phrases = find_phrases(question, TODAY, PLACES)
-    plain, narrowed = module.leave_plain(dated, question), module.narrow(dated, question)
-    assert plain in (None, narrowed._replace(text=narrowed.text.strip()))
+    narrowed, _ = module.narrow(dated, Question(question))
+    plain = module.leave_plain(dated, Question(question))
+    assert plain in (None, replace(narrowed, text=narrowed.text.strip()))
     rest = question
     for phrase in reversed(phrases):
         assert question[phrase.start :].startswith(phrase.words)

@@ -15,7 +15,7 @@ from channelhash.codes import binarize, hamming_distances, pack
 from channelhash.search import rank as module
 from channelhash.search.answer import rank_codes
 from channelhash.search.hits import Query, SearchOptions, search_hits
-from channelhash.search.query import query_like
+from channelhash.search.question import query_like
 from channelhash.search.sqlite import store as sqlite_store
 from refusals import check_refusal
 

@@ -19,7 +19,7 @@ from channelhash.search import checks, choose_place, find_or_keep, find_store, k
 from channelhash.search.browsing import DATES, Catalogue, date_filter, date_of, file_date
 from channelhash.search.filters import parse_filter, passes
 from channelhash.search.items import Facts
-from channelhash.search.query import narrow
+from channelhash.search.question import Question, narrow
 from channelhash.search.store import Store
 from refusals import check_refusal
 
@@ -454,8 +454,8 @@ def test_only_dates_that_can_be_compared_narrow_in_every_store(store):
         "dogs in July": [],
         "dogs from May to November": ["2014-05", "2014-05-06 07:08:09", "2019-11-05"],
     }.items():
-        narrowed = narrow(store, question)
-        assert (store.ids(narrowed.where) if narrowed.where else []) == sorted(found), question
+        _, where = narrow(store, Question(question))
+        assert (store.ids(where) if where else []) == sorted(found), question
 
 
 @given(ITEMS)

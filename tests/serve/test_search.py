@@ -113,7 +113,7 @@ def test_a_code_asks_and_answers_carry_codes_texts_labels_and_addresses_of_pictu
         "distance": 0,
         "match": result["match"],
         "fit": None,
-        "duplicates": None,
+        "duplicates": [],
         "labels": ["red"],
         "date": "",
         "code": item.codes["image"].tobytes().hex(),

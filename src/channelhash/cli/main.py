@@ -10,8 +10,10 @@ import typer
 
 from channelhash.cli import (
     data,
+    duplicates,
     evaluate,
     experiment,
+    explain,
     index,
     next_command,
     obey_signals,
@@ -29,10 +31,10 @@ _COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "search": search.search,
     "serve": serve.serve,
     "mcp": serve.mcp,
-    "duplicates": search.duplicates,
+    "duplicates": duplicates.duplicates,
     "index": index.app,
     "encode": evaluate.encode,
-    "explain": search.explain,
+    "explain": explain.explain,
     "demo": train.demo,
     "train": train.train,
     "extend": train.extend,

@@ -15,7 +15,7 @@ import typer
 
 import channelhash as ch
 from channelhash.cli import shared, when_stopped
-from channelhash.cli.search import Making, StoreModel, bring_up_to_date
+from channelhash.cli.stores import IndexOptions, StoreModel, bring_up_to_date
 from channelhash.errors import InputError, JobError
 from channelhash.utils.optional_imports import naming_extra
 from channelhash.utils.progress import StageProgress
@@ -87,7 +87,7 @@ def serve(
         report = Report.new()
         hosts = server.allowed_hosts(host, allow_host)
         background = _watch_store(
-            store, report, trust_code, Making(model, encoder, captions, exclude), watch
+            store, report, trust_code, IndexOptions(model, encoder, captions, exclude), watch
         )
         make = partial(
             open_app, store, model, limits, token_file, hosts, read_token_file, workers > 1, report
@@ -112,7 +112,7 @@ def serve(
 
 
 def _watch_store(
-    store: str, report: Report, trust_code: bool, making: Making, watch: bool = True
+    store: str, report: Report, trust_code: bool, options: IndexOptions, watch: bool = True
 ) -> AbstractContextManager[None]:
     """Bring a store of photographs up to date, and again within the block that is returned whenever
     they change.
@@ -123,11 +123,11 @@ def _watch_store(
 
     Example::
 
-        with _watch_store("photos", report, False, Making()):
+        with _watch_store("photos", report, False, IndexOptions()):
             run_server(app, listening, ready)
     """
     watched = _watched(store) if watch else None
-    photos = None if watched and not any(making) else bring_up_to_date(store, making)
+    photos = None if watched and not any(options) else bring_up_to_date(store, options)
     if photos:
         photos.store.close()
         watched = _watched(store) if watch else None
@@ -190,9 +190,9 @@ def mcp(
     server: MCPServer[None] = MCPServer(
         "channelhash", version=ch.__version__, instructions=_PURPOSE, log_level="WARNING"
     )
-    making = Making(model, encoder, exclude=exclude)
+    options = IndexOptions(model, encoder, exclude=exclude)
     with (
-        _watch_store(store, Report.new(), trust_code, making),
+        _watch_store(store, Report.new(), trust_code, options),
         ch.search.open_filled_store(store) as opened,
     ):
         add_tools(server, opened, model)
@@ -221,9 +221,9 @@ def add_tools(server: "MCPServer[None]", store: "ch.Store", model: Path | None =
         return {"results": results, **remarks, "narrowed": hits.narrowed()}
 
     def similar(id: str, k: int = 10) -> dict[str, Any]:
-        """Find the k photographs most like one of them."""
+        """Find the k photographs most like one of them; `duplicates` are its near-copies."""
         hits = search_store(store, SearchOptions(k, leave_out=id), like=id)
-        return {"results": [hit.as_dict() for hit in hits]}
+        return {"results": [hit.as_dict() for hit in hits], "duplicates": hits.alike}
 
     def duplicates(k: int = 10) -> dict[str, Any]:
         """Return the ids of the first k groups of near-duplicates, and how many groups there

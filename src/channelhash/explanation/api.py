@@ -20,7 +20,8 @@ from channelhash.explanation.occlusion import Encode, ImageMap, MapSettings, Out
 from channelhash.explanation.sides import Side
 from channelhash.search import open_filled_store
 from channelhash.search.checks import check_words
-from channelhash.search.query import coded_item, encode_items, load_encoder
+from channelhash.search.query import encode_items, load_encoder
+from channelhash.search.question import coded_item
 from channelhash.search.store import Store
 from channelhash.utils.image_files import open_image
 

@@ -23,15 +23,18 @@ from channelhash.utils.public_names import load_name
 if TYPE_CHECKING:
     from channelhash.search import filters as filters
     from channelhash.search.hits import Hit as Hit, Hits as Hits, search_hits as search_hits
+    from channelhash.search.plan import combine as combine
     from channelhash.search.query import (
-        combine as combine,
         encode_queries as encode_queries,
         load_encoder as load_encoder,
-        parse_question as parse_question,
-        query_like as query_like,
         search_store as search_store,
     )
-    from channelhash.search.question import Query as Query, SearchOptions as SearchOptions
+    from channelhash.search.question import (
+        Query as Query,
+        SearchOptions as SearchOptions,
+        parse_question as parse_question,
+        query_like as query_like,
+    )
     from channelhash.search.rank import Ranking as Ranking, fuse as fuse
 
 #: Public name that is loaded on first use -> the module that it is, or that defines it.
@@ -41,13 +44,13 @@ _MODULES = {
     "Query": "channelhash.search.question",
     "Ranking": "channelhash.search.rank",
     "SearchOptions": "channelhash.search.question",
-    "combine": "channelhash.search.query",
+    "combine": "channelhash.search.plan",
     "encode_queries": "channelhash.search.query",
     "filters": "channelhash.search.filters",
     "fuse": "channelhash.search.rank",
     "load_encoder": "channelhash.search.query",
-    "parse_question": "channelhash.search.query",
-    "query_like": "channelhash.search.query",
+    "parse_question": "channelhash.search.question",
+    "query_like": "channelhash.search.question",
     "search_hits": "channelhash.search.hits",
     "search_store": "channelhash.search.query",
 }

@@ -1,20 +1,19 @@
 """The one order of all answers to a question, of which every page is a part.
 
-A store ranks its items by the codes of each modality and by words. What is asked for by one of
-these comes in the order of that ranking; several are fused by reciprocal ranks
+A store ranks its items by the codes of each modality and by words. A search by one of these keeps
+the order of that ranking. Several rankings are fused by reciprocal ranks
 (`channelhash.search.rank`), ties by distance, then by id.
 
-The order knows nothing of how many answers are asked for: a ranking that is cut somewhere else is
-fused otherwise. So stores are asked for rankings of fixed depths. What the first depth finds comes
-first, then what the next one finds beside it, and so on, as far as somebody reads.
+The order does not depend on how many answers are asked for. Rankings that are cut at another place
+are fused differently, so stores are asked for rankings of fixed depths. What the first depth finds
+comes first, then what the second one adds, and so on, as far as answers are read.
 
-By codes, items are ranked by all that is known beside these:
+Codes are ranked by all that is known of the query:
 
-* A question of which the model's outputs are known, to a store with projections: in two stages, by
-  score.
-* To a store without, and within a radius: by distance, and equal distances by how sure the model
-  was of the bits that differ (`Store.search_surest`).
-* A question of which only bits are known: by distance.
+* With outputs of the model, in a store with projections: by score, in two stages.
+* With outputs, in other stores and within a radius: by distance, equal distances by how sure the
+  model was of the bits that differ (`Store.search_surest`).
+* A query known only by its bits: by distance.
 
 Remaining ties are broken by id.
 """
@@ -46,12 +45,13 @@ ALONE = (
     "of the store"
 )
 
-# The second depth holds all that a server answers, at most 1,000 results. From there on each depth
-# costs more than those before it together, so that reading far costs little more than once.
+#: Second depth, which holds all that a server answers, at most 1,000 results.
 _SECOND = 1024
+#: How many times deeper each further depth is. It costs more than those before it together, so that
+#: reading far costs little more than reading once.
 _TIMES = 4
-# Share of a question's words, by weight, that an item must have so that words speak for it beside
-# codes: "the" alone does not.
+#: Share of a question's words, by weight, that an item must have so that words speak for it beside
+#: codes: "the" alone does not.
 _COVERAGE = 0.7
 _NO_RANKING = Ranking([], [])
 
@@ -83,12 +83,12 @@ class Ranked(NamedTuple):
 
 
 class _Depth(NamedTuple):
-    """What rankings of one depth find beside what shallower ones have found.
+    """What rankings of one depth add to what shallower ones have found.
 
     Attributes:
         answers: in their order.
-        nearest: the ranking by the codes that distances are told of.
-        continues: whether there may be more that fits below, since the last of these does.
+        nearest: the ranking by the codes whose distances answers show.
+        continues: whether more that fits may lie deeper, since the last of these does.
     """
 
     answers: list[Ranked]
@@ -97,17 +97,17 @@ class _Depth(NamedTuple):
 
 
 class AnswerOrder:
-    """All answers of a store to one question, in one order; to be read once.
+    """All answers of a store to one question, in one order, which can be read once.
 
-    What fits comes first, where that is known. Only by a radius or re-ranked, codes alone keep
-    their own order.
+    What fits comes first, where that is known. Codes alone that are searched within a radius or
+    ranked again keep their own order.
 
     Attributes:
-        modality: whose codes distances are told of.
+        modality: whose distances answers show.
         judge: what these distances mean.
         close: see `Hits.close`.
         best_fit: the largest `Ranked.fit` of the first depth, 0 where none is known.
-        alike: see `Hits.alike`; all there is once the answers are read.
+        alike: see `Hits.alike`; complete once the answers are read.
         unlikely: whether less likely answers were left out of those that were read.
 
     Args:
@@ -118,8 +118,9 @@ class AnswerOrder:
 
     >>> import channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
-    >>> store = open_codes(ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8))
-    >>> order = AnswerOrder(store, Query(np.array([7], np.uint8)), SearchOptions(k=1), ["image"])
+    >>> codes = ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8)
+    >>> query = Query(np.array([7], np.uint8))
+    >>> order = AnswerOrder(open_codes(codes), query, SearchOptions(k=1), ["image"])
     >>> [answer.id for answer in order.answers()]
     ['b', 'a']
     """
@@ -138,6 +139,7 @@ class AnswerOrder:
         self.judge = Judge(store, query, self.modality)
         is_by_distance = options.radius is not None or options.rerank is not None
         self._fits_first = self._is_fused or not is_by_distance
+        self._folds = folds(store, options, self.modality)
         self._items: dict[str, Item] = {}
         self._kept: list[Ranked] = []  # answers into which others are folded
         self._depths = self._look_deeper()
@@ -145,8 +147,8 @@ class AnswerOrder:
         known = [answer.fit for answer in self._first.answers if answer.fit is not None]
         self.best_fit = max(known, default=0.0)
         self.close = self.best_fit >= FITS if known else self._is_close()
-        folds = options.leave_out is not None and options.collapse is not None
-        self.alike: list[str] | None = [] if folds else None
+        is_left_out = options.leave_out is not None and self._folds
+        self.alike: list[str] | None = [] if is_left_out else None
         self.unlikely = False
 
     def answers(self) -> Iterator[Ranked]:
@@ -241,16 +243,20 @@ class AnswerOrder:
         return self._store.search_words(query.words, depth, where, query.without, coverage)
 
     def _keep_words(self, words: Ranking, depth: int, near: set[str] | None) -> Ranking:
-        """Return what words say beside codes; with ``near``, of these items alone."""
-        places = list(range(len(words.ids)))
-        if self._modalities and len(places) == depth:
-            # Of many items with equal scores only some came: which, says nothing about them.
-            places = [place for place in places if words.keys[place] > words.keys[-1]]
-        if near is not None:
-            places = [place for place in places if words.ids[place] in near]
-        return Ranking(
-            [words.ids[place] for place in places], [words.keys[place] for place in places]
-        )
+        """Return the part of a ranking by words that counts beside codes; with ``near``, of these
+        items alone.
+        """
+        least = -np.inf
+        if self._modalities and len(words.ids) == depth:
+            # The ranking was cut among items of equal scores, which says nothing about them.
+            least = words.keys[-1]
+        ids: list[str] = []
+        scores: list[float] = []
+        for name, score in zip(words.ids, words.keys, strict=True):
+            if score > least and (near is None or name in near):
+                ids.append(name)
+                scores.append(score)
+        return Ranking(ids, scores)
 
     def _merge(self, rankings: dict[str, Ranking]) -> Sequence[str]:
         """Return the items of several rankings in one order."""
@@ -262,31 +268,31 @@ class AnswerOrder:
         for ranking in by_codes:
             for name, distance in zip(ranking.ids, ranking.distances, strict=True):
                 nearest[name] = min(distance, nearest.get(name, distance))
-        scores = fuse_partial(rankings, self._lacking(rankings))
+        scores = fuse_partial(rankings, self._impossible_rankings(rankings))
         return sorted(
             scores, key=lambda name: (-round(scores[name], 12), nearest.get(name, np.inf), name)
         )
 
-    def _lacking(self, rankings: dict[str, Ranking]) -> dict[str, list[str]]:
-        """Return the id of each item that was found and has no code of a modality -> the rankings
-        that it cannot be in.
+    def _impossible_rankings(self, rankings: dict[str, Ranking]) -> dict[str, list[str]]:
+        """Return the id of each item that was found -> the rankings that it cannot be in, for items
+        that lack a code.
 
-        Without a text code it has hardly any words, so words do not count either unless they found
-        it.
+        An item without a text code has hardly any words, so the ranking by words does not count
+        either unless it holds the item.
         """
         counts = {self._store.count(modality) for modality in self._modalities}
         if len(self._modalities) < 2 or len(counts) < 2:
             return {}
+        names = set().union(*(ranking.ids for ranking in rankings.values()))
         by_words = set(rankings.get(WORDS, _NO_RANKING).ids)
-        names = sorted({name for ranking in rankings.values() for name in ranking.ids})
-        lacking: dict[str, list[str]] = {}
-        for item in self.read(names):
-            lacks = [modality for modality in self._modalities if modality not in item.codes]
-            if self._with_words and "text" in lacks and item.id not in by_words:
-                lacks.append(WORDS)
-            if lacks:
-                lacking[item.id] = lacks
-        return lacking
+        impossible: dict[str, list[str]] = {}
+        for item in self.read(sorted(names)):
+            missing = [modality for modality in self._modalities if modality not in item.codes]
+            if self._with_words and "text" in missing and item.id not in by_words:
+                missing.append(WORDS)
+            if missing:
+                impossible[item.id] = missing
+        return impossible
 
     def _rerank(self, names: Sequence[str], first: int) -> list[str]:
         """Order the first items by the asymmetric distance of their codes."""
@@ -305,7 +311,7 @@ class AnswerOrder:
         answers = [Ranked(name, fits.get(name), name in by_words) for name in names]
         if self._fits_first:
             answers.sort(key=lambda answer: not answer.fits)
-        if self._options.collapse is not None:
+        if self._folds:
             answers = self._fold(answers)
         is_cut = len(nearest.ids) == depth
         return _Depth(answers, nearest, is_cut and fits.get(nearest.ids[-1], 0.0) >= FITS)
@@ -321,9 +327,10 @@ class AnswerOrder:
         if nearest.cosines is not None:
             fits.update(zip(nearest.ids, self.judge.fits(nearest.cosines), strict=True))
         fits |= dict.fromkeys(by_words, 1.0)
+        unjudged = self.read([name for name in names if name not in fits])
         projections = {
             item.id: item.projections[self.modality]
-            for item in self.read([name for name in names if name not in fits])
+            for item in unjudged
             if self.modality in item.projections
         }
         if projections:
@@ -332,13 +339,11 @@ class AnswerOrder:
         return fits
 
     def _fold(self, answers: list[Ranked]) -> list[Ranked]:
-        """Fold near-duplicates of an earlier answer into it; into one of a shallower depth, which
-        may have been read, without a word.
-
-        Of answers by codes of images, pictures are compared, too, as
-        `channelhash.duplicates.find_duplicates` does.
+        """Fold near-duplicates of an earlier answer into it. Those of an answer of a shallower
+        depth, which may have been read, are dropped.
         """
-        present = {item.id for item in self.read([answer.id for answer in answers])}
+        items = self.read([answer.id for answer in answers])
+        present = {item.id for item in items}
         answers = [*self._kept, *(answer for answer in answers if answer.id in present)]
         kept = []
         for place, others in self._copies_of([answer.id for answer in answers]).items():
@@ -349,25 +354,29 @@ class AnswerOrder:
         return kept
 
     def _copies_of(self, ids: Sequence[str]) -> dict[int, list[int]]:
-        """Return the places of answers that stay -> those of their near-duplicates behind them."""
+        """Return the places of answers that stay -> those of their near-duplicates behind them.
+
+        Where codes of images are searched, the images are compared, too, as
+        `channelhash.duplicates.groups.find_duplicates` does.
+        """
         if not ids:
             return {}
         items = self.read(ids)
         images: list[str] = []
         if self.modality == "image":
             images = [str(item.metadata.get("image") or "") for item in items]
-        collapse = self._options.collapse
-        radius = int(collapse or 0)
-        if collapse is True:
+        radius = self._options.collapse
+        if radius is None or radius is True:
             radius = default_radius(self._store.n_bits or 0, pictures=bool(images))
         codes = np.stack([code_of(item, self.modality) for item in items])
-        return fold(codes, radius, None, images)
+        return fold(codes, radius, images)
 
     def _is_close(self) -> bool | None:
-        """Return whether any answer is close where it is not known what fits: by the nearest
-        codes, or as one has all of the words, which need no code to confirm them.
+        """Return whether any answer is close where it is not known what fits: the nearest codes
+        are, or an answer has all of the words, which need no code to confirm them.
         """
-        found, nearest = self._first.answers, self._first.nearest
+        found = self._first.answers
+        nearest = self._first.nearest
         if not self._modalities and not found:
             return False
         close = self.judge.is_close(nearest.distances, nearest.cosines)
@@ -375,6 +384,21 @@ class AnswerOrder:
             complete = set(self._rank_words(max(DEPTH, len(found)), coverage=1.0).ids)
             close = any(answer.id in complete for answer in found)
         return close
+
+
+def folds(store: Store, options: SearchOptions, modality: str) -> bool:
+    """Return whether near-duplicates among the answers to a search of a modality are folded.
+
+    >>> import channelhash as ch
+    >>> from channelhash.search.sqlite.store import open_codes
+    >>> store = open_codes(ch.CodeSet(["a"], {"image": np.array([[0]], np.uint8)}, None, n_bits=8))
+    >>> folds(store, SearchOptions(), "image"), folds(store, SearchOptions(collapse=0), "image")
+    (False, True)
+    """
+    if options.collapse is not None:
+        return options.collapse is not False
+    keeps_order = options.radius is not None or options.rerank is not None
+    return modality == "image" and not keeps_order and store.has_images
 
 
 def choose_rankings(store: Store, query: Query, options: SearchOptions) -> Sequence[str]:
@@ -391,15 +415,7 @@ def choose_rankings(store: Store, query: Query, options: SearchOptions) -> Seque
             f"{argument('by')} {options.by}: says what is searched, and so does "
             f"{argument('modality')}; leave that out"
         )
-    if options.by == WORDS:
-        rankings = [WORDS]
-    elif options.by in ("image", "text"):
-        rankings = [store.choose_modality(options.by)]
-    elif options.by is None and _by_codes_alone(query, options):
-        rankings = [store.choose_modality(options.modality)]
-    else:
-        rankings = [*store.modalities] if len(query.code) else []
-        rankings += [WORDS] if store.has_words and query.words else []
+    rankings = _rankings_asked_for(store, query, options)
     if not query.words_coded and WORDS not in rankings:
         raise InputError(ALONE)
     if rankings == [WORDS]:
@@ -407,8 +423,21 @@ def choose_rankings(store: Store, query: Query, options: SearchOptions) -> Seque
     return rankings
 
 
+def _rankings_asked_for(store: Store, query: Query, options: SearchOptions) -> Sequence[str]:
+    if options.by == WORDS:
+        return [WORDS]
+    if options.by in ("image", "text"):
+        return [store.choose_modality(options.by)]
+    if options.by is None and _by_codes_alone(query, options):
+        return [store.choose_modality(options.modality)]
+    rankings = [*store.modalities] if len(query.code) else []
+    if store.has_words and query.words:
+        rankings.append(WORDS)
+    return rankings
+
+
 def _by_codes_alone(query: Query, options: SearchOptions) -> bool:
-    """Return whether what is asked is of the codes of one modality, unless others are named."""
+    """Return whether the codes of one modality alone are searched unless others are named."""
     named = (options.modality, options.radius, options.rerank)
     return not query.words or any(option is not None for option in named)
 
@@ -426,17 +455,19 @@ def _check_words_alone(query: Query, options: SearchOptions) -> None:
 
 
 def rank_codes(store: Store, query: Query, count: int | None, options: SearchOptions) -> Ranking:
-    """Return the best ``count`` items, or, only with a radius, all within it; by bits alone without
-    outputs.
+    """Return the best ``count`` items by codes, see the module; None, only with a radius, for all
+    within it.
 
     >>> import channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
-    >>> store = open_codes(ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8))
-    >>> rank_codes(store, Query(np.array([7], np.uint8)), 2, SearchOptions()).distances
+    >>> codes = ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8)
+    >>> rank_codes(open_codes(codes), Query(np.array([7], np.uint8)), 2, SearchOptions()).distances
     [0, 3]
     """
-    outputs, radius = query.outputs, options.radius
-    modality, where = options.modality, options.where
+    outputs = query.outputs
+    radius = options.radius
+    modality = options.modality
+    where = options.where
     if outputs is not None and store.projected and radius is None and count is not None:
         scored = store.search_projections(outputs[None], count, modality, where)
         scores = scored.keys[0]
@@ -464,7 +495,7 @@ def code_of(item: Item, modality: str) -> PackedCodes:
 
 
 def _depths(least: int) -> Iterator[int]:
-    """Yield how deep rankings are looked at, at first at least so deep."""
+    """Yield the depths of rankings, the first of which is at least ``least``."""
     first = max(DEPTH, least)
     yield first
     depth = _SECOND

@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.copies.comparison import alike
-from channelhash.copies.small_copies import SmallCopy, read_copies
+from channelhash.copies.detail import Pairs
+from channelhash.copies.small_copies import read_copies
 
-#: Codes that are compared with all others at a time.
+_Places = NDArray[np.int64]
+#: Codes that are compared with others at a time, which bounds memory.
 _TILE = 1000
 #: One bit of radius for so many bits of a code, where codes alone decide.
 _BITS = 16
@@ -28,44 +31,51 @@ def default_radius(n_bits: int, pictures: bool = False) -> int:
     return max(_LEAST, n_bits * (_WIDE if pictures else 1) // _BITS)
 
 
-def fold(
-    codes: PackedCodes, radius: int, most: int | None = None, images: Sequence[str] = ()
-) -> dict[int, list[int]]:
+def fold(codes: PackedCodes, radius: int, images: Sequence[str] = ()) -> dict[int, list[int]]:
     """Fold each code into the first earlier one within ``radius`` bits that is not folded itself.
 
-    With ``images``, pictures decide, too; of those that cannot be read, codes within
-    `default_radius` do.
+    With ``images``, the paths of their pictures, these must be alike, too. Of two pictures that
+    cannot be read, codes within `default_radius` decide.
 
     >>> fold(np.array([[0], [255], [1], [3], [254]], np.uint8), radius=1)
     {0: [2], 1: [4], 3: []}
     """
-    copies = _read_near(codes, radius, images) if images else {}
-    narrow = min(radius, default_radius(8 * codes.shape[1])) if images else radius
+    narrow = min(radius, default_radius(8 * codes.shape[1]))
     folded: dict[int, list[int]] = {}
-    for place in range(len(codes)):
-        stay = list(folded)
-        copy = copies.get(place)
-        bits_apart = hamming_distances(codes[place : place + 1], codes[stay])[0]
-        near = np.flatnonzero(bits_apart <= (narrow if copy is None else radius)).tolist()
-        fitting = [stay[n] for n in near if (copies.get(stay[n]) is None) == (copy is None)]
-        if copy is not None and fitting:
-            is_alike = alike([copy], [other for n in fitting if (other := copies[n])])[0]
-            fitting = [n for n, same in zip(fitting, is_alike.tolist(), strict=True) if same]
-        if fitting:
-            folded[fitting[0]].append(place)
-        elif most is None or len(folded) < most:
-            folded[place] = []
+    for start in range(0, len(codes), _TILE):
+        tile = np.arange(start, min(start + _TILE, len(codes)))
+        others = np.array([*folded, *tile])
+        distances = hamming_distances(codes[tile], codes[others])
+        pairs: Pairs = (distances <= radius) & (others < tile[:, None])
+        if images and pairs.any():
+            pairs = _confirm(pairs, distances <= narrow, tile, others, images)
+        for place, row in zip(tile.tolist(), pairs, strict=True):
+            first = next((other for other in others[row].tolist() if other in folded), None)
+            if first is None:
+                folded[place] = []
+            else:
+                folded[first].append(place)
     return folded
 
 
-def _read_near(
-    codes: PackedCodes, radius: int, images: Sequence[str]
-) -> dict[int, SmallCopy | None]:
-    """Return place -> small copy of the pictures whose codes are near another's."""
-    starts = range(0, len(codes), _TILE)
-    near = [
-        (hamming_distances(codes[start : start + _TILE], codes) <= radius).sum(axis=1)
-        for start in starts
-    ]
-    places = np.flatnonzero(np.concatenate(near) > 1).tolist()
-    return dict(zip(places, read_copies([images[place] for place in places]), strict=True))
+def _confirm(
+    pairs: Pairs, are_nearer: Pairs, tile: _Places, others: _Places, images: Sequence[str]
+) -> Pairs:
+    """Return those of the pairs of near codes that are copies: their pictures are alike; or neither
+    can be read, and their codes are nearer. Other pictures are not read.
+    """
+    near = [*tile[pairs.any(axis=1)].tolist(), *others[pairs.any(axis=0)].tolist()]
+    places = sorted(set(near))
+    read = zip(places, read_copies([images[place] for place in places]), strict=True)
+    copies = {place: copy for place, copy in read if copy is not None}
+    left = np.isin(tile, [*copies])
+    right = np.isin(others, [*copies])
+    confirmed: Pairs = pairs & are_nearer & ~np.logical_or.outer(left, right)
+    if left.any() and right.any():
+        cut = np.ix_(left, right)
+        confirmed[cut] = alike(
+            [copies[place] for place in tile[left].tolist()],
+            [copies[place] for place in others[right].tolist()],
+            among=pairs[cut],
+        )
+    return confirmed

@@ -118,6 +118,7 @@ class Hits(list[Hit]):
         suggestion: what the question may have meant, if one of its words is unknown; empty
             otherwise.
         phrases: the dates and places of the question that the hits are narrowed to.
+        query: what the store was searched with.
         alike: ids of the near-duplicates of the item that was left out; None where none was, or
             none are folded.
         best_fit: the largest `Hit.fit` of the best answers, whichever are asked for; 0 where it is
@@ -139,7 +140,8 @@ class Hits(list[Hit]):
         self.close = close
         self.note = note
         self.suggestion = suggestion
-        self.phrases: list[Phrase] = []
+        self.phrases: tuple[Phrase, ...] = ()
+        self.query = Query(np.zeros(0, np.uint8))
         self.alike: list[str] | None = None
         self.best_fit = 0.0
         self.unlikely = False

@@ -1,17 +1,48 @@
-"""What a store is asked: a query, and which items may answer it."""
+"""What a store is asked: a question in words, images and items, a query, and which items may
+answer.
 
-from dataclasses import dataclass
+In the language of questions, ``a beach "two dogs"^2 -people`` says what is wanted, how much, and
+what is not. Dates and places in it become filters: "dogs on a beach in summer 2019", "last May in
+Porto", "not before 2015". Places are those of the store's items. Words stay words where not all of
+what they say is understood, and where no item would be found.
+
+Plain words make one phrase, which is encoded as a whole. Phrases in double quotes, words with a
+weight (``^2``) and words with a minus in front are parts of their own. Hyphens and quotes inside
+words, and lone dashes, are characters.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from channelhash.codes import PackedCodes, unpack
 from channelhash.errors import InputError, argument
 from channelhash.search.items import Item
+from channelhash.search.store import Store
+from channelhash.text.phrases import Phrase, find_phrases, says_nothing
+from channelhash.text.places import PlaceNames
 
+Picture = Path | Image.Image
 #: What `SearchOptions.by` and rankings call the words of items.
 WORDS = "words"
-# Options that are numbers -> the least that they take, and what they count.
+#: Most parts of a question.
+_MAX_PARTS = 32
+#: Largest weight of a part.
+_MAX_WEIGHT = 100.0
+#: A phrase in quotes with its minus and weight, or else a token up to the next space.
+_TOKEN = re.compile(r'(-?)"([^"]*)"(?:\^(\d+(?:\.\d*)?))?|(\S+)')
+#: A token with its minus and weight.
+_WORD = re.compile(r"(-(?=[^-]))?(.+?)(?:\^(\d+(?:\.\d*)?))?", re.DOTALL)
+#: Options that are numbers -> the least that they take, and what they count.
 _LEAST = {
     "k": (1, "answer"),
     "radius": (0, "bits"),
@@ -20,6 +51,72 @@ _LEAST = {
     "rerank": (1, "answer"),
     "collapse": (0, "bits"),
 }
+
+
+class UnknownItemError(InputError):
+    """A question names an item that the store does not have.
+
+    Attributes:
+        item_id: the id.
+
+    >>> UnknownItemError("like a: photos.store has no item with this id", "a").item_id
+    'a'
+    """
+
+    def __init__(self, line: str, item_id: str) -> None:
+        super().__init__(line)
+        self.item_id = item_id
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: words, an image, a stored item or a code, or several of them together.
+
+    Attributes:
+        text: words; None where none are asked for.
+        image: an image or its file.
+        like: id of a stored item.
+        like_modality: modality of the code with which the item asks. None: the one that is searched
+            if the item has it, else another.
+        code: ``(ceil(k / 8),)`` packed code.
+        minus: words and images that are not wanted.
+        minus_like: ids of stored items that are not wanted.
+        phrases: dates and places that `narrow` has taken out of the text.
+
+    >>> Question("two dgos", phrases=(Phrase("date", 9, "in 2019", "2019", ""),)).said("two dogs")
+    'two dogs in 2019'
+    """
+
+    text: str | None = None
+    image: Picture | None = None
+    like: str | None = None
+    like_modality: str | None = None
+    code: PackedCodes | None = None
+    minus: Sequence[str | Picture] = ()
+    minus_like: Sequence[str] = ()
+    phrases: tuple[Phrase, ...] = ()
+
+    def check(self) -> None:
+        """Raise `InputError` unless something is asked for and nothing is empty."""
+        if all(asked is None for asked in (self.text, self.image, self.like, self.code)):
+            raise InputError(
+                f"search: say what to search for: words, {argument('image')} or {argument('like')}"
+            )
+        if self.text is not None and not self.text.strip():
+            raise InputError(f"{argument('text')}: is empty; give some words")
+        if any(isinstance(unwanted, str) and not unwanted.strip() for unwanted in self.minus):
+            raise InputError(f"{argument('minus')}: is empty; give some words, or leave it out")
+
+    @property
+    def is_item_alone(self) -> bool:
+        """Whether a stored item asks and nothing else."""
+        others = (self.text, self.image, self.code)
+        is_alone = not self.minus and not self.minus_like and all(one is None for one in others)
+        return is_alone and self.like is not None
+
+    def said(self, text: str) -> str:
+        """Return other words with the dates and places of this question."""
+        return " ".join([text, *(phrase.words for phrase in self.phrases)])
 
 
 @dataclass(frozen=True)
@@ -88,12 +185,14 @@ class SearchOptions:
             `channelhash.search.rank`, whether or not the store keeps projections.
         collapse: fold answers within so many bits of an earlier one into it, if their pictures are
             alike, see `Hit.duplicates`. True: within the bits that are usual for near-duplicates.
+            False: fold none. None: as True for a search of images whose files the store knows,
+            unless ``radius`` or ``rerank`` is given.
         by: what `answer` searches: ``"image"`` or ``"text"`` codes, ``"words"``, or ``"all"``
             that the store has.
         offset: number of answers to pass over: a page is a part of the order, whose first answers
             are the same for every ``k``.
-        leave_out: id of an item that is no answer, such as the one that asks; with ``collapse``,
-            neither are its near-duplicates, see `Hits.alike`.
+        leave_out: id of an item that is no answer, such as the one that asks. Where answers are
+            folded, neither are its near-duplicates, see `Hits.alike`.
         fitting: leave out what is less likely to answer, where that is known, see `Hit.fits`.
 
     Raises:
@@ -131,3 +230,227 @@ class SearchOptions:
         True
         """
         return self.k if self.radius is None else self.limit
+
+
+class Part(NamedTuple):
+    """A part of a question.
+
+    Attributes:
+        content: words, an image or its file; or a stored item or a code as a query.
+        weight: how much it counts, below 0 if it is not wanted.
+
+    >>> Part("people", -1.0).weight
+    -1.0
+    """
+
+    content: "str | Picture | Query"
+    weight: float = 1.0
+
+    @property
+    def modality(self) -> str:
+        """The modality to encode the part as; empty for what has a code."""
+        if isinstance(self.content, Query):
+            return ""
+        return "text" if isinstance(self.content, str) else "image"
+
+
+def parse_question(text: str) -> list[Part]:
+    """Read words, phrases in quotes, weights and minuses.
+
+    Raises:
+        InputError: there are no words, a quote is not closed, a phrase is empty, a weight is out of
+            range, or there are too many parts.
+
+    >>> [(part.content, part.weight) for part in parse_question('a beach "two dogs"^2 -people')]
+    [('a beach', 1.0), ('two dogs', 2.0), ('people', -1.0)]
+    >>> parse_question("a well-lit room - 5\\" high")[0].content
+    'a well-lit room - 5" high'
+    """
+    plain: list[str] = []
+    parts: list[Part] = []
+    for match in _tokens(text):
+        minus, words, weight, token = match.groups("")
+        if token:
+            minus, words, weight = _split_token(token)
+        if token and not minus and not weight:
+            plain.append(words)
+        else:
+            parts.append(_make_part(minus, words.strip(), weight))
+    if plain:
+        parts.insert(0, Part(" ".join(plain)))
+    return check_parts(parts)
+
+
+def _tokens(text: str) -> Iterator[re.Match[str]]:
+    return _TOKEN.finditer(text.replace("“", '"').replace("”", '"'))
+
+
+def _split_token(token: str) -> tuple[str | Any, ...]:
+    """Return the minus, the word and the weight of a token without quotes around it."""
+    if token.startswith(('"', '-"')):
+        raise InputError(f"{token}: a quote is opened and not closed; close it, or leave it out")
+    match = _WORD.fullmatch(token)
+    return match.groups("") if match else ("", token, "")
+
+
+def _make_part(minus: str, words: str, weight: str) -> Part:
+    if not words:
+        raise InputError(
+            '"": a phrase in quotes is empty; give it some words, or leave the quotes out'
+        )
+    counts = float(weight or 1)
+    if not 0 < counts <= _MAX_WEIGHT:
+        raise InputError(f"^{weight[:20]}: a weight is above 0 and at most {_MAX_WEIGHT:g}")
+    return Part(words, -counts if minus else counts)
+
+
+def check_parts(parts: list[Part]) -> list[Part]:
+    """Return the parts of a question, if they can be answered.
+
+    >>> check_parts([Part("people", -1)])
+    Traceback (most recent call last):
+    channelhash.errors.InputError: -people: says only what is not wanted; add what is
+    """
+    if not parts:
+        raise InputError("the question is empty; give some words")
+    if len(parts) > _MAX_PARTS:
+        raise InputError(
+            f"the question has {len(parts)} parts; at most {_MAX_PARTS} are taken together"
+        )
+    if all(part.weight < 0 for part in parts):
+        unwanted = parts[0].content if isinstance(parts[0].content, str) else "the question"
+        raise InputError(f"-{unwanted}: says only what is not wanted; add what is")
+    return parts
+
+
+def narrow(
+    store: Store, question: Question, where: str | None = None, today: date | None = None
+) -> tuple[Question, str | None]:
+    """Take dates and places out of a question, as far as some items that pass ``where`` have them.
+
+    Returns:
+        The question with what is left of its text, and the filter of its dates and places and of
+        ``where`` together.
+
+    >>> import channelhash as ch
+    >>> from channelhash.search.sqlite.store import open_codes
+    >>> codes = ch.CodeSet(["a"], {"image": np.array([[7]], np.uint8)}, None, n_bits=8)
+    >>> narrow(open_codes(codes), Question("dogs in 2019"))[0].text  # nothing has a date
+    'dogs in 2019'
+    """
+    if where is not None:
+        store.check_filter(where)  # alone: what is unbalanced may be balanced among the others
+    if question.text is None:
+        return question, where
+    text = unicodedata.normalize("NFC", question.text)
+    rest = text
+    passed = where
+    phrases: list[Phrase] = []
+    for phrase in reversed(find_phrases(text, today or date.today(), _places_of(store))):
+        narrower = _narrower_filter(store, phrase, passed)
+        if narrower and store.ids(narrower):
+            passed = narrower
+            phrases.insert(0, phrase)
+            rest = _cut_out(phrase, rest)
+    rest = "" if phrases and says_nothing(rest) else rest.strip()
+    if rest and all(token[0].startswith("-") for token in _tokens(rest)):
+        return replace(question, text=text), where  # what is not wanted is no question
+    return replace(question, text=rest, phrases=tuple(phrases)), passed
+
+
+def leave_plain(store: Store, question: Question) -> Question | None:
+    """Return a question that names no date and no place, as `narrow` would; None for others, of
+    which no item is read.
+
+    >>> import channelhash as ch
+    >>> from channelhash.search.sqlite.store import open_codes
+    >>> store = open_codes(ch.CodeSet(["a"], {"image": np.array([[7]], np.uint8)}, None, n_bits=8))
+    >>> leave_plain(store, Question("a dog ")).text, leave_plain(store, Question("dogs in 2019"))
+    ('a dog', None)
+    """
+    text = unicodedata.normalize("NFC", question.text or "")
+    if find_phrases(text, date.today(), _places_of(store)):
+        return None
+    return replace(question, text=text.strip())
+
+
+def _narrower_filter(store: Store, phrase: Phrase, passed: str | None) -> str:
+    """Return the filter of a phrase and of what passed before; empty where no item has a date."""
+    test = store.date_filter(phrase.test) if phrase.kind == "date" else phrase.test
+    if not test:
+        return ""
+    return f"({test}) AND ({passed})" if passed else f"({test})"
+
+
+def _cut_out(phrase: Phrase, text: str) -> str:
+    """Return a text without a phrase and the punctuation around it."""
+    before = text[: phrase.start].rstrip(" ,;")
+    after = text[phrase.start + len(phrase.words) :].lstrip(" ,;")
+    return f"{before} {after}"
+
+
+#: Store -> its version, and the names of its places, which take a second for 100,000.
+_PLACES: WeakKeyDictionary[Store, tuple[int, PlaceNames]] = WeakKeyDictionary()
+
+
+def _places_of(store: Store) -> PlaceNames:
+    """Return the names of the places of a store's items, which are kept until the store changes."""
+    version = store.version
+    kept = _PLACES.get(store)
+    if kept is not None and kept[0] == version:
+        return kept[1]
+    values = []
+    for key in ("place", "country"):
+        values += [(key, value) for value in store.value_counts(key)]
+    same = kept is not None and kept[1].values == tuple(values)
+    names = kept[1] if kept is not None and same else PlaceNames(values)
+    _PLACES[store] = version, names
+    return names
+
+
+def query_like(
+    store: Store, item_id: str, modality: str | None = None, by: str | None = None
+) -> Query:
+    """Return an item of the store as a query; only its bits are known, unless the store keeps
+    projections.
+
+    Args:
+        store: the store that has the item.
+        item_id: its id.
+        modality: modality to be searched, as in `search_hits`.
+        by: modality of the item's code to search with; if None, the one that is searched.
+
+    Raises:
+        InputError: the id is unknown, or the item has no such code.
+
+    >>> import channelhash as ch, numpy as np
+    >>> from channelhash.search.sqlite.store import open_codes
+    >>> codes = ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8)
+    >>> query_like(open_codes(codes), "b").code.tolist()
+    [7]
+    """
+    query_modality = by or store.choose_modality(modality)
+    return Query.of_item(coded_item(store, item_id, query_modality), query_modality)
+
+
+def coded_item(store: Store, item_id: str, modality: str) -> Item:
+    """Return an item of the store that has a code of a modality; errors as in `query_like`."""
+    item = find_item(store, item_id, "like")
+    if modality not in item.codes:
+        available = " and ".join(sorted(item.codes))
+        raise InputError(
+            f"{argument('like')} {item_id}: has no {modality} code; name one that it has, "
+            f"{argument('by')} {available}"
+        )
+    return item
+
+
+def find_item(store: Store, item_id: str, name: str) -> Item:
+    """Return the item that an argument of a name asks with; `UnknownItemError` if there is none."""
+    # a shell may complete the decomposed form
+    for written in (item_id, unicodedata.normalize("NFC", item_id)):
+        items = store.get([written], missing_ok=True)
+        if items:
+            return items[0]
+    line = f"{argument(name)} {item_id}: {store.address} has no item with this id"
+    raise UnknownItemError(line, item_id)

@@ -71,6 +71,7 @@ class Store(ABC):
     def __init__(self, address: str) -> None:
         self.address = address
         self._seen_modalities: tuple[str, ...] = ()
+        self._seen_images = False
         # Modalities of questions and of items -> what `search.match` has found out about their
         # distances.
         self.references: dict[tuple[str, str], Any] = {}
@@ -374,6 +375,18 @@ class Store(ABC):
     def check_filter(self, where: str | None) -> Filter | None:
         """Return the tree of a filter; raise `InputError` if it is wrong."""
         return None if where is None else parse_filter(where, self._keys())
+
+    @property
+    def has_codes(self) -> bool:
+        """Whether there is anything to search."""
+        return bool(self._known_modalities(None))
+
+    @property
+    def has_images(self) -> bool:
+        """Whether it knows, or has known, the image files of some items."""
+        if not self._seen_images:
+            self._seen_images = "image" in self._keys()
+        return self._seen_images
 
     def choose_modality(self, modality: str | None = None) -> str:
         """Return the modality that a search of a store with items goes through; arguments and

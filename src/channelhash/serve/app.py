@@ -20,7 +20,7 @@ from channelhash.models.description import QueryEncoder
 from channelhash.search import STORES, find_or_keep, open_store
 from channelhash.search.query import load_encoder, load_query_encoder
 from channelhash.search.store import Store
-from channelhash.serve import fields, item_schemas, items, middleware, schemas, search
+from channelhash.serve import explain, fields, item_schemas, items, middleware, schemas, search
 from channelhash.serve.access import Access
 from channelhash.serve.routing import PROBLEMS, TOKEN_PROBLEM, Route, content_tag
 from channelhash.serve.service import CurrentService, Limits, Service
@@ -30,6 +30,7 @@ from channelhash.utils.watch import Report
 #: Module -> its routes that only read; each module of routes is an entry.
 READERS: dict[str, APIRouter] = {
     "search": search.router,
+    "explain": explain.router,
     "items": items.readers,
 }
 _TOKEN = re.compile(r"[!-~]{16,}")

@@ -18,7 +18,8 @@ from channelhash.explanation.occlusion import Outputs
 from channelhash.models.description import QueryEncoder
 from channelhash.models.fitted import FittedModel
 from channelhash.search.answer import ALONE
-from channelhash.search.query import check_model, encode_items, has_unknown_words
+from channelhash.search.plan import has_unknown_words
+from channelhash.search.query import check_model, encode_items
 from channelhash.search.store import Store
 
 _Item = TypeVar("_Item")

@@ -65,8 +65,13 @@ class SearchOptions(Narrowing):
         json_schema_extra={"minimum": 0},
         description="Nearest codes that outputs of the query rank again.",
     )
-    collapse: Natural | None = Field(
-        None, description="Fold results within so many bits of an earlier one into it."
+    collapse: Natural | bool | None = Field(
+        None,
+        description=(
+            "Fold results within so many bits of an earlier one into it; true: within the usual "
+            "number, as by default where images are searched without ``radius`` and ``rerank``; "
+            "false: none."
+        ),
     )
     fitting: bool = Field(
         False, description="Leave out what is less likely to answer the words, where that is known."
@@ -120,7 +125,7 @@ class SearchRequest(SearchOptions):
     )
     code: HexCode | None = None
     exclude_self: bool = Field(
-        False, description="Leave the item ``id`` out; with collapse, its near-duplicates, too."
+        False, description="Leave the item ``id`` out, and its near-duplicates unless none fold."
     )
     minus_ids: Annotated[list[Text], FailFast(), Field(max_length=31)] = Field(
         [], description="Unwanted items."
@@ -157,7 +162,7 @@ class Result(BrowsedItem):
         ),
     )
     duplicates: list[str] | None = Field(
-        None, description="With collapse, the ids of results folded into this one."
+        None, description="The ids of results folded into this one; null where none fold."
     )
     quote: str = Field("", description="Lines of the text in its picture that hold the words.")
 
@@ -189,7 +194,7 @@ class SearchResponse(BaseModel):
     offset: int = 0
     understood: list[Understood] = Field([], description="What was asked, part by part.")
     duplicates: list[str] | None = Field(
-        None, description="With exclude_self and collapse: of the item itself."
+        None, description="With exclude_self: of the item itself; null where none fold."
     )
     note: str = Field(
         "",

@@ -128,6 +128,8 @@ class Service:
         quick_searches: searches that take milliseconds: those that arrive while some run are
             answered together by one thread, which encodes their words too, as each change of
             threads costs as much as a search.
+        has_images: whether the last answers had image files, which are read where near-duplicates
+            are folded; the event loop does not ask the store.
         warm_up: what makes the server ready in the background.
         places: places for requests at one time.
         searching: other searches at one time; more threads would only keep the event loop from the
@@ -160,6 +162,7 @@ class Service:
         self.thumbnails = Thumbnails(limits.pixels)
         self.uploads = Uploads(limits.pixels, limits.side)
         self.browser = Browser(store)
+        self.has_images = True
         self._labels = LabelCache(store)
         self._threads = (ThreadPoolExecutor(1, "encode"), ThreadPoolExecutor(1, "search"))
         encode, search = self._threads

@@ -12,7 +12,7 @@ from channelhash.text.constructions import AMBIGUOUS, LANGUAGES, SIDES, TABLES
 from channelhash.text.words import fold
 
 #: Parts of a question: phrases in quotes, unwanted words and words with a weight, as
-#: `search.query.parse_question` reads them; a group holds any other word.
+#: `search.question.parse_question` reads them; a group holds any other word.
 _PART = re.compile(r'-?["“”][^"“”]*["“”](?:\^[\d.]+)?|-(?=[^-])\S+|\S+\^[\d.]+(?!\S)|(\S+)')
 #: A date in Chinese, Japanese or Korean.
 _EASTERN = r"\d{4}\s?[年년](?:\s?\d\d?\s?[月월](?:\s?\d\d?\s?[日일])?)?[の的]?"

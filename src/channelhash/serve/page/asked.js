@@ -31,7 +31,7 @@ export const unasked = (state) => ({ ...state, q: "", id: null, code: null, by: 
 export const hasQuestion = (state) => Boolean(state.q.trim() || state.id !== null || state.code);
 
 /** A part of the answers to a state, or of all items in an order where nothing is asked: {items, total, …}. */
-export async function fetchPart(state, info, offset, limit, signal) {
+export async function fetchPart(state, offset, limit, signal) {
   const narrow = { where: state.where || null, folder: state.folder, month: state.month };
   if (!hasQuestion(state)) {
     const parts = new URLSearchParams({ order: state.order ?? "newest", seed: state.seed ?? 0, offset, limit });
@@ -40,10 +40,9 @@ export async function fetchPart(state, info, offset, limit, signal) {
     return fetched(`items?${parts}`, { signal });
   }
   const alone = state.id !== null && (state.by ?? "image") === (state.in ?? "image"); // like itself, which nobody needs to see
-  const fold = (state.in ?? "image") === "image" && state.r === null && info.codes.image; // near-duplicates under the first
   const body = {
     ...narrow, label: state.labels, text: state.q.trim() || null, id: state.id, query_modality: state.by, code: state.code,
-    modality: state.in, radius: state.r, k: limit, offset, exclude_self: alone, collapse: fold ? alikeWithin(info) : null,
+    modality: state.in, radius: state.r, k: limit, offset, exclude_self: alone,
     fitting: !state.all, order: DATED.includes(state.order) ? state.order : null,
   };
   const answer = await fetched("search", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal });

@@ -65,7 +65,7 @@ async function show(state) {
   const open = (place, why) => openPhoto(place, { info, answer, ask, narrow, where: state.where, explain: (item, stop) => explain(state, answer, item, stop) }, why);
   const fetchNext = async (offset) => {
     try {
-      const [part, name] = await Promise.all([fetchPart(state, info, offset, PART, signal), offset ? null : nameAsked()]);
+      const [part, name] = await Promise.all([fetchPart(state, offset, PART, signal), offset ? null : nameAsked()]);
       if (!offset) {
         answer = part.results ? part : null;
         sayFound(state, part, name);

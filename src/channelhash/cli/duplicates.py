@@ -1,0 +1,159 @@
+"""``channelhash duplicates``."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
+
+from channelhash.cli import shared
+from channelhash.cli.search import Sheet, draw_sheet
+from channelhash.cli.stores import IndexOptions, open_searched
+from channelhash.errors import InputError
+
+if TYPE_CHECKING:
+    from channelhash.duplicates import DuplicateGroup, Moved, Photo
+
+_Modality = Literal["image", "text"]
+#: Groups of a table or a sheet; JSON has all.
+_GROUPS = 50
+#: Items of a group there; JSON has all.
+_ITEMS = 8
+
+
+def duplicates(
+    store: shared.SearchableStore,
+    radius: int | None = typer.Option(
+        None, help="Bits in which codes differ at most; any where pictures decide."
+    ),
+    modality: _Modality | None = typer.Option(
+        None, help="Modality whose codes count; images if there are any."
+    ),
+    where: shared.Where = None,
+    pictures: bool = typer.Option(True, help="Compare pictures; without, near codes are enough."),
+    rest: bool = typer.Option(
+        False, "--rest", help="Print the paths of all but the one to keep of each group."
+    ),
+    null: bool = typer.Option(
+        False, "-0", "--null", help="End the paths of --rest by zero bytes, for `xargs -0`."
+    ),
+    move: Path | None = typer.Option(
+        None, metavar="FOLDER", help="Where --yes moves what --rest prints."
+    ),
+    yes: bool = typer.Option(False, "--yes", help="Move the files; without, only say which."),
+    different: list[str] = typer.Option(
+        [], "--not", metavar="ID", help="These are no copies of each other; repeated."
+    ),
+    keep: list[str] = typer.Option(
+        [], metavar="ID", help="All of these stay, and are not listed again; repeated."
+    ),
+    undo: bool = typer.Option(False, "--undo", help="Take the last move, --not or --keep back."),
+    exclude: shared.Exclude = [],
+    sheet: Sheet = None,
+    trust_code: shared.TrustCode = False,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Find groups of near-duplicates: pictures that are copies of each other; keep one of each and
+    move the rest.
+
+    The largest group comes first. Example: channelhash duplicates photos.store --move ~/copies
+    """
+    from channelhash.duplicates import decide, draw_groups, find_duplicates, move_rest, undo_last
+
+    if sum(map(bool, (rest, move, different, keep, undo))) > 1:
+        raise InputError(
+            "--rest, --move, --not, --keep and --undo: each does something else; give one of them"
+        )
+    opened, problems = open_searched(store, IndexOptions(exclude=exclude))
+    with opened:
+        if different:
+            decide(opened, "different", different)
+            return
+        if keep:
+            decide(opened, "keep", keep)
+            return
+        if undo:
+            _report(undo_last(opened), "moved back", as_json)
+            return
+        with shared.progress_bars(f"{store} keeps what was read and compared so far") as progress:
+            groups = find_duplicates(opened, radius, modality, where, pictures, progress)
+        if move is not None:
+            moved = move_rest(opened, _copies(groups), move, dry_run=not yes)
+            _report(moved, "moved" if yes else "would be moved, by --yes", as_json)
+            return
+        if rest:
+            _print_rest(groups, "\0" if null else "\n")
+        elif as_json:
+            shared.print_json(_as_columns(groups) | {"problems": problems})
+        elif groups:
+            _print_groups(groups)
+        else:
+            within = "" if radius is None else f"within {radius} bits "
+            typer.echo(f"No near-duplicates {within}in {store}")
+        if sheet and groups:
+            drawn = partial(draw_groups, opened, groups[:_GROUPS], most=_ITEMS)
+            draw_sheet(drawn, sheet, named=not (rest or as_json))
+
+
+def _copies(groups: "list[DuplicateGroup]") -> dict[str, list[str]]:
+    """Return id of the one to keep of each group -> ids of the others."""
+    copies = {}
+    for group in groups:
+        copies[group.keeper] = [photo.id for photo in _rest_of(group)]
+    return copies
+
+
+def _as_columns(groups: "list[DuplicateGroup]") -> dict[str, Any]:
+    """Return groups as JSON has them: a list for each of their attributes."""
+    columns: dict[str, Any] = {}
+    lists = {"groups": "ids", "distances": "distances", "keepers": "keeper", "reasons": "reason"}
+    for name, key in lists.items():
+        columns[name] = [getattr(group, key) for group in groups]
+    columns["photos"] = []
+    for group in groups:
+        columns["photos"].append([photo._asdict() for photo in group.photos])
+    return columns
+
+
+def _rest_of(group: "DuplicateGroup") -> "list[Photo]":
+    """Return all but the one to keep."""
+    return [photo for photo in group.photos if photo.id != group.keeper]
+
+
+def _print_rest(groups: "list[DuplicateGroup]", end: str) -> None:
+    """Print the path of each file that can go."""
+    for group in groups:
+        for photo in _rest_of(group):
+            typer.echo((photo.path or photo.id) + end, nl=False)
+
+
+def _report(moved: "Moved | None", outcome: str, as_json: bool) -> None:
+    """Print what became of files, a line each, and why others stay."""
+    if as_json:
+        shared.print_json(moved._asdict() if moved else {})
+    elif moved is None:
+        typer.echo("There is no decision to take back")
+    elif moved.kind != "move":
+        typer.echo(f"Took back --{'not' if moved.kind == 'different' else 'keep'}")
+    else:
+        for name, path in moved.paths.items():
+            typer.echo(shared.printable(f"{name} -> {path}"))
+        for line in moved.problems:
+            shared.say(line)
+        typer.echo(f"{len(moved.paths)} files {outcome}")
+
+
+def _print_groups(groups: "list[DuplicateGroup]") -> None:
+    """Print a line for each of the first groups: which one to keep, why, and the others."""
+    n_items = sum(len(group.ids) for group in groups)
+    rows = []
+    for group in groups[:_GROUPS]:
+        facts = {photo.id: f" ({photo.facts})" if photo.facts else "" for photo in group.photos}
+        cells = {name: shared.printable(name) + known for name, known in facts.items()}
+        first = cells.pop(group.keeper)
+        more = [f"… and {len(cells) - _ITEMS} more"] if len(cells) > _ITEMS else []
+        rest = "\n".join([*list(cells.values())[:_ITEMS], *more])
+        rows.append([str(len(group.ids)), str(max(group.distances)), first, group.reason, rest])
+    first = f", the first {_GROUPS} of them (--json prints all)" if len(groups) > _GROUPS else ""
+    header = ["items", "bits apart", "to keep", "because", "the rest"]
+    shared.print_table(f"{n_items} items in {len(groups)} groups{first}", header, rows)

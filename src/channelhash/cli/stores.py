@@ -1,0 +1,111 @@
+"""Open the store that a command searches.
+
+A plain folder of photographs may stand in the place of a store: it is indexed first, and then only
+what changed.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+import channelhash as ch
+from channelhash.cli import shared
+from channelhash.errors import InputError
+from channelhash.models.description import extra_of, read_words
+from channelhash.utils.optional_imports import naming_extra
+
+if TYPE_CHECKING:
+    from channelhash.indexing.stores import Index
+
+StoreModel = Annotated[
+    Path | None, typer.Option(help="Run or saved model that made the codes, if the store has none.")
+]
+#: Lines about what cannot be read that a search begins with; JSON has all.
+_MOST = 20
+
+
+class IndexOptions(NamedTuple):
+    """How a plain folder is indexed: by which model or encoder, with which captions and
+    exclusions.
+    """
+
+    model: Path | None = None
+    encoder: Sequence[str] = ()
+    captions: Path | None = None
+    exclude: Sequence[str] = ()
+
+
+def open_searched(
+    store: str, options: IndexOptions, words_alone: bool = False
+) -> tuple["ch.Store", Sequence[str]]:
+    """Return a store that has items, and a line for each file that cannot be read.
+
+    The store of a plain folder is brought up to date first. For words alone, which need no model,
+    it is searched as it is.
+
+    Raises:
+        InputError: there is nothing to search; or as `bring_up_to_date`.
+    """
+    is_indexed_anew = bool(options.encoder or options.captions or options.exclude)
+    if words_alone and not is_indexed_anew and ch.search.find_store(Path(store)):
+        return ch.search.open_filled_store(store), ()
+    index = bring_up_to_date(store, options)
+    if index is not None and len(index.store):
+        return index.store, index.indexed.problems
+    return ch.search.open_filled_store(store), ()
+
+
+def bring_up_to_date(store: str, options: IndexOptions) -> "Index | None":
+    """Index a plain folder of photographs, or what changed in it; return None for other addresses
+    and where the store can only be read.
+
+    Raises:
+        InputError: an encoder, captions or exclusions are given for anything but a plain folder; or
+            as `channelhash.indexing.stores.index`.
+    """
+    if not ch.search.holds_files(store):
+        _check_unused(store, options)
+        return None
+    if not _can_be_written(store, options):
+        return None
+    word = read_words(list(options.encoder)) if options.encoder else None
+    with naming_extra("train" if options.model else extra_of(word)):
+        from channelhash.indexing.stores import index
+
+    settings = options._asdict() | {"encoder": word}
+    with shared.progress_bars(f"{store} keeps the items indexed so far") as progress:
+        found = index(store, **settings, prune=True, progress=progress)
+    shared.say_left_out(found.indexed.problems, _MOST)
+    changes = found.indexed.changes(found.store.address)
+    if changes:
+        skipped = found.indexed.skipped.items()
+        shared.say_left_out([f"{count:,} × {reason}" for reason, count in skipped])
+        shared.say(changes)
+    return found
+
+
+def _check_unused(store: str, options: IndexOptions) -> None:
+    """Raise `InputError` if options are given that only a plain folder takes."""
+    for name, value in options._asdict().items():
+        if value and name != "model":
+            raise InputError(
+                f"--{name}: goes with a plain folder of pictures, {store} is none; leave it out"
+            )
+
+
+def _can_be_written(store: str, options: IndexOptions) -> bool:
+    """Return whether a folder can be indexed; say so where its store can only be read."""
+    from channelhash.search.sqlite.folder import StoreFolder
+
+    place = ch.search.find_store(Path(store))
+    if place is None or StoreFolder(place).writable:
+        return True
+    if options.exclude:
+        raise InputError(
+            f"--exclude: {place} can only be read, so that nothing can be left out of it; make "
+            "a store of your own with `channelhash index create`"
+        )
+    shared.say(f"{place}: can only be read, so that new pictures are not found")
+    return False
