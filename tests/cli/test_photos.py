@@ -23,7 +23,7 @@ from PIL import Image
 import channelhash as ch
 from channelhash.indexing import encode
 from channelhash.models.fitted import MIN_PAIRS
-from channelhash.search import find_store
+from channelhash.search.address import find_store
 from channelhash.search.browsing import date_of
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.serve.app import Limits, open_app

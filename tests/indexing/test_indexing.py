@@ -19,6 +19,7 @@ from channelhash.indexing.source import Source
 from channelhash.indexing.stores import add_to_store, create_store, put_codes
 from channelhash.models.description import fit_facts
 from channelhash.models.fitted import MIN_PAIRS
+from channelhash.search import Address
 from channelhash.search.match import described_fit
 from extras import needs
 from picture_runs import tiny_clip, write_pictures
@@ -226,7 +227,7 @@ def save(path, ids, codes, model="", **columns):
 
 
 def test_changed_codes_and_texts_are_written_again_into_a_store_that_is_made_once(tmp_path):
-    store = str(tmp_path / "a.store")
+    store = Address.parse(tmp_path / "a.store")
     file = save(tmp_path / "a.parquet", "abc", [1, 2, 3], texts=["one", "two", "three"])
     check_refusal(
         r"no store; make one with `channelhash index create .*a\.parquet`", put_codes, store, file
@@ -253,7 +254,7 @@ def test_changed_codes_and_texts_are_written_again_into_a_store_that_is_made_onc
     ("aa", [1, 2], "m", "b.parquet: "),
 ])  # fmt: skip
 def test_codes_that_do_not_fit_change_nothing(ids, codes, model, says, tmp_path):
-    store = str(tmp_path / "a.store")
+    store = Address.parse(tmp_path / "a.store")
     put_codes(store, save(tmp_path / "a.parquet", "x", [1], "m"), is_new=True)
     check_refusal(says, put_codes, store, save(tmp_path / "b.parquet", list(ids), codes, model))
     with ch.open_store(store) as opened:
@@ -304,7 +305,7 @@ def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(
     )
     (photos / "0.png").write_text("no picture")
     source = Source.read(photos, captions=captions)
-    done = create_store(str(tmp_path / "s"), NewCodes(EXTRACTORS, n_bits=16), source)
+    done = create_store(Address.parse(tmp_path / "s"), NewCodes(EXTRACTORS, n_bits=16), source)
     assert (done.added, len(done.problems)) == (MIN_PAIRS + 4, 1)
     model = ch.load_model(tmp_path / "s", trust_code=True)
     assert model.architecture["codes"] == "cca-itq"
@@ -358,7 +359,8 @@ def test_one_space_is_searched_with_words_without_captions_and_a_store_keeps_to_
     }
     assert index.store.n_bits == 256
     assert len(index.search("a red picture", k=3)) == 3
-    add_to_store(str(tmp_path / "s"), Source.read(photos))  # with the model that the store keeps
+    # with the model that the store keeps
+    add_to_store(Address.parse(tmp_path / "s"), Source.read(photos))
     ch.index(photos, tmp_path / "s", encoder=f"openclip:{net}").store.close()
     says = r"holds codes of openclip:.*net.json, not of photo; leave the encoder out"
     check_refusal(says, ch.index, photos, tmp_path / "s", encoder="photo")

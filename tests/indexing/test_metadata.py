@@ -29,6 +29,7 @@ from channelhash.indexing.metadata import (
 from channelhash.indexing.ocr import open_reader
 from channelhash.indexing.source import Source
 from channelhash.indexing.stores import add_to_store, create_store, read_again
+from channelhash.search import Address
 from channelhash.search.checks import check_metadata
 from channelhash.serve.app import create_app
 from channelhash.serve.service import Service
@@ -598,7 +599,7 @@ def test_phrases_in_200_pictures_are_found_first(tmp_path, model, store):
 def test_text_is_read_left_alone_or_looked_for_as_asked_and_what_has_none_stops_nothing(
     tmp_path, monkeypatch
 ):
-    folder, place = tmp_path / "photos", str(tmp_path / "store")
+    folder, place = tmp_path / "photos", Address.parse(tmp_path / "store")
     folder.mkdir()
     phrase = draw(folder / "0.jpg", 0)
     sign = Image.new("RGB", (400, 100), "white")

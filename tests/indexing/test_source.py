@@ -21,6 +21,7 @@ from channelhash.data.images import image_problem
 from channelhash.indexing import encode
 from channelhash.indexing.source import PhotoSource, Source
 from channelhash.indexing.stores import read_again
+from channelhash.search import Address
 from channelhash.search.browsing import date_of
 from channelhash.search.question import query_like
 from channelhash.utils.seeds import generator
@@ -209,7 +210,9 @@ def test_a_damaged_one_is_one_line(photos, content):
         photos / ".channelhash",
     )
     # not made anew
-    check_refusal("was not made of a folder", _index_again, f"{photos}/gone", False, None)
+    check_refusal(
+        "was not made of a folder", _index_again, Address.parse(f"{photos}/gone"), False, None
+    )
 
 
 # Folders as people have them: files move, captions come in files, not everything is an image.
@@ -578,7 +581,7 @@ def test_an_exclusion_that_leaves_nothing_out_is_a_line(tmp_path, monkeypatch, p
     (root / "linked").symlink_to(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     typed = pattern.format(root)
-    items = read_again(str(tmp_path / "s"), root, exclude=["deep", typed])
+    items = read_again(Address.parse(tmp_path / "s"), root, exclude=["deep", typed])
     assert items.records.ids == ("0.png",)
     (line,) = items.records.problems
     assert line == (

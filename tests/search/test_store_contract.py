@@ -15,7 +15,8 @@ from tests.search.contract import TREES, items_of, truth, written
 from tests.search.servers import postgres_address
 
 import channelhash as ch
-from channelhash.search import checks, choose_place, find_or_keep, find_store, kind_of
+from channelhash.search import Address, checks
+from channelhash.search.address import choose_place, find_store
 from channelhash.search.browsing import DATES, Catalogue, date_filter, date_of, file_date
 from channelhash.search.filters import parse_filter, passes
 from channelhash.search.items import Facts
@@ -377,12 +378,13 @@ def photos(tmp_path, monkeypatch) -> Path:
 
 
 def test_the_store_in_the_folder_is_opened_by_its_name(photos):
-    assert kind_of(photos) == "folder"
+    address = Address.parse(photos)
+    assert address.kind == "folder"
     assert find_store(photos) is None
-    assert find_or_keep(photos) == photos
+    assert address.store == address
     with ch.open_store(choose_place(photos), n_bits=8) as store:
         store.add(["a.jpg"], np.array([[7]], np.uint8))
-    assert find_store(photos) == photos / ".channelhash"
+    assert find_store(photos) == address.store.path == photos / ".channelhash"
     assert ch.open_store(photos).ids() == ["a.jpg"]
 
 
@@ -403,10 +405,11 @@ OURS = {
 def test_stores_runs_and_models_are_no_plain_folders_and_those_of_other_programs_are(photos, own):
     (photos / own).parent.mkdir(exist_ok=True)
     (photos / own).write_text(OURS[own])
-    assert kind_of(photos) != "folder"
+    address = Address.parse(photos)
+    assert address.kind != "folder"
     for content in ("", '{"name": "gallery", "format": "store"}', "data: here\nmodel: Canon\n"):
         (photos / own).write_text(content)
-        assert kind_of(photos) == "folder"
+        assert address.kind == "folder"
 
 
 _DATES = st.sampled_from(

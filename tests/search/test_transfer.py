@@ -12,8 +12,8 @@ from tests.search.servers import postgres_address
 
 import channelhash as ch
 from channelhash.cli.index import _push
-from channelhash.search import open_store, transfer
-from channelhash.utils.progress import no_progress
+from channelhash.search import Address, open_store, transfer
+from channelhash.utils.progress import Progress, no_progress
 from pages import DOCS, blocks_of
 from refusals import check_refusal
 
@@ -29,6 +29,10 @@ def make_source(folder: Path, n: int = 25) -> Path:
         )
         store.add([*ids[:7], "only words"], random_codes(8, seed=1), "text")
     return folder
+
+
+def push(source: str | Path, target: str | Path, progress: Progress = no_progress):
+    return transfer.push(Address.parse(source), Address.parse(target), progress)
 
 
 def contents_of(address: str | Path) -> list[tuple[str, dict[str, bytes], dict[str, object]]]:
@@ -51,9 +55,9 @@ def test_everything_arrives(tmp_path, target, monkeypatch):
     progress = Mock(side_effect=[None, None, KeyboardInterrupt, *[None] * 4])
     monkeypatch.setattr(transfer, "_BATCH", 10)
     with pytest.raises(KeyboardInterrupt):
-        transfer.push(source, target, progress)
+        push(source, target, progress)
     assert len(contents_of(target)) == 20
-    assert transfer.push(source, target, progress) == transfer._Pushed(items=26, target_items=26)
+    assert push(source, target, progress) == transfer._Pushed(items=26, target_items=26)
     assert [step.args for step in progress.call_args_list] == [
         (n, 26) for n in (0, 10, 20, 0, 10, 20, 26)
     ]
@@ -64,7 +68,7 @@ def test_projections_arrive_where_they_can_be_kept(tmp_path, target):
     outputs = np.random.default_rng(0).normal(size=(5, 64))
     with open_store(tmp_path / "projected", n_bits=64, projections=True) as store:
         store.add([str(row) for row in range(5)], ch.codes.pack(outputs >= 0), projections=outputs)
-    assert not transfer.push(tmp_path / "projected", target).without_projections
+    assert not push(tmp_path / "projected", target).without_projections
     with open_store(target) as store:
         assert store.search_projections(outputs, 1).ids == [[str(row)] for row in range(5)]
 
@@ -81,10 +85,10 @@ def test_what_cannot_be_pushed(tmp_path):
     source = make_source(tmp_path / "source")
     with open_store(tmp_path / "other", n_bits=N_BITS, model="another") as other:
         other.add(["a"], random_codes(1))
-    check_refusal("no store in a folder", transfer.push, tmp_path, "x")
-    check_refusal("is the source", transfer.push, source, str(source))
-    check_refusal("codes of another model", transfer.push, source, str(tmp_path / "other"))
-    check_refusal("no name of a collection", transfer.push, source, "milvus+http://h:1/a-b")
+    check_refusal("no store in a folder", push, tmp_path, "x")
+    check_refusal("is the source", push, source, str(source))
+    check_refusal("codes of another model", push, source, str(tmp_path / "other"))
+    check_refusal("no name of a collection", push, source, "milvus+http://h:1/a-b")
 
 
 def test_faiss_finds_the_same_by_the_lines_of_the_page(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """``channelhash index``"""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -67,40 +68,53 @@ def _create(
 
     Example: channelhash index create photos.store photos --captions captions.csv
     """
-    how = model or encoder or root or captions or exclude or projections or ocr
-    if _put_codes(store, source, True, how, as_json):
+    address = ch.search.Address.parse(store)
+    is_encoded = any([model, encoder, root, captions, exclude, projections, ocr])
+    if _put_codes(address, source, True, is_encoded, as_json):
         return
-    read = read_words(encoder) if encoder else None
-    with naming_extra("train" if model else extra_of(read)):
+    word = read_words(encoder) if encoder else None
+    with naming_extra("train" if model else extra_of(word)):
         from channelhash.indexing.fit import NewCodes
         from channelhash.indexing.stores import create_store, default_address, read_again
 
-    # pictures, then, whose store lies with them
-    if source is None and ch.search.holds_files(store):
+    # the store of a folder of images lies in it
+    if source is None and address.holds_files:
         source = Path(store)
-        store = default_address(Path(store))
+        address = ch.search.Address.parse(default_address(source))
     if model is not None and encoder:
         raise InputError("--model: names a run, and --encoder another encoder; give one of them")
-    new = NewCodes(str(model) if model is not None else read, codes, bits, seed)
+    new = NewCodes(word if model is None else str(model), codes, bits, seed)
 
     def go_on() -> list[str]:
-        if source is None or not ("://" in store or ch.search.kind_of(Path(store)) == "store"):
+        is_made = address.path is None or address.kind == "store"
+        if source is None or not is_made:
             return same_command()
-        options: list[tuple[str, object]] = [
-            ("--model", model),
-            ("--root", root),
-            ("--captions", captions),
-        ]
-        options += [("--exclude", pattern) for pattern in exclude]
-        words = (str(word) for name, value in options if value for word in (name, value))
-        flags = (word for word in same_command() if word in ("--ocr", "--no-ocr", "--trust-code"))
-        return ["channelhash", "index", "add", store, str(source), *words, *flags]
+        options = {"--model": model, "--root": root, "--captions": captions}
+        return _add_command(address, source, options, exclude)
 
-    with shared.progress_bars(f"{store} keeps the items written so far", go_on) as progress:
-        named = source is not None or exclude or captions is not None or ocr
-        items = read_again(store, source, root, exclude, captions, ocr) if named else None
-        done = create_store(store, new, items, progress, projections)
-    _report(store, done, as_json)
+    with shared.progress_bars(f"{address} keeps the items written so far", go_on) as progress:
+        items = None
+        if any([source, exclude, captions, ocr]):
+            items = read_again(address, source, root, exclude, captions, ocr)
+        done = create_store(address, new, items, progress, projections)
+    _report(address, done, as_json)
+
+
+def _add_command(
+    address: "ch.search.Address",
+    source: Path,
+    options: Mapping[str, Path | None],
+    exclude: Sequence[str],
+) -> list[str]:
+    """Return the words of the `index add` that continues a killed `index create`."""
+    words = ["channelhash", "index", "add", address.text, str(source)]
+    for name, value in options.items():
+        if value is not None:
+            words += [name, str(value)]
+    for pattern in exclude:
+        words += ["--exclude", pattern]
+    flags = ("--ocr", "--no-ocr", "--trust-code")
+    return words + [word for word in same_command() if word in flags]
 
 
 @app.command("add")
@@ -127,16 +141,17 @@ def _add(
 
     Example: channelhash index add photos.store photos
     """
-    how = model or root or captions or exclude or ocr or prune
-    if _put_codes(store, source, False, how, as_json):
+    address = ch.search.Address.parse(store)
+    is_encoded = any([model, root, captions, exclude, ocr, prune])
+    if _put_codes(address, source, False, is_encoded, as_json):
         return
     with naming_extra("train" if model else "photos"):
         from channelhash.indexing.stores import add_to_store, read_again
 
-    with shared.progress_bars(f"{store} keeps the items written so far") as progress:
-        items = read_again(store, source, root, exclude, captions, ocr)
-        done = add_to_store(store, items, model, progress, prune)
-    _report(store, done, as_json)
+    with shared.progress_bars(f"{address} keeps the items written so far") as progress:
+        items = read_again(address, source, root, exclude, captions, ocr)
+        done = add_to_store(address, items, model, progress, prune)
+    _report(address, done, as_json)
 
 
 @app.command("delete")
@@ -184,7 +199,7 @@ def _info(store: shared.SearchableStore, as_json: shared.AsJson = False) -> None
 
 @app.command("push")
 def _push(
-    store: Path = typer.Argument(..., help="A store's folder."),
+    store: str = _STORE,
     target: str = typer.Argument(
         ..., help="Another store, such as postgresql://USER@HOST/DATABASE."
     ),
@@ -197,10 +212,11 @@ def _push(
 
     Example: channelhash index push photos.store postgresql://postgres@localhost/photos
     """
-    from channelhash.search.transfer import push as move
+    from channelhash.search.transfer import push
 
+    parse = ch.search.Address.parse
     with shared.progress_bars(f"{target} keeps the items written so far") as progress:
-        done = move(store, target, progress("push"))
+        done = push(parse(store), parse(target), progress("push"))
     lines = [f"{done.items} items of {store} are in {target}; it holds {done.target_items}"]
     if done.without_projections:
         lines.append(f"{target} keeps no projections: it ranks by bits alone")
@@ -244,13 +260,11 @@ def _repair(store: str = _FOLDER, as_json: shared.AsJson = False) -> None:
     from channelhash.search.sqlite.check import repair_store
 
     repaired = repair_store(_folder(store))
-    damages, losses = (
-        [str(finding) for finding in findings] for findings in (repaired.damaged, repaired.lost)
-    )
+    damages = [str(finding) for finding in repaired.damaged]
+    losses = [str(finding) for finding in repaired.lost]
     done = f"is whole again, {len(losses)} items or codes are lost" if damages else "was whole"
-    lines = [f"was damaged: {line}" for line in dict.fromkeys(damages)] + [
-        f"lost: {line}" for line in losses
-    ]
+    lines = [f"was damaged: {line}" for line in dict.fromkeys(damages)]
+    lines += [f"lost: {line}" for line in losses]
     lines.append(f"{store} {done}; it holds {repaired.n_items} items")
     shared.show(
         {"store": store, "damaged": damages, "lost": losses, "items": repaired.n_items},
@@ -287,9 +301,11 @@ def _in_words(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value or "unknown")
 
 
-def _put_codes(store: str, file: Path | None, is_new: bool, how: object, as_json: bool) -> bool:
-    """Put a file of codes into a store; return False for other sources. Options on ``how`` to
-    encode go with those.
+def _put_codes(
+    address: "ch.search.Address", file: Path | None, is_new: bool, is_encoded: bool, as_json: bool
+) -> bool:
+    """Put a file of codes into a store; return False for other sources, which alone can be
+    encoded.
     """
     if file is None or file.suffix != ".parquet":
         return False
@@ -297,42 +313,40 @@ def _put_codes(store: str, file: Path | None, is_new: bool, how: object, as_json
 
     if not is_code_file(file):
         return False
-    if how:
+    if is_encoded:
         raise InputError(
             f"{file}: holds codes; leave out options that say how pictures and texts are encoded"
         )
     from channelhash.indexing.stores import put_codes
 
     with shared.progress_bars() as progress:
-        done = put_codes(store, file, is_new, progress("write"))
-    _report(store, done, as_json)
+        done = put_codes(address, file, is_new, progress("write"))
+    _report(address, done, as_json)
     return True
 
 
-def _report(store: str, done: "Indexed", as_json: bool) -> None:
-    shared.say_left_out(
-        [*done.problems, *(f"{count:,} × {reason}" for reason, count in done.skipped.items())]
-    )
+def _report(address: "ch.search.Address", done: "Indexed", as_json: bool) -> None:
+    skipped = [f"{count:,} × {reason}" for reason, count in done.skipped.items()]
+    shared.say_left_out([*done.problems, *skipped])
     counts = f"{done.added} items added, {done.replaced} replaced, {done.unchanged} unchanged"
-    for name, count in {
-        "moved": done.moved,
-        "pruned": done.pruned,
-        "left out": len(done.problems),
-    }.items():
+    rare = {"moved": done.moved, "pruned": done.pruned, "left out": len(done.problems)}
+    for name, count in rare.items():
         if count:
             counts += f", {count} {name}"
     rate = f" ({done.rate:,.0f} items/s)" if done.added + done.replaced else ""
-    lines = f"{counts}; {done.seconds:.1f} s{rate}", f"{done.items} items in {store}"
-    shared.show({"store": store, **asdict(done)}, as_json, *lines)
+    lines = f"{counts}; {done.seconds:.1f} s{rate}", f"{done.items} items in {address}"
+    shared.show({"store": address.text, **asdict(done)}, as_json, *lines)
 
 
 def _folder(store: str) -> Path:
-    if "://" in store:
+    """Return the folder of a store, which may be that of a plain folder of images."""
+    path = ch.search.Address.parse(store).store.path
+    if path is None:
         raise InputError(
             f"{store}: only a store in a folder is checked, repaired and backed up here; ask its "
             "server"
         )
-    if not (path := ch.search.find_or_keep(Path(store))).is_dir():
+    if not path.is_dir():
         raise InputError(
             f"{store}: not the folder of a store; a file of codes is checked whenever it is read"
         )

@@ -126,31 +126,33 @@ def _watch_store(
         with _watch_store("photos", report, False, IndexOptions()):
             run_server(app, listening, ready)
     """
-    watched = _watched(store) if watch else None
-    photos = None if watched and not any(options) else bring_up_to_date(store, options)
+    address = ch.search.Address.parse(store)
+    watched = _watched(address) if watch else None
+    photos = None if watched and not any(options) else bring_up_to_date(address, options)
     if photos:
         photos.store.close()
-        watched = _watched(store) if watch else None
+        watched = _watched(address) if watch else None
     problems = photos.indexed.problems if photos else ()
     if watched is None:
         return nullcontext()
-    return Watch(*watched, partial(_index_again, store, trust_code), report, shared.say, problems)
+    return Watch(*watched, partial(_index_again, address, trust_code), report, shared.say, problems)
 
 
-def _watched(store: str) -> tuple[Path, Path] | None:
+def _watched(address: "ch.search.Address") -> tuple[Path, Path] | None:
     """Return the folder of the photographs that a store was made of, and the store's own; None
     where there is none that can be watched, or the store can only be read.
     """
     from channelhash.indexing.source import PhotoSource
-    from channelhash.search.sqlite.folder import StoreFolder
 
-    place = ch.search.find_or_keep(Path(store))
-    photos = None if "://" in store or not StoreFolder(place).writable else PhotoSource.read(place)
-    return None if photos is None else (photos.folder, place)
+    place = address.store
+    if place.path is None or not place.writable:
+        return None
+    photos = PhotoSource.read(place.path)
+    return None if photos is None else (photos.folder, place.path)
 
 
 def _index_again(
-    store: str, trust_code: bool, progress: StageProgress
+    address: "ch.search.Address", trust_code: bool, progress: StageProgress
 ) -> tuple[Sequence[str], str]:
     """Bring a store of photographs up to date by what it was made of; return what was left out and
     what has changed.
@@ -159,8 +161,8 @@ def _index_again(
         from channelhash.indexing.stores import add_to_store, read_again
 
         # never makes a new one
-        done = add_to_store(store, read_again(store, None), None, progress, prune=True)
-    return done.problems, done.changes(store)
+        done = add_to_store(address, read_again(address, None), None, progress, prune=True)
+    return done.problems, done.changes(address.text)
 
 
 def _say_problems(encoding: Future[Any]) -> None:

@@ -48,16 +48,17 @@ def open_searched(
     Raises:
         InputError: there is nothing to search; or as `bring_up_to_date`.
     """
+    address = ch.search.Address.parse(store)
     is_indexed_anew = bool(options.encoder or options.captions or options.exclude)
-    if words_alone and not is_indexed_anew and ch.search.find_store(Path(store)):
-        return ch.search.open_filled_store(store), ()
-    index = bring_up_to_date(store, options)
+    if words_alone and not is_indexed_anew and address.store.kind == "store":
+        return ch.search.open_filled_store(address), ()
+    index = bring_up_to_date(address, options)
     if index is not None and len(index.store):
         return index.store, index.indexed.problems
-    return ch.search.open_filled_store(store), ()
+    return ch.search.open_filled_store(address), ()
 
 
-def bring_up_to_date(store: str, options: IndexOptions) -> "Index | None":
+def bring_up_to_date(address: "ch.search.Address", options: IndexOptions) -> "Index | None":
     """Index a plain folder of photographs, or what changed in it; return None for other addresses
     and where the store can only be read.
 
@@ -65,18 +66,18 @@ def bring_up_to_date(store: str, options: IndexOptions) -> "Index | None":
         InputError: an encoder, captions or exclusions are given for anything but a plain folder; or
             as `channelhash.indexing.stores.index`.
     """
-    if not ch.search.holds_files(store):
-        _check_unused(store, options)
+    if not address.holds_files:
+        _check_unused(address, options)
         return None
-    if not _can_be_written(store, options):
+    if not _can_be_written(address, options):
         return None
     word = read_words(list(options.encoder)) if options.encoder else None
     with naming_extra("train" if options.model else extra_of(word)):
         from channelhash.indexing.stores import index
 
     settings = options._asdict() | {"encoder": word}
-    with shared.progress_bars(f"{store} keeps the items indexed so far") as progress:
-        found = index(store, **settings, prune=True, progress=progress)
+    with shared.progress_bars(f"{address} keeps the items indexed so far") as progress:
+        found = index(address.text, **settings, prune=True, progress=progress)
     shared.say_left_out(found.indexed.problems, _MOST)
     changes = found.indexed.changes(found.store.address)
     if changes:
@@ -86,21 +87,19 @@ def bring_up_to_date(store: str, options: IndexOptions) -> "Index | None":
     return found
 
 
-def _check_unused(store: str, options: IndexOptions) -> None:
+def _check_unused(address: "ch.search.Address", options: IndexOptions) -> None:
     """Raise `InputError` if options are given that only a plain folder takes."""
     for name, value in options._asdict().items():
         if value and name != "model":
             raise InputError(
-                f"--{name}: goes with a plain folder of pictures, {store} is none; leave it out"
+                f"--{name}: goes with a plain folder of pictures, {address} is none; leave it out"
             )
 
 
-def _can_be_written(store: str, options: IndexOptions) -> bool:
+def _can_be_written(address: "ch.search.Address", options: IndexOptions) -> bool:
     """Return whether a folder can be indexed; say so where its store can only be read."""
-    from channelhash.search.sqlite.folder import StoreFolder
-
-    place = ch.search.find_store(Path(store))
-    if place is None or StoreFolder(place).writable:
+    place = address.store
+    if place.kind != "store" or place.writable:
         return True
     if options.exclude:
         raise InputError(

@@ -367,19 +367,16 @@ def names(
     shared.print_names(_meanings(kind), as_json)
 
 
-_STORES = {
+#: The paths that are searched as stores; all other stores have an entry in `STORES`.
+_STORE_PATHS = {
     "FOLDER": "made by index create; a folder of photographs is searched as it is",
     "RUN": "a run's folder: its retrieval set, to be read only",
     "FILE.parquet": "codes, to be read only",
-    "postgresql://ADDRESS": "a schema of PostgreSQL with pgvector: postgresql://user@host/database?store=name",
-    "milvus+ADDRESS": "a collection of Milvus: milvus+http://host:19530/name",
 }
 
 
 def _meanings(kind: _Kind) -> dict[str, str]:
     """Return what each name means; of what a file implements, that file's first line."""
-    if kind == "stores":
-        return _STORES
     if kind == "encoders":
         from channelhash.models.description import ENCODER_FORMS
 
@@ -390,12 +387,18 @@ def _meanings(kind: _Kind) -> dict[str, str]:
 
         return {name: load_experiment(name).title for name in EXPERIMENTS}
     modules: dict[str, str]
+    known: dict[str, str] = {}
     if kind == "losses":
         from channelhash.losses import LOSSES
 
         modules = {name: loss.__module__ for name, loss in LOSSES.items()}
     elif kind == "models":
         modules = {name: model.create.__module__ for name, model in models.MODELS.items()}
+    elif kind == "stores":
+        from channelhash.search import STORES
+
+        known = _STORE_PATHS
+        modules = {f"{scheme}ADDRESS": store.__module__ for scheme, store in STORES.items()}
     else:
         from channelhash.data import DATA_KINDS
 
@@ -404,4 +407,5 @@ def _meanings(kind: _Kind) -> dict[str, str]:
         name: (sys.modules[module].__doc__ or "").partition("\n")[0]
         for name, module in modules.items()
     }
-    return {name: line.split("``: ")[-1].replace("`", "") for name, line in lines.items()}
+    meanings = {name: line.split("``: ")[-1].replace("`", "") for name, line in lines.items()}
+    return known | meanings

@@ -18,6 +18,8 @@ from channelhash.utils.image_files import RAW_ENDINGS, heif_problem, raw_problem
 
 #: The store that belongs to a folder of photographs.
 STORE_FOLDER = ".channelhash"
+#: The file of a store that says which photographs its items are.
+SOURCE_FILE = "source.json"
 #: Why folders are left out that other programs fill with copies of the photographs, or with deleted
 #: ones.
 _OF_OTHERS = "thumbnails or a bin of another program"

@@ -8,12 +8,10 @@ are asked again.
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Literal
 
 from channelhash.copies.small_copies import KeptCopies
 from channelhash.errors import InputError
-from channelhash.search import find_or_keep
 from channelhash.search.sqlite.folder import StoreFolder, connect
 from channelhash.search.store import Store
 
@@ -90,16 +88,16 @@ def open_decisions(store: Store, write: bool = False) -> Iterator[Decisions]:
     ...         decisions.numbers("different")
     {'a': {1}, 'b': {1}}
     """
-    folder = StoreFolder(find_or_keep(Path(store.address)))
-    path = folder.path / "duplicates.sqlite"
-    is_kept = folder.database.exists() and store.writable
+    folder = store.folder
+    path = folder and folder / "duplicates.sqlite"
+    is_kept = folder is not None and StoreFolder(folder).database.exists() and store.writable
     if write and not is_kept:
         raise InputError(
             f"{store.address}: keeps no decisions; use a store in a folder that can be written to"
         )
     try:
         with closing(connect(path if is_kept else None, create=True)) as connection:
-            if not is_kept and path.exists():
+            if path and path.exists() and not is_kept:
                 with closing(connect(path, read_only=True)) as source:
                     source.backup(connection)
             yield Decisions(connection)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from channelhash.codes import CodeSet, PackedCodes, binarize, unit_rows, unpack
 from channelhash.data.records import labels_from_names
 from channelhash.explanation.occlusion import Outputs
-from channelhash.search import codes_at
+from channelhash.search import Address
 from channelhash.search.store import Store
 
 _Correlations = NDArray[np.float64]
@@ -170,7 +170,7 @@ class BitLabels(NamedTuple):
         store, 20,000 items are counted, evenly spaced in the order of ids; items without the key
         ``labels`` are skipped. The result is None for a store of more than 5 million items.
         """
-        file = codes_at(Path(store.address))
+        file = Address.parse(store.address).codes_file
         label_names, rows = _sample_items(store) if file is None else _read_items(file)
         if not label_names or store.n_bits is None:
             return None

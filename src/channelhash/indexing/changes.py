@@ -108,9 +108,9 @@ def _lies_in_source(store: Store, source: Source) -> bool:
     """Return whether a store lies in the folder of its source, with which it may have been
     copied.
     """
-    return source.folder is not None and Path(store.address).resolve().is_relative_to(
-        source.folder.resolve()
-    )
+    if source.folder is None or store.folder is None:
+        return False
+    return store.folder.resolve().is_relative_to(source.folder.resolve())
 
 
 def _parts(keys: Sequence[_Key]) -> Iterator[Sequence[_Key]]:

@@ -20,14 +20,13 @@ import numpy as np
 from channelhash.data.captions import find_captions
 from channelhash.data.cells import text_of
 from channelhash.data.collection import Collection
-from channelhash.data.folder import compose, find_images, load_any
+from channelhash.data.folder import SOURCE_FILE, compose, find_images, load_any
 from channelhash.data.records import Features, Records
 from channelhash.data.table import TABLE_ENDINGS, Row, read_rows
 from channelhash.errors import InputError, argument
 from channelhash.models.description import Model
 from channelhash.search.checks import key_problem
 from channelhash.search.items import Value
-from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.utils.files import write_text
 from channelhash.utils.hashes import dump_checked, load_checked
 
@@ -87,7 +86,7 @@ class PhotoSource:
     @classmethod
     def read(cls, store: Path) -> "PhotoSource | None":
         """Return what `write` wrote beside a store, or None if it was never called."""
-        file = StoreFolder(store).source
+        file = store / SOURCE_FILE
         try:
             values = load_checked(file.read_text(encoding="utf-8"))
             home = store.resolve()
@@ -131,7 +130,7 @@ class PhotoSource:
             "unread": {name: list(each) for name, each in self.unread.items() if each.state},
             "ocr": self.ocr,
         }
-        write_text(StoreFolder(store).source, dump_checked(values))
+        write_text(store / SOURCE_FILE, dump_checked(values))
 
 
 @dataclass(frozen=True)

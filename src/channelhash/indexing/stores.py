@@ -28,22 +28,18 @@ from channelhash.models import fitted, load_model
 from channelhash.models.description import Model, Word, fit_facts, in_one_word
 from channelhash.models.encoders import absolute_word, is_encoder
 from channelhash.search import (
-    STORES,
+    Address,
     Item,
     Store,
-    choose_place,
-    find_or_keep,
-    find_store,
-    kind_of,
     open_store,
 )
+from channelhash.search.address import choose_place, find_store
 from channelhash.search.checks import check_ids
 from channelhash.search.hits import Hits, SearchOptions
 from channelhash.search.items import Facts, NoStoreError
 from channelhash.search.match import described_fit
 from channelhash.search.query import load_encoder, search_store
 from channelhash.search.sqlite.database import metadata_of
-from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.utils.progress import Progress, StageProgress, no_progress, no_stage_progress
 from channelhash.utils.typed_settings import trusting
 
@@ -190,7 +186,7 @@ def index(
         index.indexed.added, len(index.store)
     """
     path = Path(source).resolve()
-    address = default_address(path) if store is None else str(store)
+    address = Address.parse(default_address(path) if store is None else store)
     saved = _optional_path(model)
     with trusting(trust_code):
         items = read_again(
@@ -209,17 +205,16 @@ def _optional_path(path: str | PathLike[str] | None) -> Path | None:
     return None if path is None else Path(path)
 
 
-def _only_run(address: str, progress: StageProgress) -> AbstractContextManager[None]:
+def _only_run(address: Address, progress: StageProgress) -> AbstractContextManager[None]:
     """Return a block in which nobody else indexes into a store that is a folder; other stores are
     not locked.
     """
-    if address.startswith(tuple(STORES)) or Path(address).is_file():
-        return nullcontext()
-    return StoreFolder(find_or_keep(Path(address))).hold_run(progress)
+    folder = address.store.folder
+    return nullcontext() if folder is None else folder.hold_run(progress)
 
 
 def read_again(
-    address: str,
+    address: Address,
     source: Path | None,
     root: Path | None = None,
     exclude: Sequence[str] = (),
@@ -248,11 +243,12 @@ def read_again(
     return replace(items, records=records, photos=photos, ocr=ocr)
 
 
-def _known_photos(address: str, source: Path | None) -> PhotoSource:
+def _known_photos(address: Address, source: Path | None) -> PhotoSource:
     """Return how the folder of a store was read the last time; for another source, nothing is
     known.
     """
-    known = None if "://" in address else PhotoSource.read(find_or_keep(Path(address)))
+    place = address.store.path
+    known = None if place is None else PhotoSource.read(place)
     if source is None:
         if known is None:
             raise InputError(
@@ -282,10 +278,10 @@ def default_address(source: Path) -> str:
     )
 
 
-def _holds_items(address: str) -> bool:
+def _holds_items(address: Address) -> bool:
     """Return whether there is a store at an address."""
-    if not address.startswith(tuple(STORES)):
-        return kind_of(Path(address)) == "store"
+    if address.path is not None:
+        return address.kind == "store"
     try:
         with open_store(address) as store:
             return len(store) > 0
@@ -305,7 +301,7 @@ def _check_encoder(store: Store, word: Word) -> None:
 
 
 def create_store(
-    address: str,
+    address: Address,
     codes: NewCodes,
     source: Source | None = None,
     progress: StageProgress = no_stage_progress,
@@ -323,16 +319,15 @@ def create_store(
 
 
 def _create_store(
-    address: str,
+    address: Address,
     codes: NewCodes,
     source: Source | None,
     progress: StageProgress,
     projections: bool | None = None,
 ) -> tuple[Store, Indexed]:
     began = time.perf_counter()
-    in_folder = not address.startswith(tuple(STORES))
     is_fitted = codes.encoder is None or is_encoder(codes.encoder)
-    if is_fitted and not in_folder:
+    if is_fitted and address.path is None:
         raise InputError(
             f"{address}: keeps no model; make a store in a folder, then `channelhash index push` it"
         )
@@ -347,8 +342,8 @@ def _create_store(
         )
     else:
         encoder, encoded, source = fit_source(source, codes, progress("fit"))
-    if in_folder:
-        encoder.save_pretrained(Path(address) / "model")
+    if address.path is not None:
+        encoder.save_pretrained(address.path / "model")
     projected = is_fitted if projections is None else projections
     indexed = Indexed()
     with ExitStack() as opened:
@@ -366,7 +361,7 @@ def _create_store(
 
 
 def add_to_store(
-    address: str,
+    address: Address,
     source: Source,
     model: Path | None = None,
     progress: StageProgress = no_stage_progress,
@@ -383,7 +378,7 @@ def add_to_store(
 
 
 def _add_to_store(
-    address: str,
+    address: Address,
     source: Source,
     model: Path | None,
     progress: StageProgress,
@@ -414,13 +409,13 @@ def _add_to_store(
     return store, indexed
 
 
-def _adopt_model(store: Store, address: str, model: Model) -> None:
+def _adopt_model(store: Store, address: Address, model: Model) -> None:
     """Keep a model with the store if it extends the store's own; refuse other models.
 
     A model that only shares the store's code space, a student, makes queries but adds no items.
     """
     if store.model not in model.extends:
-        Facts(0, store.model).check(address, Facts(0, model.fingerprint()))
+        Facts(0, store.model).check(address.text, Facts(0, model.fingerprint()))
         return
     folder = store.model_folder
     # the model in the folder stays if it extends this one in turn
@@ -436,14 +431,14 @@ def _add(
     prune: bool = False,
     encoded: Sequence[EncodedBatch] = (),
 ) -> Indexed:
-    photos = None if store.address.startswith(tuple(STORES)) else source.photos
-    if photos is not None:  # a job that is killed goes on with it
-        photos.write(find_or_keep(Path(store.address)))
+    folder = store.folder
+    photos = source.photos
+    if folder and photos:  # a job that is killed goes on with it
+        photos.write(folder)
     indexed, unread = index_source(store, load, source, progress, prune, encoded)
     with_raw = source.read_beside(unread.keys())
-    if photos is not None and unread != photos.unread:
-        photos = replace(photos, unread=unread)
-        photos.write(find_or_keep(Path(store.address)))
+    if folder and photos and unread != photos.unread:
+        replace(photos, unread=unread).write(folder)
     if with_raw is None:
         return indexed
     again = replace(with_raw, photos=replace(with_raw.photos or PhotoSource(Path()), unread=unread))
@@ -452,7 +447,7 @@ def _add(
 
 
 def put_codes(
-    address: str, file: Path, is_new: bool = False, progress: Progress = no_progress
+    address: Address, file: Path, is_new: bool = False, progress: Progress = no_progress
 ) -> Indexed:
     """Put the items of a file of codes into a store. They replace items of the same ids, unless
     nothing has changed.
@@ -465,7 +460,7 @@ def put_codes(
     ...     file = Path(folder, "codes.parquet")
     ...     codes = {"image": np.array([[0], [7]], np.uint8)}
     ...     CodeSet(["a", "b"], codes, None, n_bits=8).save(file)
-    ...     put_codes(f"{folder}/a.store", file, is_new=True).added
+    ...     put_codes(Address.parse(f"{folder}/a.store"), file, is_new=True).added
     2
     """
     codes = CodeSet.load(file)
@@ -516,19 +511,19 @@ def _put_changed(store: Store, codes: CodeSet, known: Set[str]) -> int:
     return len(rows)
 
 
-def _check_free(address: str) -> None:
+def _check_free(address: Address) -> None:
     """Refuse to make a store where one is, or in a folder that holds something else."""
     if _holds_items(address):
         raise InputError(
             f"{address}: already a store; add to it with `channelhash index add {address} SOURCE`"
         )
-    if not address.startswith(tuple(STORES)):
-        StoreFolder(Path(address)).check_content()
+    if address.folder is not None:
+        address.folder.check_content()
 
 
-def _check_store(address: str, source: str = "SOURCE") -> None:
+def _check_store(address: Address, source: str = "SOURCE") -> None:
     """Refuse to add to a folder that is no store."""
-    if not address.startswith(tuple(STORES)) and kind_of(find_or_keep(Path(address))) != "store":
+    if address.path is not None and address.store.kind != "store":
         raise InputError(
             f"{address}: no store; make one with `channelhash index create {address} {source}`"
         )

@@ -1,5 +1,4 @@
-"""The store in a collection of Milvus, and filters as Milvus writes them:
-https://milvus.io/docs/boolean.md.
+"""``milvus``: a collection of Milvus: milvus+http://host:19530/name
 
 A row is an item's code of one modality, so that a collection has one field of vectors, which every
 Milvus from 2.3 on takes, and any modality may come later. The item's metadata stand in each of its
@@ -69,12 +68,11 @@ class MilvusStore(Store):
     has more.
     """
 
-    def __init__(self, address: str, n_bits: int | None, model: str) -> None:
-        super().__init__(address)
+    def __init__(self, address: str, new: Facts) -> None:
+        super().__init__(address, new)
         uri, self._name = _parse_address(address)
         self._client = _connect(uri, address)
         self._process = os.getpid()
-        self._new = Facts(n_bits or 0, model)
         self._stored: Facts | None = None
         # read by `_keys`, which every call with a filter begins with
         self._key_sets: set[str] = set()

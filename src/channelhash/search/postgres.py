@@ -1,4 +1,4 @@
-"""The store in a schema of PostgreSQL.
+"""``postgresql``: a schema of PostgreSQL with pgvector: postgresql://user@host/database?store=name
 
 Everything is in one schema, so that ``DROP SCHEMA … CASCADE`` removes a store and nothing else.
 ``facts`` has one row; whoever writes locks it first, so that writers take turns. ``items`` has a
@@ -61,13 +61,12 @@ class PostgresStore(Store):
     code, exactly, unless the address asks for the index HNSW.
     """
 
-    def __init__(
-        self, address: str, n_bits: int | None, model: str, projections: bool = False
-    ) -> None:
-        super().__init__(address)
+    keeps_projections = True
+
+    def __init__(self, address: str, new: Facts) -> None:
+        super().__init__(address, new)
         database, self._schema, self._ef_search = parse_address(address)
         self._items = f"{self._schema}.items"
-        self._new = Facts(n_bits or 0, model, projections)
         self._stored: _Stored | None = None
         self._connections = Connections(address, database)
         try:

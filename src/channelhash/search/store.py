@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,8 +68,13 @@ class Store(ABC):
     [['a']]
     """
 
-    def __init__(self, address: str) -> None:
+    #: Whether a new store can keep projections beside its codes, see `search_projections`.
+    keeps_projections: ClassVar[bool] = False
+
+    def __init__(self, address: str, new: Facts) -> None:
         self.address = address
+        #: What the codes of a store that is still to be made are to have in common.
+        self._new = new
         self._seen_modalities: tuple[str, ...] = ()
         self._seen_images = False
         # Modalities of questions and of items -> what `search.match` has found out about their
@@ -477,6 +482,11 @@ class Store(ABC):
     @abstractmethod
     def modalities(self) -> tuple[str, ...]:
         """The modalities that any item has a code of, in alphabetical order."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that the store is kept in, beside which others may keep files; None elsewhere."""
+        return None
 
     @property
     def model_folder(self) -> Path | None:

@@ -1,15 +1,13 @@
-"""Moving items from a store in a folder to another store."""
+"""Copy the items of a store into another store."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from channelhash.errors import InputError
-from channelhash.search import KEEP_PROJECTIONS, find_or_keep, open_store
+from channelhash.search import Address, open_store
 from channelhash.search.items import NoStoreError
-from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.search.store import Item, Store
 from channelhash.utils.progress import Progress, no_progress
 
@@ -33,40 +31,45 @@ class _Pushed(NamedTuple):
     without_projections: bool = False
 
 
-def push(source: Path, target: str, progress: Progress = no_progress) -> _Pushed:
-    """Write all items of a store into another one, in batches, over those that have the same ids
-    there.
+def push(source: Address, target: Address, progress: Progress = no_progress) -> _Pushed:
+    """Write all items of a store into another one, in batches, over those with the same ids there.
 
-    Batches are upserted, so what is sent twice, as after a push that was killed, is there once.
-    Nothing is removed from the target: items deleted from the source since an earlier push stay
-    there.
+    A push that was killed can be repeated: an item that is sent twice is there once. Nothing is
+    removed from the target: items deleted from the source since an earlier push stay there.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     source = open_store(f"{folder}/a.store", n_bits=8)
-    ...     source.add(["a"], np.array([[7]], np.uint8))
-    ...     source.close()
-    ...     push(Path(folder) / "a.store", f"{folder}/b.store").target_items
+    ...     source, target = (Address.parse(f"{folder}/{name}.store") for name in "ab")
+    ...     with open_store(source, n_bits=8) as store:
+    ...         store.add(["a"], np.array([[7]], np.uint8))
+    ...     push(source, target).target_items
     1
     """
-    source = find_or_keep(source)
-    StoreFolder.find(source)
-    if "://" not in target and Path(target).resolve() == source.resolve():
+    source = source.store
+    if source.path is not None and source.kind != "store":
+        raise InputError(
+            f"{source}: no store in a folder; make one with `channelhash index create`"
+        )
+    if _is_same(source, target.store):
         raise InputError(f"{target}: is the source; name another store")
     with open_store(source) as from_store:
         projections = False
         try:
             open_store(target).close()
         except NoStoreError:  # a new one keeps beside its codes what the source does, if it can
-            projections = from_store.projected and (
-                "://" not in target or target.startswith(KEEP_PROJECTIONS)
-            )
+            projections = from_store.projected and target.keeps_projections
         with open_store(target, from_store.n_bits, from_store.model, projections) as to_store:
             count = 0
             for items in _read(from_store, progress):
                 upsert_items(to_store, items)
                 count += len(items)
             return _Pushed(count, len(to_store), from_store.projected and not to_store.projected)
+
+
+def _is_same(source: Address, target: Address) -> bool:
+    if source.path is None or target.path is None:
+        return source == target
+    return source.path.resolve() == target.path.resolve()
 
 
 def _read(store: Store, progress: Progress) -> Iterator[list[Item]]:

@@ -15,9 +15,9 @@ from fastapi.security import HTTPBearer
 
 from channelhash._version import __version__
 from channelhash.data.folder import no_such
-from channelhash.errors import InputError, JobError, argument, check_address
+from channelhash.errors import InputError, JobError, argument
 from channelhash.models.description import QueryEncoder
-from channelhash.search import STORES, find_or_keep, open_store
+from channelhash.search import Address, open_store
 from channelhash.search.query import load_encoder, load_query_encoder
 from channelhash.search.store import Store
 from channelhash.serve import explain, fields, item_schemas, items, middleware, schemas, search
@@ -86,12 +86,11 @@ def open_app(
     report: Report | None = None,
 ) -> FastAPI:
     """Open a store and create its application; see `create_app`."""
-    check_address(address)
-    is_path = not address.startswith(tuple(STORES))
-    if is_path and not Path(address).exists():
+    place = Address.parse(address)
+    if place.path is not None and not place.path.exists():
         raise no_such(address)
     access = _read_access(token_file, read_token_file, hosts)
-    store = open_store(address, mapped=mapped)
+    store = open_store(place, mapped=mapped)
     if token_file and not store.writable:
         raise InputError(
             f"{argument('token_file')}: {address} can only be read; make a store with `channelhash "
@@ -99,9 +98,8 @@ def open_app(
         )
     folder = model or store.model_folder
     # Uploaded images are kept beside the codes where the store is a folder of its own.
-    image_folder = (
-        find_or_keep(Path(address)).resolve() / "pictures" if is_path and store.writable else None
-    )
+    folder_of_store = store.folder if store.writable else None
+    image_folder = folder_of_store and folder_of_store.resolve() / "pictures"
     load = partial(_load, store, folder, token_file is not None) if folder else lambda: None
     return create_app(Service(store, load, limits, access, image_folder, report))
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from channelhash.data.folder import SOURCE_FILE
 from channelhash.errors import InputError, JobError, NoSpaceError
 from channelhash.search.checks import check_format
 from channelhash.search.items import Facts
@@ -327,7 +328,7 @@ class StoreFolder:
         #: The model that made the codes, if it was saved there with ``save_pretrained``.
         self.model = path / "model"
         #: Says which folder of photographs the items are from, if they are from one.
-        self.source = path / "source.json"
+        self.source = path / SOURCE_FILE
         #: Held by the indexing run that writes to the store, see `hold_run`.
         self.run_lock = path / ".indexing"
 

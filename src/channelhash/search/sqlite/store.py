@@ -99,6 +99,8 @@ class EmbeddedStore(Store):
     (1, False)
     """
 
+    keeps_projections = True
+
     def __init__(
         self,
         address: str,
@@ -107,10 +109,9 @@ class EmbeddedStore(Store):
         new: Facts,
         model_folder: Path | None = None,
     ) -> None:
-        super().__init__(address)
+        super().__init__(address, new)
         self._folder = folder
         self._opened = opened
-        self._new = new
         self._model_folder = model_folder
         self._reading = threading.RLock()
         self._writing = threading.RLock()
@@ -126,6 +127,10 @@ class EmbeddedStore(Store):
     @property
     def modalities(self) -> tuple[str, ...]:
         return self._ask(ItemsDatabase.modalities)
+
+    @property
+    def folder(self) -> Path | None:
+        return None if self._folder is None else self._folder.path
 
     @property
     def model_folder(self) -> Path | None:
