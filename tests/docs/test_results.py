@@ -9,7 +9,7 @@ from statistics import mean, stdev
 import pytest
 
 from channelhash.lab.experiments.experiment import load_experiment
-from channelhash.lab.experiments.studies.benchmark import _validation_score
+from channelhash.lab.experiments.studies.tuning import validation_score
 from channelhash.lab.experiments.text_tables import Table, to_markdown
 from lab.grids import read_runs
 from pages import DOCS
@@ -116,7 +116,7 @@ def test_the_table_of_recommended_weights_is_made_of_its_runs():
             )
             row += ", paper's initial weights" if initial == "paper" else ""
             column = f"{collection}, {preset}, {run.settings['train']['learning_rate']:g}"
-            scores.setdefault(row, {})[column] = f"{_validation_score(run):.1f}"
+            scores.setdefault(row, {})[column] = f"{validation_score(run):.1f}"
     page = (RESULTS / "benchmark.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\w+, κ_q .*?) \| (.*) \|$", page, re.M)
     settings = ("benchmark, 0.002", "benchmark, 0.00632", "recommended, 0.001")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from channelhash.codes import CodeSet
 from channelhash.data.folder import no_such
 from channelhash.errors import InputError
-from channelhash.search.address import STORES, Address
+from channelhash.search.address import STORES as STORES, Address as Address
 from channelhash.search.checks import check_count
 from channelhash.search.index import CodeIndex
 from channelhash.search.items import Facts, NoStoreError
@@ -48,7 +48,7 @@ _MODULES = {
     "search_store": "channelhash.search.query",
 }
 
-__all__ = ["STORES", "Address", "Answers", "CodeIndex", "Item", "Store", "open_store", *_MODULES]
+__all__ = ["Answers", "CodeIndex", "Item", "Store", "open_store", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:

@@ -29,7 +29,7 @@ from tests.search.sqlite.damaging import change
 import channelhash as ch
 from channelhash.errors import JobError
 from channelhash.models import load_model
-from channelhash.search import checks, index as code_index
+from channelhash.search import Address, checks, index as code_index
 from channelhash.search.index import CodeIndex
 from channelhash.search.rank import _quantize, cosines
 from channelhash.search.sqlite import (
@@ -524,8 +524,13 @@ def test_a_damaged_projection_is_found_not_answered_and_lost_in_a_repair(folder,
 
 def test_a_target_without_projections_gets_the_codes(folder, tmp_path):
     plain = plain_store(tmp_path / "plain", "x")
-    pushed = push(folder, str(plain))
+    pushed = push(Address.parse(folder), Address.parse(plain))
     assert pushed.target_items == N + 1
     assert pushed.without_projections
     assert kept(plain) == {name: {} for name in [*NAMES, "x"]}
-    check_refusal("keeps projections; give those of the codes", push, plain, str(folder))
+    check_refusal(
+        "keeps projections; give those of the codes",
+        push,
+        Address.parse(plain),
+        Address.parse(folder),
+    )
