@@ -15,7 +15,7 @@ from bulk.made_inputs import N, feature_model, write_feature_parquet
 from bulk.test_shards import code_set, content, write_shards
 from channelhash import bulk as shards
 from channelhash.bulk import encode_bulk, evaluate_shards, workers as bulk_workers
-from channelhash.bulk.workers import Workers, _run_on_ray, _start_ray
+from channelhash.bulk.workers import Workers, _start_ray
 from channelhash.errors import InputError, JobError
 
 pytestmark = pytest.mark.slow  # starting Ray takes seconds
@@ -114,4 +114,4 @@ def test_what_a_worker_refuses_is_refused_as_here(cluster, tmp_path):
 def test_a_task_that_kills_every_worker_ends_the_job(cluster, monkeypatch):
     monkeypatch.setattr(bulk_workers, "_RETRIES", 1)
     with pytest.raises(JobError, match=r"2 workers died one after another at the same task \(7\)"):
-        list(_run_on_ray(make_dying, lambda workers: [7], 1))
+        list(Workers("ray", 1).run(make_dying, lambda workers: [7]))

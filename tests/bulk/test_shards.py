@@ -19,7 +19,8 @@ from bulk import made_inputs
 from bulk.dying import SHARD
 from bulk.made_inputs import N, feature_model, picture_model, write_feature_parquet
 from channelhash import bulk
-from channelhash.bulk import _open_job, _shard_files, _shard_path, _ShardEncoder
+from channelhash.bulk import _ShardEncoder
+from channelhash.bulk.jobs import open_job, shard_files, shard_path
 from channelhash.data.table import load_table
 from channelhash.errors import JobError
 from channelhash.models.hash_model import encode_records
@@ -52,7 +53,7 @@ def test_shards_together_are_the_codes_of_all_items(features, tmp_path, capsys):
     result = encoded(capsys, model, "--data", data, "--out", tmp_path / "out", "--shard-items", 8)
     assert result == {"out": str(tmp_path / "out"), "shards": 10, "items": 2 * N, "bad": 0, "n_bits": 12,
                       "modalities": ["image", "text"], "done_before": 0}  # fmt: skip
-    shards = [ch.CodeSet.load(path) for path in _shard_files(tmp_path / "out")]
+    shards = [ch.CodeSet.load(path) for path in shard_files(tmp_path / "out")]
     assert {len(shard) for shard in shards} == {8}
     codes = ch.CodeSet.join(shards)
     assert codes.ids == tuple(f"{part}-{i:03d}" for part in range(2) for i in range(N))
@@ -76,7 +77,7 @@ def test_pictures_in_a_folder_in_a_table_and_in_tar_files_have_the_codes_of_the_
             tmp_path / "tars" / f"{number}.tar", dict(items[4 * number : 4 * number + 4])
         )
     encoded(capsys, model, "--data", tmp_path / "tars", "--out", tmp_path / "from-tar")
-    codes = ch.CodeSet.join([ch.CodeSet.load(path) for path in _shard_files(tmp_path / "from-tar")])
+    codes = ch.CodeSet.join([ch.CodeSet.load(path) for path in shard_files(tmp_path / "from-tar")])
     assert (codes.ids, codes.label_names, codes.texts) == (
         wanted.ids,
         wanted.label_names,
@@ -106,7 +107,7 @@ def test_pictures_in_a_folder_in_a_table_and_in_tar_files_have_the_codes_of_the_
         5,
     )
     codes = ch.CodeSet.join(
-        [ch.CodeSet.load(path) for path in _shard_files(tmp_path / "from-folder")]
+        [ch.CodeSet.load(path) for path in shard_files(tmp_path / "from-folder")]
     )
     order = [codes.ids.index(f"{i}.png") for i in range(12)]
     np.testing.assert_array_equal(codes.take(order).codes["image"], wanted.codes["image"])
@@ -129,7 +130,7 @@ def test_bad_items_go_to_a_file_of_their_own(tmp_path, capsys):
     assert bad[0]["reason"] == "not a readable picture (of no known format)"
     assert bad[1]["reason"].startswith("not a readable picture (")
     assert bad[2]["reason"] == f"empty picture {images / '9.png'}"
-    ids = ch.CodeSet.join([ch.CodeSet.load(path) for path in _shard_files(tmp_path / "out")]).ids
+    ids = ch.CodeSet.join([ch.CodeSet.load(path) for path in shard_files(tmp_path / "out")]).ids
     assert sorted(ids) == sorted(f"{i}.png" for i in range(12) if i not in (4, 7, 9))
     for number in (4, 7, 9):  # shards of nothing but bad items are empty
         shutil.move(images / f"{number}.png", tmp_path / "bad" / f"{number}.png")
@@ -137,7 +138,7 @@ def test_bad_items_go_to_a_file_of_their_own(tmp_path, capsys):
         capsys, model, "--data", tmp_path / "bad", "--out", tmp_path / "none", "--shard-items", 2
     )
     assert (result["items"], result["bad"]) == (0, 3)
-    assert [len(ch.CodeSet.load(path)) for path in _shard_files(tmp_path / "none")] == [0, 0]
+    assert [len(ch.CodeSet.load(path)) for path in shard_files(tmp_path / "none")] == [0, 0]
 
 
 @pytest.mark.slow  # another process; an object store's job goes on in a quick test
@@ -253,7 +254,7 @@ def test_what_cannot_be_begun_leaves_nothing(features, tmp_path, capsys, monkeyp
 def test_a_worker_that_sees_another_model_or_input_ends_the_job(features, tmp_path):
     model, data = features
     out, other = tmp_path / "out", feature_model(tmp_path / "other", seed=1)
-    job, _ = _open_job(ch.load_model(model), f"file://{data}", out, None, 8)
+    job, _ = open_job(ch.load_model(model), f"file://{data}", out, None, 8)
     check_refusal("for a worker, the job's is", _ShardEncoder, other, out, job)
     changed = replace(job, shards=(job.shards[0]._replace(items=9),))
     check_refusal(
@@ -262,7 +263,7 @@ def test_a_worker_that_sees_another_model_or_input_ends_the_job(features, tmp_pa
         0,
         error=JobError,
     )
-    assert not _shard_path(out, 0).exists()
+    assert not shard_path(out, 0).exists()
 
 
 def test_an_input_without_items_and_a_manifest_of_another_version_are_refused(
@@ -342,7 +343,7 @@ def test_workers_add_up_neighbouring_shards(files, monkeypatch):
     query, shards = files
     wanted = bulk.evaluate_shards(query, shards)
     seen = []
-    monkeypatch.setattr(bulk, "_STEPS", 2)
+    monkeypatch.setattr(bulk, "_LOCAL_TASKS", 2)
     result = bulk.evaluate_shards(
         query, shards, progress=lambda done, total: seen.append((done, total))
     )

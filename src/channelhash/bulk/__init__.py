@@ -4,12 +4,11 @@ such shards.
 Counts of shards add up, and every score is computed from their sum.
 """
 
-import hashlib
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext
-from dataclasses import asdict, dataclass, replace
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -17,214 +16,46 @@ from typing import Any
 
 import torch
 
+from channelhash.bulk.jobs import (
+    BulkJob,
+    bad_path,
+    finished_shards,
+    open_job,
+    shard_files,
+    shard_path,
+    write_text,
+)
 from channelhash.bulk.workers import Workers
 from channelhash.codes import CodeSet
-from channelhash.data.bulk import KINDS, Reading, Shard, input_files
+from channelhash.data.bulk import KINDS, Reading, Shard as Shard, input_files
 from channelhash.data.records import Records
-from channelhash.errors import InputError, JobError, argument, hide_secrets, naming
+from channelhash.errors import InputError, JobError, argument as argument, hide_secrets, naming
 from channelhash.metrics import HammingHistogram
 from channelhash.metrics.report import count_tasks, report_tasks, save_scores
 from channelhash.models import HashModel, load_hash_model
 from channelhash.models.hash_model import encode_records
 from channelhash.utils.addresses import (
     Place,
-    RemotePath,
-    folder_of,
+    RemotePath as RemotePath,
+    folder_of as folder_of,
     list_files,
     place,
     whole_file,
-    without_signature,
+    without_signature as without_signature,
 )
-from channelhash.utils.decode import reading
+from channelhash.utils.decode import reading as reading
 from channelhash.utils.files import sweep
 from channelhash.utils.image_files import ImageError, open_image
 from channelhash.utils.locks import locked_folder
 from channelhash.utils.machine import pick_device
 from channelhash.utils.progress import Progress, no_progress
-from channelhash.utils.typed_settings import python_names, settings_of, trusting
+from channelhash.utils.typed_settings import python_names, settings_of as settings_of, trusting
 
 #: This process.
 _LOCAL = Workers()
-_FORMAT = "channelhash bulk codes 2"
-
-#: What must be the same when a job goes on: key of the manifest -> its name in messages.
-_SAME = {
-    "model": "model",
-    "input_hash": "names, sizes and dates of the input files",
-    "root": "folder of the pictures",
-    "shard_items": argument("shard_items"),
-}
-
-
-@dataclass(frozen=True)
-class _BulkJob:
-    """The content of ``job/manifest.json`` in a folder of codes.
-
-    Attributes:
-        kind: key of `data.bulk.KINDS`.
-        root: folder that ids of images, or image paths in a Parquet file, are relative to.
-        input_hash: hash of the input files' addresses, sizes and dates.
-        modalities: modalities to encode.
-        label_names: label names of the whole input, sorted, the same for every shard.
-        model: the model's fingerprint.
-        n_bits: code length k.
-        shard_items: see `_open_job`.
-        shards: the n-th becomes the file `_shard_path` of n.
-    """
-
-    kind: str
-    root: str
-    input_hash: str
-    modalities: tuple[str, ...]
-    label_names: tuple[str, ...]
-    model: str
-    n_bits: int
-    shard_items: int
-    shards: tuple[Shard, ...]
-
-
-def _open_job(
-    model: HashModel, data: str, out: Place, root: str | None, shard_items: int
-) -> tuple[_BulkJob, dict[str, str]]:
-    """Return the job that encodes ``data`` into the folder ``out``: the one begun there, or a new
-    one; and the signed address, which is not kept, of each file that has one.
-
-    A shard has exactly ``shard_items`` images (the last may have fewer), or at least so many rows
-    in whole row groups of a Parquet file. A tar file is one shard.
-    """
-    manifest = out / "job" / "manifest.json"
-    kind, first = next(input_files(data))
-    if root is not None and kind != "parquet":
-        raise InputError(
-            f"{argument('root')}: belongs to Parquet files, {data} holds {kind}; leave it out"
-        )
-    input_hash, signed = _identify(data)
-    identity: dict[str, Any] = {
-        "model": model.fingerprint(),
-        "n_bits": model.n_bits,
-        "input_hash": input_hash,
-        "root": folder_of(data if root is None else f"{root}/*"),
-        "shard_items": shard_items,
-    }
-    if manifest.is_file():
-        job = _read_job(out)
-        for key, name in _SAME.items():
-            if getattr(job, key) != identity[key]:
-                raise InputError(
-                    f"{out}: holds a job with another {name} ({getattr(job, key)}, now "
-                    f"{identity[key]})"
-                )
-        return job, signed
-    if next(out.glob("*.parquet"), None):
-        raise InputError(
-            f"{out}: holds Parquet files, but no job/manifest.json; name an empty or a new folder"
-        )
-    available = KINDS[kind].modalities(first.address)
-    modalities = tuple(modality for modality in model.modalities if modality in available)
-    if not modalities:
-        raise InputError(
-            f"{data}: holds {' and '.join(available)}, the model encodes "
-            f"{' and '.join(model.modalities)}"
-        )
-    files = (file for _, file in input_files(data))
-    planned = list(
-        KINDS[kind].plan(files, modalities, shard_items, out / "job" / "listing.parquet")
-    )
-    if not planned:
-        raise InputError(f"{data}: its files hold no items")
-    labels = sorted(set[str]().union(*(names for _, names in planned)))
-    shards = tuple(shard for shard, _ in planned)
-    job = _BulkJob(
-        kind=kind, modalities=modalities, label_names=tuple(labels), shards=shards, **identity
-    )
-    text = json.dumps({"format": _FORMAT, **asdict(job)})
-    if not isinstance(manifest, RemotePath):
-        _write_text(manifest, text)
-    elif not manifest.create(text.encode()):  # an object store has no locks
-        raise InputError(
-            f"{manifest}: another process began a job there at the same time; name another "
-            f"{argument('out')}"
-        )
-    return job, signed
-
-
-def _identify(data: str) -> tuple[str, dict[str, str]]:
-    """Return a hash of the files of an input, which a renewed signature does not change, and the
-    signed address of each file that has one, by the address without.
-    """
-    digest = hashlib.sha256()
-    signed = {}
-    for _, file in input_files(data):
-        kept = without_signature(file.address)
-        digest.update(repr(file._replace(address=kept)).encode())
-        if kept != file.address:
-            signed[kept] = file.address
-    return digest.hexdigest()[:16], signed
-
-
-def _read_job(out: Place) -> _BulkJob:
-    """Return the job that was begun in a folder of codes."""
-    manifest = out / "job" / "manifest.json"
-    with reading(manifest, "not a readable manifest", "encode anew into another folder"):
-        content: dict[str, Any] = json.loads(manifest.read_bytes())
-        if content.pop("format") != _FORMAT:
-            raise ValueError("written by another version")
-        return _BulkJob(**vars(settings_of(_BulkJob).model_validate(content)))
-
-
-def _write_text(target: Place, text: str) -> None:
-    """Write ``text`` as UTF-8 to ``target`` in one step."""
-    with whole_file(target) as file:
-        file.write_text(text, encoding="utf-8", newline="\n")  # the same bytes on every system
-
-
-def _shard_path(out: Place, number: int) -> Place:
-    """Return the file of codes of a shard; only a finished shard has it.
-
-    >>> _shard_path(Path("codes"), 7).name
-    'codes-000007.parquet'
-    """
-    return out / f"codes-{number:06d}.parquet"
-
-
-def _bad_path(out: Place, number: int) -> Place:
-    """Return the file of the items of a shard that could not be encoded, a JSON object a line.
-
-    >>> _bad_path(Path("codes"), 7).as_posix()
-    'codes/job/bad/000007.jsonl'
-    """
-    return out / "job" / "bad" / f"{number:06d}.jsonl"
-
-
-def _finished_shards(out: Place, n_shards: int) -> set[int]:
-    """Return the numbers of the shards that have their files; list the folder once, not for each of
-    them.
-    """
-    names = {file.name for file in out.glob("codes-*.parquet")}
-    return {number for number in range(n_shards) if _shard_path(out, number).name in names}
-
-
-def _shard_files(folder: Place) -> list[Place]:
-    """Return the files of codes in a folder, in order; refuse a folder whose job has not
-    finished.
-    """
-    if (folder / "job" / "manifest.json").is_file():
-        files = [_shard_path(folder, number) for number in range(len(_read_job(folder).shards))]
-        if missing := len(files) - len(_finished_shards(folder, len(files))):
-            raise InputError(
-                f"{folder}: {missing} of {len(files)} shards are missing; run `channelhash encode` "
-                "again"
-            )
-        return files
-    files = sorted(folder.glob("*.parquet"))
-    if not files:
-        raise InputError(f"{folder}: no .parquet files of codes in this folder")
-    return files
-
-
 #: Default number of items of a shard: a killed worker loses minutes even of a large model's work.
 SHARD_ITEMS = 16384
-# Small files read at once: from an object store, most of that time is waiting.
+#: Small files read at once: from an object store, most of that time is waiting.
 _READS = 8
 
 
@@ -246,15 +77,10 @@ def encode_bulk(
     workers.
     """
     next(input_files(data))  # where there is nothing to encode, nothing is written
-    # An object store has no locks.
-    with (
-        locked_folder(out, "encoding into this folder", "job/lock")
-        if isinstance(out, Path)
-        else nullcontext()
-    ):
+    with _locked(out):
         encoder = load_hash_model(model)
-        job, signed = _open_job(encoder, data, out.resolve(), root, shard_items)
-        finished = _finished_shards(out, len(job.shards))
+        job, signed = open_job(encoder, data, out.resolve(), root, shard_items)
+        finished = finished_shards(out, len(job.shards))
         todo = [number for number in range(len(job.shards)) if number not in finished]
         done = 0
         total = sum(job.shards[number].items for number in todo)
@@ -277,6 +103,13 @@ def encode_bulk(
     }
 
 
+def _locked(out: Place) -> AbstractContextManager[None]:
+    """Keep other processes out of a folder of codes; an object store has no locks."""
+    if isinstance(out, Path):
+        return locked_folder(out, "encoding into this folder", "job/lock")
+    return nullcontext()
+
+
 class _ShardEncoder:
     """Encoder of whole shards.
 
@@ -288,7 +121,7 @@ class _ShardEncoder:
         self,
         model: Path,
         out: Place,
-        job: _BulkJob,
+        job: BulkJob,
         trusted: Sequence[str] = (),
         signed: dict[str, str] | None = None,
     ) -> None:
@@ -310,8 +143,9 @@ class _ShardEncoder:
         its items.
         """
         job = self._job
-        shard = self._job.shards[number]
-        parts, bad = [], []
+        shard = job.shards[number]
+        parts = []
+        bad = []
         threads = torch.get_num_threads()
         # they split sums, and an output close to 0 could change its sign with their number
         torch.set_num_threads(1)
@@ -323,16 +157,17 @@ class _ShardEncoder:
                 bad += left_out + problems
         finally:
             torch.set_num_threads(threads)
-        if (count := sum(map(len, parts)) + len(bad)) != shard.items:
+        count = sum(map(len, parts)) + len(bad)
+        if count != shard.items:
             raise JobError(
                 f"{shard.file}: had {shard.items} items, now {count}; it changed meanwhile"
             )
         codes = CodeSet.join(parts)
-        file = _shard_path(self._out, number)
+        file = shard_path(self._out, number)
         lines = [
             json.dumps({"item": name, "reason": reason, "shard": file.name}) for name, reason in bad
         ]
-        _write_text(_bad_path(self._out, number), "".join(f"{line}\n" for line in lines))
+        write_text(bad_path(self._out, number), "".join(f"{line}\n" for line in lines))
         codes.save(file)
         return count
 
@@ -340,40 +175,42 @@ class _ShardEncoder:
 def _encode_batch(
     model: HashModel, records: Records, fingerprint: str
 ) -> tuple[CodeSet, list[tuple[str, str]]]:
-    """Return codes of the items of a batch, and the names of those that could not be encoded, with
-    the reasons.
+    """Return the codes of a batch, and the ids of the items that could not be encoded, with the
+    reasons.
 
-    Pictures are decoded only once where all are good; where one is not, each is looked at by
-    itself.
+    Each image is looked at by itself only if one of the batch cannot be decoded.
     """
     try:
         return _codes(model, records, fingerprint), []
     except ImageError:
-        images = enumerate(records.items["image"])
-        wrong = {
-            row: problem for row, content in images if (problem := _image_problem(model, content))
-        }
-        if not wrong:
+        good = []
+        bad = []
+        for row, content in enumerate(records.items["image"]):
+            problem = _image_problem(model, content)
+            if problem is None:
+                good.append(row)
+            else:
+                bad.append((records.ids[row], problem))
+        if not bad:
             raise
-    good = records.take([row for row in range(len(records)) if row not in wrong])
-    return _codes(model, good, fingerprint), [
-        (records.ids[row], problem) for row, problem in wrong.items()
-    ]
+    return _codes(model, records.take(good), fingerprint), bad
 
 
 def _codes(model: HashModel, records: Records, fingerprint: str) -> CodeSet:
     images: Any = records.items.get("image")
     if isinstance(images, Sequence):  # contents of files, no features
-        opened = tuple(open_image(BytesIO(content)) for content in images)
-        records = replace(records, items={**records.items, "image": opened})  # type: ignore[dict-item]  # as below
+        opened: Any = tuple(open_image(BytesIO(content)) for content in images)
+        records = replace(records, items={**records.items, "image": opened})
     codes = encode_records(model, records, fingerprint=fingerprint)
-    # the records hold pictures, which nobody can be shown
+    # the records hold contents of files, which nobody can be shown
     return replace(codes, images=records.display.get("image"))
 
 
 def _image_problem(model: HashModel, content: Any) -> str | None:
+    """Return why the content of an image file cannot be encoded, None if it can."""
     try:
-        model.prepare("image", (open_image(BytesIO(content)),))  # type: ignore[arg-type]  # opened images too
+        opened: Any = open_image(BytesIO(content))
+        model.prepare("image", [opened])
     except ImageError as error:
         return f"not a readable picture ({error})"
     return None
@@ -387,7 +224,7 @@ def _gather_bad(out: Place, n_shards: int) -> int:
         sweep(out)
     lines = 0
     with ThreadPoolExecutor(_READS) as threads, whole_file(out / "bad.jsonl") as temporary:
-        paths = [_bad_path(out, number) for number in range(n_shards)]
+        paths = [bad_path(out, number) for number in range(n_shards)]
         with open(temporary, "wb") as gathered:
             for content in threads.map(lambda path: path.read_bytes(), paths):
                 lines += content.count(b"\n")
@@ -395,14 +232,13 @@ def _gather_bad(out: Place, n_shards: int) -> int:
     return lines
 
 
-# Codes read at once.
+#: Codes read at once.
 _ROWS = 1 << 17
-# Tasks of a worker at most, each of several files whose counts it adds up: what reaches the driver,
-# and goes through Ray's object stores, does not grow with the number of files. In this process,
-# where nothing moves, steps of progress.
-_TASKS = 8
-_STEPS = 1024
-
+#: Tasks of a worker on Ray at most. Each adds up the counts of several files, so that what goes
+#: through Ray's object stores does not grow with the number of files.
+_RAY_TASKS = 8
+#: Tasks in this process at most: steps of the progress bar.
+_LOCAL_TASKS = 1024
 
 _Counts = dict[str, HammingHistogram]
 
@@ -429,12 +265,12 @@ def evaluate_shards(
     done = 0
     n_items = 0
     total = _Counts()
-    tasks = partial(_parts, files, _STEPS if workers.engine == "local" else _TASKS)
+    tasks = partial(_parts, files, _LOCAL_TASKS if workers.engine == "local" else _RAY_TASKS)
     with closing(workers.run(partial(partial, _count_shards, queries), tasks)) as results:
         for counts, items, read in results:
             total = _sum(total, counts, database)
-            n_items = n_items + items
-            done = done + read
+            n_items += items
+            done += read
             progress(done, len(files))
     if not total:
         raise InputError(f"{database}: is empty; evaluation takes at least one code")
@@ -462,7 +298,7 @@ def _count_shards(query: CodeSet, files: list[Place]) -> tuple[_Counts, int, int
             with naming(file, ValueError):
                 counts = count_tasks(query, part) if len(part) else {}
             total = _sum(total, counts, file)
-            items = items + len(part)
+            items += len(part)
     return total, items, len(files)
 
 
@@ -476,7 +312,7 @@ def _parts(files: Sequence[Place], parts_of_worker: int, workers: int) -> list[l
 
 def _files(database: Place) -> Sequence[Place]:
     if "*" not in database.name:
-        return _shard_files(database) if database.is_dir() else [database]
+        return shard_files(database) if database.is_dir() else [database]
     files = [place(file.address) for file in list_files(str(database))]
     if not files:
         raise InputError(f"{database}: no file has such a name")

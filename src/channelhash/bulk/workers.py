@@ -1,9 +1,9 @@
 """Workers of a large job: this process, or actors on a Ray cluster. The same function does the
 tasks in both.
 
-Tasks go to actors of Ray Core, one at a time each. Ray Data would cut and join blocks as their
-sizes fall out and name its files by task and attempt; here a task is a whole shard, so that what is
-finished is known by the shard's name.
+Each actor of Ray Core does one task at a time. A task is a whole shard, so the shard's name says
+what is finished. Ray Data would cut and join blocks by their sizes, and name files by task and
+attempt.
 """
 
 import os
@@ -13,7 +13,8 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from itertools import islice
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from channelhash.errors import InputError, JobError, argument
 from channelhash.utils.optional_imports import library
@@ -28,9 +29,9 @@ _Make = Callable[[], Callable[[_Task], _Result]]
 #: Returns the tasks for so many workers.
 _Tasks = Callable[[int], Iterable[_Task]]
 
-# A task that has killed so many workers is at fault itself.
+#: How often a task is begun anew whose worker died; then the task itself is at fault.
 _RETRIES = 3
-# Ray's store in memory on this machine: codes of queries and counts go through it, no items.
+#: Ray's store in memory on this machine: codes of queries and counts go through it, no items.
 _STORE_BYTES = 512 << 20
 
 
@@ -63,9 +64,8 @@ class Workers:
     ) -> Generator[_Result, None, None]:
         """Yield the results of the tasks: in order from this process, in any order from Ray.
 
-        On Ray, results of more than 100 KB go through object stores, which free them up to a second
-        late. So where results are large, their number must depend on the number of workers and not
-        on the size of the job.
+        Ray's object stores hold results of more than 100 KB, and free them up to a second late. So
+        the number of large results must not grow with the size of the job.
         """
         if self.engine == "ray":
             yield from _run_on_ray(make, tasks, self.count)
@@ -74,13 +74,11 @@ class Workers:
 
 
 def _run_on_ray(
-    make: _Make[_Task, _Result], tasks: _Tasks[_Task], workers: int | None = None
+    make: _Make[_Task, _Result], tasks: _Tasks[_Task], workers: int | None
 ) -> Generator[_Result, None, None]:
     """Yield the results of the tasks as actors of Ray return them.
 
-    Where a worker dies, or its node, another one begins its task anew, on a node that has a core
-    free or joins later. Only as many tasks as there are workers are under way, so neither tasks nor
-    results pile up.
+    Only as many tasks as there are workers are under way, so neither tasks nor results pile up.
     """
     # Ray reports dead workers on stdout, which is for results.
     with redirect_stdout(sys.stderr), _cluster() as ray:
@@ -94,53 +92,92 @@ def _run_on_ray(
         # As many workers on each GPU as make room for all: 2/3 of one each would leave a third of
         # every GPU unused.
         gpu_fraction = 1 / -(-count // gpus) if gpus else 0
-        worker = ray.remote(num_cpus=1, num_gpus=gpu_fraction)(_Worker)
-        make_ref = ray.put(make)
+        attempts = _Attempts(ray, make, gpu_fraction)
         remaining = iter(tasks(count))
-        # What says that a worker died, its node, or the node that held its result.
-        deaths = (
+        try:
+            for task in islice(remaining, count):
+                attempts.begin(task)
+            yield from attempts.results(remaining)
+        finally:
+            attempts.kill()
+
+
+class _Attempt(NamedTuple):
+    """A task that an actor of Ray works at, and how many actors have died at it before."""
+
+    actor: Any
+    task: Any
+    n_deaths: int
+
+
+class _Attempts:
+    """The tasks under way on a Ray cluster, one for each actor.
+
+    If a worker or its node dies, another one begins its task anew, on a node that has a core free
+    or joins later. That is not left to Ray, which tries again at once, and gives up before it knows
+    that a node is gone.
+    """
+
+    def __init__(self, ray: Any, make: _Make[Any, Any], gpu_fraction: float) -> None:
+        self._ray = ray
+        self._actor_class = ray.remote(num_cpus=1, num_gpus=gpu_fraction)(_Worker)
+        self._make_ref = ray.put(make)
+        self._running: dict[Any, _Attempt] = {}  # by the reference to its result
+        #: Raised when a worker died, its node, or the node that held its result.
+        self._deaths = (
             ray.exceptions.RayActorError,
             ray.exceptions.NodeDiedError,
             ray.exceptions.ObjectLostError,
         )
-        # what is under way -> its actor, the task, its former tries
-        running: dict[Any, tuple[Any, _Task, int]] = {}
 
-        def begin(actor: Any, task: _Task, tries: int = 0) -> None:
-            running[actor.work.remote([make_ref], task)] = actor, task, tries
+    def begin(self, task: Any, actor: Any = None, n_deaths: int = 0) -> None:
+        """Give a task to an actor, a new one if None."""
+        if actor is None:
+            actor = self._actor_class.remote()
+        result_ref = actor.work.remote([self._make_ref], task)
+        self._running[result_ref] = _Attempt(actor, task, n_deaths)
 
+    def results(self, remaining: Iterator[Any]) -> Iterator[Any]:
+        """Yield results as they arrive; each actor goes on with the next of the remaining tasks."""
+        while self._running:
+            (result_ref,), _ = self._ray.wait(list(self._running))
+            attempt = self._running.pop(result_ref)
+            try:
+                result = self._result_of(result_ref)
+            except self._deaths:
+                self._begin_again(attempt)
+                continue
+            task = next(remaining, None)
+            if task is None:
+                self._ray.kill(attempt.actor)
+            else:
+                self.begin(task, attempt.actor)
+            yield result
+
+    def _result_of(self, result_ref: Any) -> Any:
+        """Return a result, or raise what a task raised, as it would be raised in this process."""
         try:
-            for _, task in zip(range(count), remaining, strict=False):
-                begin(worker.remote(), task)
-            while running:
-                (done,), _ = ray.wait(list(running))
-                actor, task, tries = running.pop(done)
-                try:
-                    result = ray.get(done)
-                except ray.exceptions.RayTaskError as error:
-                    if isinstance(error.cause, InputError | JobError | OSError):
-                        raise error.cause from None
-                    raise
-                except deaths:
-                    # Not left to Ray, which tries again at once, and gives up before it knows that
-                    # a node is gone.
-                    ray.kill(actor)
-                    if tries == _RETRIES:
-                        raise JobError(
-                            f"{_RETRIES + 1} workers died one after another at the same task "
-                            f"({task}); is there too"
-                            " little memory, or does an item of it crash a library?"
-                        ) from None
-                    begin(worker.remote(), task, tries + 1)
-                    continue
-                if (following := next(remaining, None)) is None:
-                    ray.kill(actor)
-                else:
-                    begin(actor, following)
-                yield result
-        finally:
-            for actor, _, _ in running.values():
-                ray.kill(actor)
+            return self._ray.get(result_ref)
+        except self._ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, InputError | JobError | OSError):
+                raise error.cause from None
+            raise
+
+    def _begin_again(self, attempt: _Attempt) -> None:
+        """Begin a task anew whose actor died, unless the task itself must be at fault."""
+        self._ray.kill(attempt.actor)
+        if attempt.n_deaths == _RETRIES:
+            raise JobError(
+                f"{_RETRIES + 1} workers died one after another at the same task "
+                f"({attempt.task}); is there too little memory, or does an item of it crash a "
+                "library?"
+            ) from None
+        self.begin(attempt.task, n_deaths=attempt.n_deaths + 1)
+
+    def kill(self) -> None:
+        """End all actors that are at work."""
+        for attempt in self._running.values():
+            self._ray.kill(attempt.actor)
 
 
 class _Worker:
@@ -150,9 +187,7 @@ class _Worker:
         self._work: Callable[[Any], Any] | None = None
 
     def work(self, make_refs: list[Any], task: Any) -> Any:
-        """Do a task; the reference to ``make`` is in a list because Ray would fetch it anew each
-        time.
-        """
+        """Do a task. The reference to ``make`` is in a list, or Ray would fetch it for each task."""
         with naming_own_code():
             # not in __init__: what fails there arrives as an actor's death, without the error
             if self._work is None:
@@ -166,9 +201,7 @@ class _Worker:
 
 
 def _start_ray(ray: Any, address: str | None, starts: int = 3, **options: Any) -> Any:
-    """Connect to a cluster or start one; again where its node took more than the 30 s that Ray
-    gives it.
-    """
+    """Connect to a cluster or start one; try again if its node was not up within Ray's 30 s."""
     try:
         return ray.init(
             address=address or "local", log_to_driver=False, logging_level="ERROR", **options
@@ -186,21 +219,22 @@ def _cluster() -> Iterator[Any]:
     """
     # Ray reports its use over the network otherwise
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    if (ray := library("ray", "ray")).is_initialized():
+    ray = library("ray", "ray")
+    if ray.is_initialized():
         yield ray
         return
     address = os.environ.get("RAY_ADDRESS")
     options: dict[str, Any] = (
         {} if address else {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
     )
-    at_sigterm = signal.getsignal(signal.SIGTERM)
+    handler_of_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         _start_ray(ray, address, **options)
     except Exception as error:  # Ray's own errors have no common class
         raise InputError(f"Ray cannot be reached at {address or 'this machine'}: {error}") from None
     finally:  # Ray replaces the handler: this process would exit with a status of Ray's own
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, at_sigterm)
+            signal.signal(signal.SIGTERM, handler_of_sigterm)
     try:
         yield ray
     finally:
