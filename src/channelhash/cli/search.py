@@ -4,8 +4,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -82,9 +83,7 @@ def search(
     from channelhash.search.query import search_store
     from channelhash.search.question import SearchOptions
 
-    if question is not None and text is not None:
-        raise InputError("--text: the query is given twice; leave one of them out")
-    text = text if question is None else question
+    words = _words_of(question, text)
     options = SearchOptions(k, radius, None, modality, where, rerank, collapse)
     index_options = IndexOptions(model, encoder, captions, exclude)
     opened, problems = open_searched(store, index_options, by == "words")
@@ -92,31 +91,60 @@ def search(
         hits = search_store(
             opened,
             options,
-            text=text,
+            text=words,
             image=image,
             like=like,
             by=by,
-            minus=[Path(word) if Path(word).is_file() else word for word in minus],
+            minus=list(map(_image_or_words, minus)),
             minus_like=minus_like,
             model=model,
         )
-    shown = Hits(hit for hit in hits if everything or hit.fits)
+    shown = hits if everything else Hits(hit for hit in hits if hit.fits)
     _say_remarks(hits)
     if as_json:
-        results = [hit.as_dict() for hit in hits]
-        remarks = {"close": hits.close, "did_you_mean": hits.suggestion, "problems": problems}
-        shared.print_json({"results": results, **remarks, "narrowed": hits.narrowed()})
+        shared.print_json(_as_object(hits, problems))
     elif quiet:
-        for hit in shown:
-            typer.echo(shared.printable(hit.image or hit.id))
+        _print_paths(shown)
     else:
         _print_answers(hits, shown, options, store)
     if sheet:
-        query = text if text is not None else image or like or ""
-        draw_sheet(partial(shown.draw, query), sheet, named=not (as_json or quiet))
+        draw = partial(shown.draw, words or image or like or "")
+        draw_sheet(draw, sheet, named=not (as_json or quiet))
     if view:
-        files = [hit.image for hit in shown if hit.image][:_OPENED]
-        _open_files([str(sheet.absolute())] if sheet else files)
+        _open_files([str(sheet.absolute())] if sheet else _images_of(shown))
+
+
+def _words_of(question: str | None, text: str | None) -> str | None:
+    """Return the words of a query, which stand alone or behind ``--text``."""
+    if question is not None and text is not None:
+        raise InputError("--text: the query is given twice; leave one of them out")
+    return text if question is None else question
+
+
+def _image_or_words(word: str) -> str | Path:
+    file = Path(word)
+    return file if file.is_file() else word
+
+
+def _as_object(hits: "Hits", problems: Sequence[str]) -> dict[str, Any]:
+    """Return answers as ``--json`` prints them, those that are less likely to fit included."""
+    return {
+        "results": [hit.as_dict() for hit in hits],
+        "close": hits.close,
+        "did_you_mean": hits.suggestion,
+        "problems": problems,
+        "narrowed": hits.narrowed(),
+    }
+
+
+def _print_paths(shown: "Hits") -> None:
+    for hit in shown:
+        typer.echo(shared.printable(hit.image or hit.id))
+
+
+def _images_of(shown: "Hits") -> list[str]:
+    """Return the files of the images to open."""
+    return [hit.image for hit in shown if hit.image][:_OPENED]
 
 
 def _say_remarks(hits: "Hits") -> None:
@@ -134,11 +162,8 @@ def _say_remarks(hits: "Hits") -> None:
 
 
 def draw_sheet(draw: Callable[[Path], None], sheet: Path, named: bool) -> None:
-    """Draw a sheet of what has been printed, and name its file.
-
-    What is printed reaches its reader first, so that no failure to draw hides it.
-    """
-    sys.stdout.flush()
+    """Draw a sheet of what has been printed, and name its file."""
+    sys.stdout.flush()  # so that no failure to draw hides what was found
     if sheet.exists() and not sheet.is_file():
         raise InputError(f"--sheet {sheet}: is no file; name a file to draw into")
     draw(sheet)
@@ -167,9 +192,7 @@ def _open_files(files: Sequence[str]) -> None:
 
 
 def _print_answers(hits: "Hits", shown: "Hits", options: "SearchOptions", store: str) -> None:
-    """Print a line for each hit that is shown; where there are no hits, what an item would have to
-    be.
-    """
+    """Print a table of the hits that are shown; without any hits, say what none of the items is."""
     if not hits:
         typer.echo(f"0 answers: {store} has no item{_conditions(hits, options)}")
         return
@@ -195,31 +218,42 @@ def _conditions(hits: "Hits", options: "SearchOptions") -> str:
 
 def _print_table(shown: "Hits", nothing_close: bool) -> None:
     """Print a row a hit, without columns that would be empty."""
-    named = "file" if all(hit.image.endswith(hit.id) for hit in shown) else "id"
-    columns = {
-        "rank": [str(place) for place in range(1, len(shown) + 1)],
-        named: [shared.printable(hit.id) for hit in shown],
-        "fits" if shown[0].fit is not None else "closer than": _closeness(shown),
-        "text": [hit.text for hit in shown],
-        "text in it": [shared.printable(hit.quote) for hit in shown],
-        "labels": [", ".join(hit.labels) for hit in shown],
-        "duplicates": [str(len(hit.duplicates or ()) or "") for hit in shown],
-    }
-    columns = {name: cells for name, cells in columns.items() if any(cells)}
     title = "1 answer" if len(shown) == 1 else f"{len(shown)} answers"
     if nothing_close:
         title = f"nothing close; {title} from farther off"
-    shared.print_table(title, list(columns), list(zip(*columns.values(), strict=True)))
+    header = _header(shown)
+    rows = []
+    for rank, (hit, closeness) in enumerate(zip(shown, _closeness(shown), strict=True), start=1):
+        rows.append([str(rank), *_cells(hit, closeness)])
+    filled = [place for place in range(len(header)) if any(row[place] for row in rows)]
+    select = itemgetter(*filled)
+    shared.print_table(title, select(header), [select(row) for row in rows])
+
+
+def _header(shown: "Hits") -> list[str]:
+    are_files = all(hit.image.endswith(hit.id) for hit in shown)
+    name = "file" if are_files else "id"
+    closeness = "closer than" if shown[0].fit is None else "fits"
+    return ["rank", name, closeness, "text", "text in it", "labels", "duplicates"]
+
+
+def _cells(hit: "Hit", closeness: str) -> list[str]:
+    """Return the cells of a hit below all of the header but its rank."""
+    name = shared.printable(hit.id)
+    quote = shared.printable(hit.quote)
+    n_duplicates = str(len(hit.duplicates or ()) or "")
+    return [name, closeness, hit.text, quote, ", ".join(hit.labels), n_duplicates]
 
 
 def _closeness(hits: "Hits") -> list[str]:
-    """Return how likely each hit fits, or else the share of items that it is closer than.
+    """Return how likely each hit fits, or else the share of items that it is closer than; nothing
+    where no hit was compared.
 
-    Hits are in an order finer than that of bits, so one may be a few bits closer than the one
+    The order of hits is finer than that of bits, so one may be a few bits closer than the one
     above. Its share is never larger than that of the one above.
     """
     if all(hit.match is None or hit.by_words for hit in hits):
-        return []
+        return [""] * len(hits)
     cells = []
     share = 99.9
     for hit in hits:
