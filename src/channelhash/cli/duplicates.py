@@ -13,6 +13,7 @@ from channelhash.errors import InputError
 
 if TYPE_CHECKING:
     from channelhash.duplicates import DuplicateGroup, Moved, Photo
+    from channelhash.search.store import Store
 
 _Modality = Literal["image", "text"]
 #: Groups of a table or a sheet; JSON has all.
@@ -58,7 +59,7 @@ def duplicates(
 
     The largest group comes first. Example: channelhash duplicates photos.store --move ~/copies
     """
-    from channelhash.duplicates import decide, draw_groups, find_duplicates, move_rest, undo_last
+    from channelhash.duplicates import decide, draw_groups, find_duplicates, undo_last
 
     if sum(map(bool, (rest, move, different, keep, undo))) > 1:
         raise InputError(
@@ -78,29 +79,30 @@ def duplicates(
         with shared.progress_bars(f"{store} keeps what was read and compared so far") as progress:
             groups = find_duplicates(opened, radius, modality, where, pictures, progress)
         if move is not None:
-            moved = move_rest(opened, _copies(groups), move, dry_run=not yes)
-            _report(moved, "moved" if yes else "would be moved, by --yes", as_json)
+            _move(opened, groups, move, yes, as_json)
             return
         if rest:
-            _print_rest(groups, "\0" if null else "\n")
+            _print_rest(groups, null)
         elif as_json:
             shared.print_json(_as_columns(groups) | {"problems": problems})
-        elif groups:
-            _print_groups(groups)
         else:
-            within = "" if radius is None else f"within {radius} bits "
-            typer.echo(f"No near-duplicates {within}in {store}")
+            _print_groups(groups, store, radius)
         if sheet and groups:
-            drawn = partial(draw_groups, opened, groups[:_GROUPS], most=_ITEMS)
-            draw_sheet(drawn, sheet, named=not (rest or as_json))
+            draw = partial(draw_groups, opened, groups[:_GROUPS], most=_ITEMS)
+            draw_sheet(draw, sheet, named=not (rest or as_json))
 
 
-def _copies(groups: "list[DuplicateGroup]") -> dict[str, list[str]]:
-    """Return id of the one to keep of each group -> ids of the others."""
-    copies = {}
+def _move(
+    store: "Store", groups: "list[DuplicateGroup]", folder: Path, yes: bool, as_json: bool
+) -> None:
+    """Move all but the one to keep of each group, or only say which; say what became of them."""
+    from channelhash.duplicates import move_rest
+
+    copies = {}  # id of the one to keep -> ids of the others
     for group in groups:
         copies[group.keeper] = [photo.id for photo in _rest_of(group)]
-    return copies
+    moved = move_rest(store, copies, folder, dry_run=not yes)
+    _report(moved, "moved" if yes else "would be moved, by --yes", as_json)
 
 
 def _as_columns(groups: "list[DuplicateGroup]") -> dict[str, Any]:
@@ -120,8 +122,9 @@ def _rest_of(group: "DuplicateGroup") -> "list[Photo]":
     return [photo for photo in group.photos if photo.id != group.keeper]
 
 
-def _print_rest(groups: "list[DuplicateGroup]", end: str) -> None:
-    """Print the path of each file that can go."""
+def _print_rest(groups: "list[DuplicateGroup]", null: bool) -> None:
+    """Print the path of each file that can go, one a line or with a zero byte behind each."""
+    end = "\0" if null else "\n"
     for group in groups:
         for photo in _rest_of(group):
             typer.echo((photo.path or photo.id) + end, nl=False)
@@ -143,17 +146,28 @@ def _report(moved: "Moved | None", outcome: str, as_json: bool) -> None:
         typer.echo(f"{len(moved.paths)} files {outcome}")
 
 
-def _print_groups(groups: "list[DuplicateGroup]") -> None:
-    """Print a line for each of the first groups: which one to keep, why, and the others."""
-    n_items = sum(len(group.ids) for group in groups)
-    rows = []
-    for group in groups[:_GROUPS]:
-        facts = {photo.id: f" ({photo.facts})" if photo.facts else "" for photo in group.photos}
-        cells = {name: shared.printable(name) + known for name, known in facts.items()}
-        first = cells.pop(group.keeper)
-        more = [f"… and {len(cells) - _ITEMS} more"] if len(cells) > _ITEMS else []
-        rest = "\n".join([*list(cells.values())[:_ITEMS], *more])
-        rows.append([str(len(group.ids)), str(max(group.distances)), first, group.reason, rest])
-    first = f", the first {_GROUPS} of them (--json prints all)" if len(groups) > _GROUPS else ""
+def _print_groups(groups: "list[DuplicateGroup]", store: str, radius: int | None) -> None:
+    """Print a row for each of the first groups, or that there are none."""
+    if not groups:
+        within = "" if radius is None else f"within {radius} bits "
+        typer.echo(f"No near-duplicates {within}in {store}")
+        return
+    title = f"{sum(len(group.ids) for group in groups)} items in {len(groups)} groups"
+    if len(groups) > _GROUPS:
+        title += f", the first {_GROUPS} of them (--json prints all)"
     header = ["items", "bits apart", "to keep", "because", "the rest"]
-    shared.print_table(f"{n_items} items in {len(groups)} groups{first}", header, rows)
+    shared.print_table(title, header, [_group_row(group) for group in groups[:_GROUPS]])
+
+
+def _group_row(group: "DuplicateGroup") -> list[str]:
+    """Return the cells of a group: which one to keep, why, and the others."""
+    cells = {}
+    for photo in group.photos:
+        facts = f" ({photo.facts})" if photo.facts else ""
+        cells[photo.id] = shared.printable(photo.id) + facts
+    keeper = cells.pop(group.keeper)
+    rest = list(cells.values())[:_ITEMS]
+    if len(cells) > _ITEMS:
+        rest.append(f"… and {len(cells) - _ITEMS} more")
+    n_items = str(len(group.ids))
+    return [n_items, str(max(group.distances)), keeper, group.reason, "\n".join(rest)]
