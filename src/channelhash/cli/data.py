@@ -129,21 +129,11 @@ def _describe(
 
 
 def _print_description(result: dict[str, Any]) -> None:
+    """Print the counts of a data set, and its problems."""
     typer.echo(f"{result['found']} samples found, {result['usable']} usable")
     if result["protocol"]:
         typer.echo(result["protocol"])
-    if result["labels"]:
-        typer.echo(
-            f"A random pair shares a label with probability {shared.percent(result['chance'])} %"
-        )
-    elif result["measures"]:
-        typer.echo(
-            "No labels: pairs of an image and a text can be learned (loss contrastive, dsch …), "
-            "and measured by"
-        )
-        typer.echo(
-            "Recall@1, 5, 10 and the median rank of each query's own counterpart; mAP needs labels"
-        )
+    _print_what_to_measure(result)
     if result["removed"]:
         removed = [[reason, str(n)] for reason, n in result["removed"].items()]
         shared.print_table("Removed", ["reason", "samples"], removed)
@@ -151,15 +141,35 @@ def _print_description(result: dict[str, Any]) -> None:
     counts = {"found": result["found"], "usable": result["usable"], **result["partitions"]}
     rows = [[name, str(n), str(expected.get(name, ""))] for name, n in counts.items()]
     shared.print_table("Counts", ["what", "rows", "official"], rows)
-    labels = sorted(result["labels"].items(), key=lambda pair: -pair[1])
-    rows = [[label, str(n), shared.percent(n / result["usable"])] for label, n in labels]
-    if rows:
-        shared.print_table("Labels", ["label", "samples", "%"], rows)
-    for key in ("labels_per_item", "words_per_text"):
-        if result[key] and (result["labels"] or key != "labels_per_item"):
-            typer.echo(
-                f"{key.replace('_', ' ')}: "
-                + ", ".join(f"{k} {v:.1f}" for k, v in result[key].items())
-            )
+    if result["labels"]:
+        _print_labels(result["labels"], result["usable"])
+        _print_summary("labels per item", result["labels_per_item"])
+    _print_summary("words per text", result["words_per_text"])
     for line in result["problems"]:
         shared.say(f"problem: {line}")
+
+
+def _print_what_to_measure(result: dict[str, Any]) -> None:
+    """Print how often chance finds a similar item, or what can be measured without labels."""
+    if result["labels"]:
+        chance = shared.percent(result["chance"])
+        typer.echo(f"A random pair shares a label with probability {chance} %")
+    elif result["measures"]:
+        typer.echo(
+            "No labels: pairs of an image and a text can be learned (loss contrastive, dsch …), "
+            "and measured by\n"
+            "Recall@1, 5, 10 and the median rank of each query's own counterpart; mAP needs labels"
+        )
+
+
+def _print_labels(labels: dict[str, int], n_items: int) -> None:
+    """Print how many items have each label, the most frequent one first."""
+    by_count = sorted(labels.items(), key=lambda pair: -pair[1])
+    rows = [[label, str(n), shared.percent(n / n_items)] for label, n in by_count]
+    shared.print_table("Labels", ["label", "samples", "%"], rows)
+
+
+def _print_summary(name: str, summary: dict[str, float]) -> None:
+    if summary:
+        figures = ", ".join(f"{figure} {value:.1f}" for figure, value in summary.items())
+        typer.echo(f"{name}: {figures}")
