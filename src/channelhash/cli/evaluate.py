@@ -159,11 +159,9 @@ def evaluate(
 
     Example: channelhash evaluate --query q.parquet --database shards --engine ray
     """
-    sources: dict[str, tuple[object, dict[str, object]]] = {
-        "a run's folder": (
-            run,
-            {"--split": split, "--checkpoint": checkpoint, "--leak-free": leak_free},
-        ),
+    of_run = {"--split": split, "--checkpoint": checkpoint, "--leak-free": leak_free}
+    sources: dict[str, tuple[object, Mapping[str, object]]] = {
+        "a run's folder": (run, of_run),
         "--query and --database": (query or database, {"--engine": engine, "--workers": workers}),
         "--codes": (codes, {"--array": array, "--task": task}),
     }
@@ -230,10 +228,8 @@ def _evaluate_files(
 
 
 def _print_result(result: dict[str, Any], title: str, files_line: str) -> None:
-    """Print all scores of each task in percent, one column per task, and a line that says which
-    files hold them.
-
-    Without labels no plots were drawn.
+    """Print all scores in percent, a column for each task, and the line about the files that hold
+    them; without labels no plots were drawn.
     """
     tasks = result["tasks"]
     reports = list(tasks.values())
@@ -244,11 +240,9 @@ def _print_result(result: dict[str, Any], title: str, files_line: str) -> None:
             "needs labels"
         )
         files_line = files_line.split(", plots")[0] if files_line.startswith("Scores") else ""
-    rows = [
-        [label, *map(format_score, reports)]
-        for label, format_score in _SCORES.items()
-        if has_labels or label in _COUNTS
-    ]
+    rows = []
+    for label in _SCORES if has_labels else _COUNTS:
+        rows.append([label, *map(_SCORES[label], reports)])
     rows += _cutoff_rows(reports) + _convention_rows(reports)
     if "recall_at" in reports[0]:
         rows += _rank_rows(reports)

@@ -60,23 +60,23 @@ def experiment(
     """
     from channelhash.lab.experiments import experiment as lab
     from channelhash.lab.experiments.runner import Execution
+    from channelhash.presets import configuration_path
     from channelhash.utils.typed_settings import trusting
 
     study = lab.load_experiment(name)
     if not (config or preset or dataset or quick):
         preset = study.preset or None
-    base = _base(dataset, config, preset)
-    if out is None:
-        base_name = base.stem if isinstance(base, Path) else base
-        out = Path("experiments") / f"{study.name}-{base_name}{'-quick' if quick else ''}"
+    base = configuration_path(config, preset) or dataset or "synthetic"
+    out = out or _default_folder(study.name, base, quick)
     bases = _base_configurations(study, base, out, data, settings, quick)
     command = shlex.join(same_command())
     names = losses.split(",") if losses is not None else ()
     lengths = _code_lengths(bits)
-    grids = {
-        collection: lab.make_grid(study, sections, lengths, seeds, names, command, collection)
-        for collection, sections in bases.items()
-    }
+    grids = {}
+    for collection, sections in bases.items():
+        grids[collection] = lab.make_grid(
+            study, sections, lengths, seeds, names, command, collection
+        )
     if dry_run:
         outline = _outline(study, grids)
         shared.print_either(outline, as_json, _print_outline, outline)
@@ -91,11 +91,10 @@ def experiment(
     _show_results(results, tables, out, out / next(iter(grids)), as_json)
 
 
-def _base(dataset: str | None, config: Path | None, preset: str | None) -> str | Path:
-    """Return the name or the file of the base configuration."""
-    from channelhash.presets import configuration_path
-
-    return configuration_path(config, preset) or dataset or "synthetic"
+def _default_folder(name: str, base: str | Path, quick: bool) -> Path:
+    """Return the folder of an experiment that starts from a base configuration."""
+    base_name = base.stem if isinstance(base, Path) else base
+    return Path("experiments") / f"{name}-{base_name}{'-quick' if quick else ''}"
 
 
 def _base_configurations(

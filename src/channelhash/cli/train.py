@@ -54,10 +54,9 @@ def _print_demo(result: Mapping[str, Any]) -> None:
     )
     losses = result["losses"]
     reports = next(iter(losses.values()))
-    cells = [
-        [name, *(percent(report["map_tie_aware"]) for report in tasks.values())]
-        for name, tasks in losses.items()
-    ]
+    cells = []
+    for name, tasks in losses.items():
+        cells.append([name, *(percent(report["map_tie_aware"]) for report in tasks.values())])
     chance = ["chance", *(percent(report["chance"]) for report in reports.values())]
     header = ["loss", *(task.replace("->", " → ") for task in reports)]
     shared.print_table(title, header, cells, chance, numeric=True)
@@ -210,11 +209,9 @@ def extend(
     if as_json:
         shared.print_json({**result, "extension": description})
         return
-    items, labels = description["items"], description["labels"]
-    typer.echo(
-        f"{items['new']} new items beside {items['old']}; new labels: "
-        f"{', '.join(labels['new']) or 'none'}"
-    )
+    items = description["items"]
+    labels = ", ".join(description["labels"]["new"]) or "none"
+    typer.echo(f"{items['new']} new items beside {items['old']}; new labels: {labels}")
     _print_trained(result, folder)
 
 
@@ -265,7 +262,7 @@ def _print_student(result: Mapping[str, Any], run: Path, folder: Path) -> None:
         typer.echo(
             f"{len(result['problems'])} problems of the data, listed in {folder / 'problems.txt'}"
         )
-    maps, size = result["map"], result["size"]
+    maps = result["map"]
     columns = [maps["teacher->teacher"], maps["student->student"], maps["student->teacher"]]
     rows = []
     for task, chance in result["chance"].items():
@@ -273,11 +270,9 @@ def _print_student(result: Mapping[str, Any], run: Path, folder: Path) -> None:
         rows.append([task.replace("->", " → "), *shares, percent(chance)])
     for modality, share in result["agreement"].items():
         rows.append([f"equal bits of {modality}s, %", "", percent(share), "", ""])
-    sides = ("teacher", "student")
-    rows.append(["parameters", *[f"{size[side]['parameters']:,}" for side in sides], "", ""])
-    rows.append(
-        ["saved model, MB", *[f"{size[side]['bytes'] / 1e6:.2f}" for side in sides], "", ""]
-    )
+    sizes = [result["size"][side] for side in ("teacher", "student")]
+    rows.append(["parameters", *[f"{size['parameters']:,}" for size in sizes], "", ""])
+    rows.append(["saved model, MB", *[f"{size['bytes'] / 1e6:.2f}" for size in sizes], "", ""])
     counts = result["rows"]
     title = (
         f"{counts['query']} queries, {counts['retrieval']} items, {result['n_bits']} bits; "
@@ -364,7 +359,7 @@ def names(
 
     Example: channelhash list losses
     """
-    shared.print_names(_meanings(kind), as_json)
+    shared.print_names(_LISTS[kind](), as_json)
 
 
 #: The paths that are searched as stores; all other stores have an entry in `STORES`.
@@ -375,37 +370,55 @@ _STORE_PATHS = {
 }
 
 
-def _meanings(kind: _Kind) -> dict[str, str]:
-    """Return what each name means; of what a file implements, that file's first line."""
-    if kind == "encoders":
-        from channelhash.models.description import ENCODER_FORMS
+def _list_encoders() -> dict[str, str]:
+    from channelhash.models.description import ENCODER_FORMS
 
-        return {word: meaning.replace("`", "") for word, meaning in ENCODER_FORMS.items()}
-    if kind == "experiments":
-        from channelhash.lab.experiments.experiment import load_experiment
-        from channelhash.lab.experiments.studies import EXPERIMENTS
+    return {word: meaning.replace("`", "") for word, meaning in ENCODER_FORMS.items()}
 
-        return {name: load_experiment(name).title for name in EXPERIMENTS}
-    modules: dict[str, str]
-    known: dict[str, str] = {}
-    if kind == "losses":
-        from channelhash.losses import LOSSES
 
-        modules = {name: loss.__module__ for name, loss in LOSSES.items()}
-    elif kind == "models":
-        modules = {name: model.create.__module__ for name, model in models.MODELS.items()}
-    elif kind == "stores":
-        from channelhash.search import STORES
+def _list_experiments() -> dict[str, str]:
+    from channelhash.lab.experiments.experiment import load_experiment
+    from channelhash.lab.experiments.studies import EXPERIMENTS
 
-        known = _STORE_PATHS
-        modules = {f"{scheme}ADDRESS": store.__module__ for scheme, store in STORES.items()}
-    else:
-        from channelhash.data import DATA_KINDS
+    return {name: load_experiment(name).title for name in EXPERIMENTS}
 
-        modules = {name: source.load.__module__ for name, source in DATA_KINDS.items()}
-    lines = {
-        name: (sys.modules[module].__doc__ or "").partition("\n")[0]
-        for name, module in modules.items()
+
+def _list_losses() -> dict[str, str]:
+    from channelhash.losses import LOSSES
+
+    return {name: _first_line(loss) for name, loss in LOSSES.items()}
+
+
+def _list_models() -> dict[str, str]:
+    return {name: _first_line(model.create) for name, model in models.MODELS.items()}
+
+
+def _list_stores() -> dict[str, str]:
+    from channelhash.search import STORES
+
+    return _STORE_PATHS | {
+        f"{scheme}ADDRESS": _first_line(store) for scheme, store in STORES.items()
     }
-    meanings = {name: line.split("``: ")[-1].replace("`", "") for name, line in lines.items()}
-    return known | meanings
+
+
+def _list_data() -> dict[str, str]:
+    from channelhash.data import DATA_KINDS
+
+    return {name: _first_line(source.load) for name, source in DATA_KINDS.items()}
+
+
+def _first_line(implementation: Callable[..., Any]) -> str:
+    """Return what the file that holds an implementation says in its first line."""
+    line = (sys.modules[implementation.__module__].__doc__ or "").partition("\n")[0]
+    return line.split("``: ")[-1].replace("`", "")
+
+
+#: What to list -> how: names and what each means.
+_LISTS: dict[_Kind, Callable[[], dict[str, str]]] = {
+    "losses": _list_losses,
+    "models": _list_models,
+    "encoders": _list_encoders,
+    "data": _list_data,
+    "stores": _list_stores,
+    "experiments": _list_experiments,
+}
