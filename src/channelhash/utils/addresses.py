@@ -5,7 +5,7 @@
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -112,7 +112,6 @@ def list_files(address: str) -> Iterator[File]:
     >>> [(file.address, file.size) for file in list_files("memory://docs")]
     [('memory:///docs/a.txt', 4)]
     """
-    infos: Iterator[dict[str, Any]]
     names, options = cut_options(address)
     if options and "*" in names:
         raise InputError(
@@ -120,18 +119,21 @@ def list_files(address: str) -> Iterator[File]:
         )
     with _reaching(address) as (system, path):
         system.invalidate_cache()  # another listing in this process may be older than the files
-        if "*" in names:
-            infos = iter(_matching(system, path))
-        elif (info := _info(system, path)) is None:
-            raise InputError(f"{address}: no such folder or file")
-        else:
-            infos = _below(system, path, path) if info["type"] == "directory" else iter([info])
+        infos = _matching(system, path) if "*" in names else _at(system, path, address)
         for info in infos:
             version = next((str(info[key]) for key in _VERSIONS if key in info), "")
             found = _address(system, info["name"])
-            # s3fs leaves out the version of a file that is asked for
-            found = found if options in found else found + options
+            if options not in found:  # s3fs leaves out the version of a file that is asked for
+                found += options
             yield File(found, int(info["size"] or 0), version)
+
+
+def _at(system: "AbstractFileSystem", path: str, address: str) -> Iterable[dict[str, Any]]:
+    """Return the file at a path, or the files below it."""
+    info = _info(system, path)
+    if info is None:
+        raise InputError(f"{address}: no such folder or file")
+    return _below(system, path, path) if info["type"] == "directory" else [info]
 
 
 def folder_of(address: str) -> str:
@@ -190,24 +192,23 @@ def _is_web(address: str) -> bool:
 
 @contextmanager
 def _reaching(address: str) -> Iterator[tuple["AbstractFileSystem", str]]:
-    """Yield the file system of an address, and the path in it; put what the library of a remote one
-    raises into one line. Errors of local files pass.
+    """Yield the file system of an address, and the path in it.
+
+    What the library of a remote file system raises in the block becomes an error of one line.
+    Errors of local files pass.
 
     >>> with _reaching("memory://bucket/a.tar"):
-    ...     raise TimeoutError("no answer")
+    ...     raise TimeoutError("no answer")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    channelhash.errors.JobError: memory://bucket/a.tar: the server failed (no answer); run the command again to go on
+    channelhash.errors.JobError: memory://bucket/a.tar: the server failed (no answer); run the ...
     """
     check_address(address)
     if address.startswith(("s3://", "s3a://")):
         library("s3fs", "s3")
     from fsspec.core import url_to_fs  # takes longer than all that a search imports
 
-    # A signature is sent as it is written, or some servers take it for another one.
-    is_written = _is_web(address) and address.isascii() and not re.search(r"\s", address)
-    as_written = {"encoded": True} if is_written and cut_options(address)[1] else {}
     try:
-        yield url_to_fs(address, **as_written)
+        yield url_to_fs(address, **({"encoded": True} if _is_encoded(address) else {}))
     except _PLAIN:
         raise
     except ImportError as error:  # the protocol's library is missing
@@ -216,6 +217,14 @@ def _reaching(address: str) -> Iterator[tuple["AbstractFileSystem", str]]:
         if not _is_remote(address):
             raise
         raise _in_words(address, error) from error
+
+
+def _is_encoded(address: str) -> bool:
+    """Return whether an address is sent as it is written: some servers would take a signature in
+    another spelling for another one.
+    """
+    is_written = _is_web(address) and address.isascii() and not re.search(r"\s", address)
+    return is_written and bool(cut_options(address)[1])
 
 
 def _in_words(address: str, error: Exception) -> InputError | JobError:
@@ -386,7 +395,7 @@ class RemotePath:
         with self._writing() as (system, path):
             try:
                 system.pipe_file(path, content, mode="create")
-            except OSError:  # servers refuse in different words, also where an earlier try of this request had arrived
+            except OSError:  # in other words from each server; perhaps an earlier try had arrived
                 if not self.is_file():
                     raise
         return self.read_bytes() == content
