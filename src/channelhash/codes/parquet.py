@@ -53,11 +53,10 @@ def write_codes(codes: CodeSet, path: str | Place) -> None:
 def read_codes(path: str | Place, rows: int | None = None) -> Iterator[CodeSet]:
     """Read what `write_codes` wrote, whole or in parts of ``rows`` rows."""
     with _open(path) as (file, description):
-        tables = (
-            [file.read()]
-            if rows is None
-            else (pa.Table.from_batches([part]) for part in file.iter_batches(rows))
-        )
+        if rows is None:
+            tables = iter([file.read()])
+        else:
+            tables = (pa.Table.from_batches([part]) for part in file.iter_batches(rows))
         sums = dict.fromkeys(description["columns"], 0)
         for table in tables:
             codes = _from_table(_stored_types(table, description["n_bits"]), description)
@@ -167,17 +166,12 @@ def _from_table(table: pa.Table, description: dict[str, Any]) -> CodeSet:
         ValueError: the table does not fit its description.
     """
     columns = {name: table.column(name) for name in table.column_names}
-    if "id" not in columns:
-        raise ValueError("the column id is missing")
-    for name, column in columns.items():
-        if column.null_count:
-            raise ValueError(f"the column {name} has empty cells")
+    _check_columns(columns)
     n_bits = description["n_bits"]
-    codes = {
-        name.removeprefix("code_"): _packed_codes(column, name, n_bits)
-        for name, column in columns.items()
-        if name.startswith("code_")
-    }
+    codes = {}
+    for name, column in columns.items():
+        if name.startswith("code_"):
+            codes[name.removeprefix("code_")] = _packed_codes(column, name, n_bits)
     shown = {name: columns[name].to_pylist() for name in ("text", "image") if name in columns}
     labels = None
     if "labels" in columns:
@@ -192,6 +186,14 @@ def _from_table(table: pa.Table, description: dict[str, Any]) -> CodeSet:
         images=shown.get("image"),
         model=description["model"],
     )
+
+
+def _check_columns(columns: dict[str, pa.ChunkedArray]) -> None:
+    if "id" not in columns:
+        raise ValueError("the column id is missing")
+    for name, column in columns.items():
+        if column.null_count:
+            raise ValueError(f"the column {name} has empty cells")
 
 
 def _packed_codes(column: pa.ChunkedArray, name: str, n_bits: int) -> PackedCodes:
