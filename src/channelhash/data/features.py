@@ -216,9 +216,7 @@ def _records(
             name: _real_values(stored, arrays, name, n) for name, stored in found.features.items()
         }
         display = {} if found.part_ids else _display(arrays, n, path)
-        ids = found.part_ids or tuple(map(str, range(n)))
-        if "id" in arrays and not found.part_ids:
-            ids = texts_of(arrays["id"], "id")
+        ids = found.part_ids or _ids_of(arrays, n)
         _check_ids(ids, n, "labels" if label_names else "features")
     problems.lines = [f"{path}: {line}" for line in problems.lines]
     good = _finite_rows(items, ids, path, problems)
@@ -227,6 +225,13 @@ def _records(
         ids, dict(items), labels, label_names, problems.removed, lines, found=n, display=display
     )
     return records if good.all() else records.take(np.flatnonzero(good))
+
+
+def _ids_of(arrays: Arrays, n: int) -> tuple[str, ...]:
+    """Return the ids that a file gives its rows, or else their numbers."""
+    if "id" in arrays:
+        return texts_of(arrays["id"], "id")
+    return tuple(map(str, range(n)))
 
 
 def _check_ids(ids: tuple[str, ...], n: int, counted: str) -> None:
@@ -342,11 +347,11 @@ def _find_roles(
     names = _find_names(arrays, settings)
     if "labels" not in names:
         joined, ids = join_parts(arrays, problems)
-        if joined and any(settings.values()):
-            raise InputError(
-                "comes in parts (L_tr …), but one array is named; name labels_array too"
-            )
         if joined:
+            if any(settings.values()):
+                raise InputError(
+                    "comes in parts (L_tr …), but one array is named; name labels_array too"
+                )
             return _Roles.of(joined, ids)
     _check_names(names, arrays)
     by_role = {role: arrays[name] for role, name in names.items()}
@@ -354,10 +359,16 @@ def _find_roles(
         by_role["labels"] = np.asarray(by_role["labels"])
     same_rows = {"id": arrays["id"].ravel()} if "id" in arrays else {}
     turned = by_rows(by_role | same_rows, problems)
-    if path.is_dir() and len({turned[role].shape[:1] for role in names}) > 1:
-        shapes = ", ".join(f"{name} {turned[role].shape}" for role, name in names.items())
-        raise InputError(f"the files differ in their number of rows ({shapes})")
+    if path.is_dir():
+        _check_rows({name: turned[role].shape for role, name in names.items()})
     return _Roles.of(turned)
+
+
+def _check_rows(shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Check that the arrays of a folder have one number of rows."""
+    if len({shape[:1] for shape in shapes.values()}) > 1:
+        listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise InputError(f"the files differ in their number of rows ({listed})")
 
 
 def _find_names(arrays: Arrays, settings: Mapping[str, str | None]) -> dict[str, str]:

@@ -4,7 +4,7 @@ Errors do not name the file: the caller does, see `errors.naming`.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -103,15 +103,22 @@ def _label_matrix(labels: NDArray[Any], n_names: int) -> tuple[Labels, tuple[str
         labels = labels.ravel()
     if labels.ndim == 1 and labels.size and labels.dtype.kind in "iuf":
         classes = _classes(labels, n_names)
-        names = tuple(f"label {int(number)}" for number in classes)
-        return np.asarray(labels[:, None] == classes[None]), names
+        return np.asarray(labels[:, None] == classes[None]), _default_names(classes)
     if labels.ndim != 2 or not len(labels):
         raise InputError(f"labels are {labels.shape}, expected (n, c) with at least one row")
+    _check_binary(labels)
+    return labels.astype(bool), _default_names(range(labels.shape[1]))
+
+
+def _default_names(numbers: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(f"label {int(number)}" for number in numbers)
+
+
+def _check_binary(labels: NDArray[Any]) -> None:
     outside = np.argwhere(~np.isin(labels, (0, 1)))
     if len(outside):
         row, column = outside[0]
         raise InputError(f"labels[{row}, {column}] is {labels[row, column]}, expected 0 or 1")
-    return labels.astype(bool), tuple(f"label {column}" for column in range(labels.shape[1]))
 
 
 def _are_matlab_classes(labels: NDArray[Any], n_names: int) -> bool:

@@ -122,13 +122,16 @@ def _rows_to_find(shapes: Mapping[str, tuple[int, ...]]) -> int | None:
     common = set.intersection(*map(set, shapes.values()))
     if not common or len({shape[0] for shape in shapes.values()}) == 1:
         return None
-    is_square = any(len(shape) > len(set(shape)) for shape in shapes.values())
-    if len(common) > 1 or is_square:
+    if len(common) > 1 or any(map(_is_square, shapes.values())):
         listed = ", ".join(f"{role} {shape}" for role, shape in shapes.items())
         raise InputError(
             f"rows cannot be told from columns ({listed}); save every array with a row an item"
         )
     return common.pop()
+
+
+def _is_square(shape: tuple[int, ...]) -> bool:
+    return len(set(shape)) < len(shape)
 
 
 def _check_alike(names: dict[str, dict[str, str]], parts: dict[str, Arrays]) -> None:
@@ -144,17 +147,32 @@ def _check_alike(names: dict[str, dict[str, str]], parts: dict[str, Arrays]) -> 
             raise InputError(
                 f"has {next(iter(roles.values()))}, but no {_PREFIXES[role][0]}_{ending} ({role})"
             )
-        n_rows = len(np.atleast_1d(parts[part][counted]))
-        for role, name in roles.items():
-            values = parts[part][role]
-            place = f"{name} is {values.shape}, but"
-            columns = parts[first][role].shape
-            if values.dtype.kind not in "biuf":
-                raise InputError(f"{name} holds {values.dtype}, expected numbers")
-            if values.shape[:1] != (n_rows,):
-                raise InputError(f"{place} {roles[counted]} has {n_rows} rows")
-            if values.shape[1:] != columns[1:]:
-                raise InputError(f"{place} {names[first][role]} is {columns}")
+        _check_shapes(roles, parts[part], counted, names[first], parts[first])
+
+
+def _check_shapes(
+    names: dict[str, str],
+    part: Arrays,
+    counted: str,
+    first_names: dict[str, str],
+    first: Arrays,
+) -> None:
+    """Check that the arrays of a part have the rows of the ``counted`` one and the first part's
+    columns.
+    """
+    n_rows = len(np.atleast_1d(part[counted]))
+    for role, name in names.items():
+        values = part[role]
+        columns = first[role].shape
+        if values.dtype.kind not in "biuf":
+            raise InputError(f"{name} holds {values.dtype}, expected numbers")
+        problem = ""
+        if values.shape[:1] != (n_rows,):
+            problem = f"{names[counted]} has {n_rows} rows"
+        elif values.shape[1:] != columns[1:]:
+            problem = f"{first_names[role]} is {columns}"
+        if problem:
+            raise InputError(f"{name} is {values.shape}, but {problem}")
 
 
 def _places(part: Arrays, database: Arrays, taken: set[int]) -> list[int] | None:
