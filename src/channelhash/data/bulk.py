@@ -168,10 +168,16 @@ def _misfit(name: str, kind: pa.DataType) -> str:
         return "" if _may_be_list(name, value) else "lists of numbers, which are features"
     if name == "image":
         return "" if _may_be_image(value) else "paths or the bytes of image files"
-    is_uuid = name == "id" and getattr(kind, "extension_name", "") == "arrow.uuid"
-    if is_uuid or not (pa.types.is_nested(value) or is_binary(value)):
+    if _may_be_text(name, kind, value):
         return ""
     return "texts" if name == "text" else "names"
+
+
+def _may_be_text(name: str, kind: pa.DataType, value: pa.DataType) -> bool:
+    """Return whether values may be texts or numbers, or ids that are UUIDs."""
+    if name == "id" and getattr(kind, "extension_name", "") == "arrow.uuid":
+        return True
+    return not (pa.types.is_nested(value) or is_binary(value))
 
 
 def _value_type(name: str, kind: pa.DataType) -> pa.DataType:

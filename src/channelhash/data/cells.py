@@ -148,17 +148,18 @@ def _printed_list(text: str) -> list[str | None] | None:
         text = array[1]
     if not _LIST.fullmatch(text):
         return None
-    try:
-        values = list(json.loads(text))
-    except ValueError:  # a tuple, a set, single quotes, or NumPy's blanks
-        values = [
-            ast.literal_eval(each) if each[0] in "'\"" else each
-            for each in re.findall(_ELEMENT, text)
-        ]
-    names = [None if str(value).lower() in MISSING else str(value) for value in values]
+    names = [None if value.lower() in MISSING else value for value in _elements(text)]
     if any(map(_SURROGATE.search, filter(None, names))):
         return None
     return names or [None]
+
+
+def _elements(text: str) -> list[str]:
+    try:
+        return list(map(str, json.loads(text)))
+    except ValueError:  # a tuple, a set, single quotes, or NumPy's blanks
+        values = re.findall(_ELEMENT, text)
+        return [str(ast.literal_eval(value)) if value[0] in "'\"" else value for value in values]
 
 
 def label_doubts(rows: Sequence[Sequence[str]], separator: str, column: str) -> list[str]:

@@ -168,12 +168,10 @@ def _present_columns(path: Path, wanted: _Columns, columns: Sequence[str]) -> _C
     """
     listed = ", ".join(map(repr, columns)) or "none"
     modalities = {name: column for name, column in wanted.modalities.items() if column in columns}
-    if wanted.of_labels == ["labels"] and "labels" not in columns:
-        unused = [name for name in columns if name not in (wanted.id, *modalities.values())]
-        _check_not_misspelt(path, unused)
-        wanted = replace(wanted, labels=None, flags=())
+    wanted = _without_absent_labels(path, wanted, columns)
     for column in wanted.names:
-        if column not in columns and wanted.modalities.get(column) != column:
+        may_be_absent = wanted.modalities.get(column) == column
+        if not may_be_absent and column not in columns:
             raise InputError(f"{path}: has no column {column!r}, its columns are {listed}")
     if not modalities:
         raise InputError(
@@ -183,13 +181,21 @@ def _present_columns(path: Path, wanted: _Columns, columns: Sequence[str]) -> _C
     return replace(wanted, modalities=modalities)
 
 
-def _check_not_misspelt(path: Path, columns: Sequence[str]) -> None:
-    """Raise `InputError` if a column is probably meant to be ``labels``."""
-    for near in difflib.get_close_matches("labels", map(str.lower, columns), n=1, cutoff=0.7):
+def _without_absent_labels(path: Path, wanted: _Columns, columns: Sequence[str]) -> _Columns:
+    """Return the wanted columns, without ``labels`` if the table has none.
+
+    Raises:
+        InputError: another column is probably meant to be ``labels``.
+    """
+    if wanted.of_labels != ["labels"] or "labels" in columns:
+        return wanted
+    others = [column.lower() for column in columns if column not in wanted.names]
+    for near in difflib.get_close_matches("labels", others, n=1, cutoff=0.7):
         raise InputError(
             f"{path}: has no column 'labels', but {near!r}; name it in labels_column, or say "
             "label_columns=[]"
         )
+    return replace(wanted, labels=None, flags=())
 
 
 class _CellKind(NamedTuple):
