@@ -366,12 +366,7 @@ def describe(
     protocol = _recognise(records.labels)
     problems = list(records.problems)
     if not protocol or counts["usable"] == expected.get("usable"):
-        problems += [
-            f"{name}: {count} samples, the official collection has {expected[name]}; is the "
-            "archive complete?"
-            for name, count in (counts | partitions).items()
-            if expected.get(name, count) != count
-        ]
+        problems += _count_problems(counts | partitions, expected)
     problems += _row_problems(records)
     images = records.items.get("image", ())
     if decoded and are_files(images):
@@ -390,6 +385,16 @@ def describe(
         "protocol": protocol,
         "measures": [name for name, is_possible in measures.items() if is_possible],
     }
+
+
+def _count_problems(counts: Mapping[str, int], expected: Mapping[str, int]) -> list[str]:
+    """Return a line for each count that differs from that of the official collection."""
+    return [
+        f"{name}: {count} samples, the official collection has {expected[name]}; is the archive "
+        "complete?"
+        for name, count in counts.items()
+        if expected.get(name, count) != count
+    ]
 
 
 def _count_words(texts: Items) -> dict[str, float]:
@@ -418,9 +423,14 @@ def _row_problems(records: Records) -> list[str]:
             "no labels and no pairs of an image and a text: nothing can be learned or measured; "
             "add either"
         )
-    repeated = sorted(name for name, count in Counter(records.ids).items() if count > 1)
+    return problems + _repeated_ids(records.ids)
+
+
+def _repeated_ids(ids: Sequence[str]) -> list[str]:
+    """Return a line for each id that occurs more than once."""
+    repeated = sorted(name for name, count in Counter(ids).items() if count > 1)
     stay = "occurs more than once: its rows stay on one side of query and retrieval"
-    return problems + [f"id {name} {stay}" for name in repeated]
+    return [f"id {name} {stay}" for name in repeated]
 
 
 def _spelling_problems(names: Sequence[str]) -> list[str]:

@@ -34,10 +34,14 @@ _OTHER_IMAGES = (
     ".ai .bpg .dcm .dds .emf .eps .exr .fits .hdr .ico .j2k .jp2 .jpx .jxl .jxr .psb .psd .qoi "
     ".svg .tga .wmf .xcf"
 )
-#: Ending of a file that is not read -> why.
+#: Ending of a file that is not read -> why; empty where that is not worth a line.
 _PROBLEMS = {
-    **dict.fromkeys(_VIDEOS.split(), "videos are not read"),
-    **dict.fromkeys(_OTHER_IMAGES.split(), "pictures of this format are not read"),
+    **{ending: f"{ending}: videos are not read" for ending in _VIDEOS.split()},
+    **{
+        ending: f"{ending}: pictures of this format are not read"
+        for ending in _OTHER_IMAGES.split()
+    },
+    ".xmp": "",  # describes an image, see `channelhash.indexing.metadata`
 }
 #: Endings of the images that are read.
 READ_ENDINGS = IMAGE_ENDINGS | RAW_ENDINGS
@@ -320,24 +324,15 @@ class _Walk:
         folders.
         """
         place = self.absolute / folder
-        try:
-            entries = list(os.scandir(place))
-        except OSError as error:
-            problem = f"cannot be read ({error.strerror})"
-            if not folder:
-                raise InputError(f"{self.root}: {problem}") from None
-            self.problems[folder.rstrip("/")] = problem
-            return []
         folders = list[str]()
         images = list[str]()
-        for entry in entries:
+        for entry in self._scan(place, folder):
             name = folder + entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
-            reason = (
-                _reason_of_folder(place.name, entry.name)
-                if is_folder
-                else _reason_of_file(entry.name)
-            )
+            if is_folder:
+                reason = _reason_of_folder(place.name, entry.name)
+            else:
+                reason = _reason_of_file(entry.name)
             if self.has_exclusions and self._excludes(entry, name, is_folder):
                 reason = "excluded"
             if reason is not None:
@@ -352,6 +347,17 @@ class _Walk:
                     images.append(name)
         self._add_images(images)
         return folders
+
+    def _scan(self, place: Path, folder: str) -> list[os.DirEntry[str]]:
+        """Return the entries of a folder; none, and a problem, if it cannot be read."""
+        try:
+            return list(os.scandir(place))
+        except OSError as error:
+            problem = f"cannot be read ({error.strerror})"
+            if not folder:
+                raise InputError(f"{self.root}: {problem}") from None
+            self.problems[folder.rstrip("/")] = problem
+            return []
 
     def _excludes(self, entry: os.DirEntry[str], name: str, is_folder: bool) -> bool:
         try:
@@ -394,9 +400,7 @@ def _reason_of_file(name: str) -> str | None:
         return raw_problem() or None
     if ending in IMAGE_ENDINGS:
         return None
-    if ending == ".xmp":  # describes an image, see `channelhash.indexing.metadata`
-        return ""
-    return f"{ending}: {_PROBLEMS[ending]}" if ending in _PROBLEMS else _NOT_A_PICTURE
+    return _PROBLEMS.get(ending, _NOT_A_PICTURE)
 
 
 def _raw_twins(names: Sequence[str], damaged: Collection[str] = ()) -> dict[str, list[str]]:

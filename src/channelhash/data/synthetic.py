@@ -168,9 +168,7 @@ def _write_hashtags(labels: frozenset[str], random: Generator) -> list[str]:
     """
     if random.random() < 1 / 14:
         return []
-    named = [label for label in sorted(labels) if random.random() < 0.55]
-    if random.random() < 0.12:
-        named.append(str(random.choice(list(_WORDS))))
+    named = _draw_labels(labels, random)
     tags = [_as_typed(word, random) for word in _draw_words(named, random)]
     irrelevant = random.poisson(1.8 if random.random() < 0.93 else 10)
     tags += [str(tag) for tag in random.choice(_TABLES["tags"]["irrelevant"].split(), irrelevant)]
@@ -178,6 +176,14 @@ def _write_hashtags(labels: frozenset[str], random: Generator) -> list[str]:
         tags.append(f"geo:lat={random.uniform(-60, 60):.4f}")
     unique = list(dict.fromkeys(tags))
     return [unique[i] for i in random.permutation(len(unique))][:20]
+
+
+def _draw_labels(labels: frozenset[str], random: Generator) -> list[str]:
+    """Draw the labels that somebody names, and now and then one of something that may be absent."""
+    named = [label for label in sorted(labels) if random.random() < 0.55]
+    if random.random() < 0.12:
+        named.append(str(random.choice(list(_WORDS))))
+    return named
 
 
 def _draw_words(labels: Sequence[str], random: Generator) -> list[str]:
