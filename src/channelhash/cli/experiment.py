@@ -60,13 +60,10 @@ def experiment(
     """
     from channelhash.lab.experiments import experiment as lab
     from channelhash.lab.experiments.runner import Execution
-    from channelhash.presets import configuration_path
     from channelhash.utils.typed_settings import trusting
 
     study = lab.load_experiment(name)
-    if not (config or preset or dataset or quick):
-        preset = study.preset or None
-    base = configuration_path(config, preset) or dataset or "synthetic"
+    base = _base(study, dataset, config, preset, quick)
     out = out or _default_folder(study.name, base, quick)
     bases = _base_configurations(study, base, out, data, settings, quick)
     command = shlex.join(same_command())
@@ -89,6 +86,17 @@ def experiment(
             study, grids, out, Execution(jobs, places, shared.say, progress)
         )
     _show_results(results, tables, out, out / next(iter(grids)), as_json)
+
+
+def _base(
+    study: "Experiment", dataset: str | None, config: Path | None, preset: str | None, quick: bool
+) -> str | Path:
+    """Return the name or the file of the base configuration."""
+    from channelhash.presets import configuration_path
+
+    if not (config or preset or dataset or quick):
+        preset = study.preset or None
+    return configuration_path(config, preset) or dataset or "synthetic"
 
 
 def _default_folder(name: str, base: str | Path, quick: bool) -> Path:
