@@ -187,7 +187,10 @@ class _Worker:
         self._work: Callable[[Any], Any] | None = None
 
     def work(self, make_refs: list[Any], task: Any) -> Any:
-        """Do a task. The reference to ``make`` is in a list, or Ray would fetch it for each task."""
+        """Do a task.
+
+        The reference to ``make`` is in a list, or Ray would fetch it for each task.
+        """
         with naming_own_code():
             # not in __init__: what fails there arrives as an actor's death, without the error
             if self._work is None:

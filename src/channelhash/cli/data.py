@@ -14,7 +14,7 @@ app = shared.command_group("Make, inspect and check data sets.")
 @app.command("synthesize")
 def _synthesize(
     root: Path = typer.Argument(..., help="Folder to write to."),
-    images: int = typer.Option(3000, "--images", help="Number of pictures."),
+    images: int = typer.Option(3000, "--images", help="Number of images."),
     seed: shared.Seed = 0,
     as_json: shared.AsJson = False,
 ) -> None:
@@ -41,8 +41,8 @@ def _download(
     """Fetch and unpack the official archives. An interrupted download is resumed; complete files
     stay.
 
-    NUS-WIDE's pictures have no official address: its lists, labels and tags are fetched, and the
-    pictures that you provide are counted.
+    NUS-WIDE's images have no official address: its lists, labels and tags are fetched, and the
+    images that you provide are counted.
 
     Example: channelhash data download mirflickr25k --root data/mirflickr25k
     """
@@ -87,16 +87,14 @@ def _describe(
     name: str = typer.Argument(
         ..., help="Kind of data, data.kind in a configuration: table, coco, features, …"
     ),
-    root: Path | None = typer.Option(
-        None, help="Folder of the data (for a table: of its pictures)."
-    ),
+    root: Path | None = typer.Option(None, help="Folder of the data (for a table: of its images)."),
     path: Path | None = typer.Option(None, help="File of the data, for kinds that are a file."),
     settings: list[str] = typer.Option(
         [], "--set", help="Further key of the section data: key=value."
     ),
     skip_bad: shared.SkipBad = False,
     decode: bool = typer.Option(
-        False, "--decode", help="Decode every picture to find unreadable ones."
+        False, "--decode", help="Decode every image to find unreadable ones."
     ),
     as_json: shared.AsJson = False,
 ) -> None:

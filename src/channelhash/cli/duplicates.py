@@ -25,28 +25,28 @@ _ITEMS = 8
 def duplicates(
     store: shared.SearchableStore,
     radius: int | None = typer.Option(
-        None, help="Bits in which codes differ at most; any where pictures decide."
+        None, help="Bits in which codes differ at most; any number where images decide."
     ),
     modality: _Modality | None = typer.Option(
         None, help="Modality whose codes count; images if there are any."
     ),
     where: shared.Where = None,
-    pictures: bool = typer.Option(True, help="Compare pictures; without, near codes are enough."),
+    pictures: bool = typer.Option(True, help="Compare images; without, near codes are enough."),
     rest: bool = typer.Option(
         False, "--rest", help="Print the paths of all but the one to keep of each group."
     ),
     null: bool = typer.Option(
-        False, "-0", "--null", help="End the paths of --rest by zero bytes, for `xargs -0`."
+        False, "-0", "--null", help="End each path of --rest with a zero byte, for `xargs -0`."
     ),
     move: Path | None = typer.Option(
         None, metavar="FOLDER", help="Where --yes moves what --rest prints."
     ),
     yes: bool = typer.Option(False, "--yes", help="Move the files; without, only say which."),
     different: list[str] = typer.Option(
-        [], "--not", metavar="ID", help="These are no copies of each other; repeated."
+        [], "--not", metavar="ID", help="These are no copies of each other. May be repeated."
     ),
     keep: list[str] = typer.Option(
-        [], metavar="ID", help="All of these stay, and are not listed again; repeated."
+        [], metavar="ID", help="All of these stay, and are not listed again. May be repeated."
     ),
     undo: bool = typer.Option(False, "--undo", help="Take the last move, --not or --keep back."),
     exclude: shared.Exclude = [],
@@ -54,7 +54,7 @@ def duplicates(
     trust_code: shared.TrustCode = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Find groups of near-duplicates: pictures that are copies of each other; keep one of each and
+    """Find groups of near-duplicates: images that are copies of each other; keep one of each and
     move the rest.
 
     The largest group comes first. Example: channelhash duplicates photos.store --move ~/copies

@@ -23,7 +23,7 @@ def explain(
     store: str = typer.Argument(
         ..., metavar="RUN", help="A run's folder, or a store or file of codes (see `search`)."
     ),
-    image: list[Path] = typer.Option([], help="A picture of the pair."),
+    image: list[Path] = typer.Option([], help="An image of the pair."),
     text: list[str] = typer.Option([], help="Words of the pair."),
     like: list[str] = typer.Option([], help="An item of the store, by its id."),
     by: list[_Side] = typer.Option(
@@ -31,19 +31,19 @@ def explain(
     ),
     model: StoreModel = None,
     cells: int = typer.Option(
-        8, help="Cells along a picture's short side; the hidden patch moves by one cell."
+        8, help="Cells along an image's short side; the hidden patch moves by one cell."
     ),
     patch: int = typer.Option(2, help="Side of the hidden patch in cells."),
     fill: Literal["grey", "blur"] = typer.Option(
-        "grey", help="Content of the patch: grey, or the picture blurred."
+        "grey", help="Content of the patch: grey, or the image blurred."
     ),
     maps: bool = typer.Option(
-        True, "--maps/--no-maps", help="Hide parts of pictures and leave out words in turn."
+        True, "--maps/--no-maps", help="Hide parts of images and leave out words in turn."
     ),
     trust_code: shared.TrustCode = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Explain why two items match: which bits agree, what they mean, which parts of a picture and
+    """Explain why two items match: which bits agree, what they mean, which parts of an image and
     which words matter.
 
     Give two of --image, --text and --like.

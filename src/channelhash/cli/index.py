@@ -25,17 +25,17 @@ _Ocr = Annotated[
     bool | None,
     typer.Option(
         help=(
-            "Read the text in pictures, stored ones, too; by default in a folder's new ones, if "
+            "Read the text in images, also in stored ones; by default in a folder's new ones, if "
             "installed."
         )
     ),
 ]
 _STORE = typer.Argument(
-    ..., help="A store's folder, its pictures' folder, or postgresql://… or milvus+http://…."
+    ..., help="A store's folder, its images' folder, or postgresql://… or milvus+http://…."
 )
 _FOLDER = typer.Argument(..., help="A store's folder.")
 _SOURCE = (
-    "Folder of pictures (any depth), table, file of features or codes, or a YAML configuration "
+    "Folder of images (any depth), table, file of features or codes, or a YAML configuration "
     "(section data)."
 )
 
@@ -131,7 +131,7 @@ def _add(
     captions: shared.Captions = None,
     ocr: _Ocr = None,
     prune: bool = typer.Option(
-        False, "--prune", help="Remove items whose picture is no longer in the folder."
+        False, "--prune", help="Remove items whose image is no longer in the folder."
     ),
     trust_code: shared.TrustCode = False,
     as_json: shared.AsJson = False,
@@ -163,7 +163,7 @@ def _delete(
     where: shared.Where = None,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Remove items with all their codes; their picture files stay.
+    """Remove items with all their codes; their image files stay.
 
     Example: channelhash index delete photos.store 2019/beach.jpg 2019/dog.jpg
     """

@@ -51,7 +51,7 @@ _COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
 }
 
 app = shared.command_group(
-    "Train, evaluate and search short binary codes for pictures and their words.",
+    "Train, evaluate and search short binary codes for images and their words.",
     name="channelhash",
     pretty_exceptions_enable=False,
 )
@@ -77,7 +77,7 @@ def _options(
         False, "--version", callback=_print_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
-    """Train, evaluate and search short binary codes for pictures and their words."""
+    """Train, evaluate and search short binary codes for images and their words."""
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -33,12 +32,12 @@ def search(
         None, help='Words: "a beach" or, in parts, \'beach "two dogs"^2 -people\'.'
     ),
     text: str | None = typer.Option(None, help="The query in words, as an option."),
-    image: Path | None = typer.Option(None, help="Search with a picture."),
+    image: Path | None = typer.Option(None, help="Search with an image."),
     like: str | None = typer.Option(
         None, help="Search with the codes of the item that has this id."
     ),
     minus: list[str] = typer.Option(
-        [], help="Words or a picture that are not wanted. May be repeated."
+        [], help="Words or an image that are not wanted. May be repeated."
     ),
     minus_like: list[str] = typer.Option(
         [], help="Id of an item that is not wanted. May be repeated."
@@ -58,7 +57,7 @@ def search(
         None, help="Reorder this many nearest items by the query's real-valued outputs."
     ),
     collapse: bool | None = typer.Option(
-        None, help="Fold near-duplicates into the first: pictures, unless --radius."
+        None, help="Fold near-duplicates into the nearest; images by default, without --radius."
     ),
     model: StoreModel = None,
     encoder: shared.Encoder = [],
@@ -66,7 +65,7 @@ def search(
     exclude: shared.Exclude = [],
     sheet: Sheet = None,
     view: bool = typer.Option(
-        False, "--open", help="Open the sheet, or else the first photographs."
+        False, "--open", help="Open the sheet, or else the images of the best answers."
     ),
     everything: bool = typer.Option(
         False, "--all", help="Also show answers that are less likely to fit."
@@ -75,7 +74,7 @@ def search(
     trust_code: shared.TrustCode = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Find the items that answer words, a picture, another item, or several of them together.
+    """Find the items that answer words, an image, another item, or several of them together.
 
     Example: channelhash search photos.store "a dog on a beach -people" -k 5
     """
@@ -221,13 +220,12 @@ def _print_table(shown: "Hits", nothing_close: bool) -> None:
     title = "1 answer" if len(shown) == 1 else f"{len(shown)} answers"
     if nothing_close:
         title = f"nothing close; {title} from farther off"
-    header = _header(shown)
     rows = []
     for rank, (hit, closeness) in enumerate(zip(shown, _closeness(shown), strict=True), start=1):
         rows.append([str(rank), *_cells(hit, closeness)])
-    filled = [place for place in range(len(header)) if any(row[place] for row in rows)]
-    select = itemgetter(*filled)
-    shared.print_table(title, select(header), [select(row) for row in rows])
+    columns = zip(_header(shown), zip(*rows, strict=True), strict=True)
+    filled = {name: cells for name, cells in columns if any(cells)}
+    shared.print_table(title, list(filled), list(zip(*filled.values(), strict=True)))
 
 
 def _header(shown: "Hits") -> list[str]:

@@ -64,14 +64,14 @@ def serve(
     captions: shared.Captions = None,
     exclude: shared.Exclude = [],
     watch: bool = typer.Option(
-        True, "--watch/--no-watch", help="Index what changes in the folder of the pictures."
+        True, "--watch/--no-watch", help="Index what changes in the folder of the photographs."
     ),
     log_level: _LogLevel = typer.Option(
         "warning", help="What goes to stderr; info has a line for each request."
     ),
     trust_code: shared.TrustCode = False,
 ) -> None:
-    """Serve a store, or a plain folder of pictures, over HTTP, with a search page for the browser,
+    """Serve a store, or a plain folder of photographs, over HTTP, with a search page for the browser,
     until Ctrl-C.
 
     Example: channelhash serve photos --port 8080
@@ -182,7 +182,7 @@ def mcp(
     exclude: shared.Exclude = [],
     trust_code: shared.TrustCode = False,
 ) -> None:
-    """Let a language model search a folder of pictures, or a store, over the Model Context Protocol
+    """Let a language model search a folder of photographs, or a store, over the Model Context Protocol
     (stdio).
 
     Programs that use language models start it. Example: channelhash mcp photos

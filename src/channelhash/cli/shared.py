@@ -46,12 +46,12 @@ SearchableStore = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Captions = Annotated[
     Path | None,
-    typer.Option(help="Captions of a folder's pictures: a table, or name#0<TAB>caption."),
+    typer.Option(help="Captions of a folder's images: a table, or name#0<TAB>caption."),
 ]
 Encoder = Annotated[
     list[str],
     typer.Option(
-        help="What reads a folder's pictures: photo (the default), openclip:NAME/WEIGHTS, "
+        help="What reads a folder's images: photo (the default), openclip:NAME/WEIGHTS, "
         "features, a run, or image=KIND:WHAT and text=KIND:WHAT."
     ),
 ]
@@ -71,10 +71,10 @@ Quick = Annotated[
 Seed = Annotated[int, typer.Option(help="Random seed.")]
 SkipBad = Annotated[
     bool,
-    typer.Option("--skip-bad", help="Leave out bad rows and unreadable pictures, and list them."),
+    typer.Option("--skip-bad", help="Leave out bad rows and unreadable images, and list them."),
 ]
 TableRoot = Annotated[
-    Path | None, typer.Option(help="Folder that a table's picture paths are relative to.")
+    Path | None, typer.Option(help="Folder that a table's image paths are relative to.")
 ]
 TrustCode = Annotated[
     bool,

@@ -109,7 +109,7 @@ def train(
         None, help="Table, file of features or folder, instead of the configuration's."
     ),
     images: Path | None = typer.Option(
-        None, help="Folder that the table's picture paths are relative to."
+        None, help="Folder that the table's image paths are relative to."
     ),
     epochs: int | None = typer.Option(None, min=1, help="Epochs, instead of the configuration's."),
     out: Path | None = typer.Option(
@@ -297,7 +297,7 @@ def export(
     """Export a trained model's encoders for programs without PyTorch; each file is run and compared
     with the model.
 
-    export.json describes the inputs of each file, how pictures and texts become these, and how
+    export.json describes the inputs of each file, how images and texts become these, and how
     outputs become bits.
 
     Example: channelhash export runs/table --onnx --out exported
