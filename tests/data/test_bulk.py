@@ -23,7 +23,7 @@ from bulk.made_inputs import (
     write_tar,
 )
 from channelhash.data import bulk
-from channelhash.data.bulk import KINDS, Reading, _fetch, input_files
+from channelhash.data.bulk import KINDS, ReadingOptions, _fetch, input_files
 from channelhash.data.records import Records
 from channelhash.errors import InputError, JobError
 from channelhash.utils.addresses import folder_of, list_files
@@ -48,7 +48,7 @@ def read(
     kind = KINDS[next(input_files(str(address)))[0]]
     planned = shards_of(address, tmp_path, shard_items, modalities)
     known = sorted({name for _, names in planned for name in names})
-    job = Reading(folder_of(str(address)), modalities, known, {})
+    job = ReadingOptions(folder_of(str(address)), modalities, known, {})
     return [batch for shard, _ in planned for batch in kind.read(shard, job)]
 
 

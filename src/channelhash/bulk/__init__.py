@@ -27,7 +27,7 @@ from channelhash.bulk.jobs import (
 )
 from channelhash.bulk.workers import Workers
 from channelhash.codes import CodeSet
-from channelhash.data.bulk import KINDS, Reading, Shard as Shard, input_files
+from channelhash.data.bulk import KINDS, ReadingOptions, input_files
 from channelhash.data.records import Records
 from channelhash.errors import InputError, JobError, argument as argument, hide_secrets, naming
 from channelhash.metrics import HammingHistogram
@@ -150,7 +150,7 @@ class _ShardEncoder:
         # they split sums, and an output close to 0 could change its sign with their number
         torch.set_num_threads(1)
         try:
-            inputs = Reading(job.root, job.modalities, job.label_names, self._signed)
+            inputs = ReadingOptions(job.root, job.modalities, job.label_names, self._signed)
             for records, left_out in KINDS[job.kind].read(shard, inputs):
                 codes, problems = _encode_batch(self._model, records, job.model)
                 parts.append(codes)
@@ -240,7 +240,7 @@ _RAY_TASKS = 8
 #: Tasks in this process at most: steps of the progress bar.
 _LOCAL_TASKS = 1024
 
-_Counts = dict[str, HammingHistogram]
+_Histograms = dict[str, HammingHistogram]
 
 
 def evaluate_shards(
@@ -264,7 +264,7 @@ def evaluate_shards(
     files = [file.resolve() for file in _files(database)]
     done = 0
     n_items = 0
-    total = _Counts()
+    total = _Histograms()
     tasks = partial(_parts, files, _LOCAL_TASKS if workers.engine == "local" else _RAY_TASKS)
     with closing(workers.run(partial(partial, _count_shards, queries), tasks)) as results:
         for counts, items, read in results:
@@ -287,11 +287,11 @@ def evaluate_shards(
     return result
 
 
-def _count_shards(query: CodeSet, files: list[Place]) -> tuple[_Counts, int, int]:
+def _count_shards(query: CodeSet, files: list[Place]) -> tuple[_Histograms, int, int]:
     """Count the items of files of codes by their distance to each query; return also how many items
     and files.
     """
-    total = _Counts()
+    total = _Histograms()
     items = 0
     for file in files:
         for part in CodeSet.stream(file, _ROWS):
@@ -319,7 +319,7 @@ def _files(database: Place) -> Sequence[Place]:
     return files
 
 
-def _sum(first: _Counts, second: _Counts, where: Place) -> _Counts:
+def _sum(first: _Histograms, second: _Histograms, where: Place) -> _Histograms:
     if not first or not second:
         return first or second
     if first.keys() != second.keys():
@@ -329,7 +329,7 @@ def _sum(first: _Counts, second: _Counts, where: Place) -> _Counts:
     return {task: first[task] + second[task] for task in first}
 
 
-def _check_gains(counts: _Counts, where: Place) -> None:
+def _check_gains(counts: _Histograms, where: Place) -> None:
     """Raise `JobError` where a sum of gains, a 64-bit multiple of 2⁻³², may overflow: about 2³¹
     relevant items.
     """

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from channelhash.data.bulk import KINDS, Shard, input_files
+from channelhash.data.bulk import KINDS, InputShard, input_files
 from channelhash.errors import InputError, argument
 from channelhash.models import HashModel
 from channelhash.utils.addresses import Place, RemotePath, folder_of, whole_file, without_signature
@@ -49,7 +49,7 @@ class BulkJob:
     model: str
     n_bits: int
     shard_items: int
-    shards: tuple[Shard, ...]
+    shards: tuple[InputShard, ...]
 
 
 def open_job(
@@ -133,7 +133,7 @@ def _common_modalities(model: HashModel, data: str, available: Collection[str]) 
 
 def _plan(
     data: str, kind: str, modalities: tuple[str, ...], shard_items: int, out: Place
-) -> tuple[tuple[Shard, ...], tuple[str, ...]]:
+) -> tuple[tuple[InputShard, ...], tuple[str, ...]]:
     """Cut an input into shards; return them and the names of all labels."""
     files = (file for _, file in input_files(data))
     listing = out / "job" / "listing.parquet"

@@ -21,13 +21,13 @@ from channelhash.utils.optional_imports import library
 from channelhash.utils.typed_settings import naming_own_code, pick
 
 _Task = TypeVar("_Task")
-_Result = TypeVar("_Result")
+_TaskResult = TypeVar("_TaskResult")
 
 #: Makes the function that does a task, once in every process; loading a model belongs there.
-_Make = Callable[[], Callable[[_Task], _Result]]
+_Make = Callable[[], Callable[[_Task], _TaskResult]]
 
 #: Returns the tasks for so many workers.
-_Tasks = Callable[[int], Iterable[_Task]]
+_TasksFor = Callable[[int], Iterable[_Task]]
 
 #: How often a task is begun anew whose worker died; then the task itself is at fault.
 _RETRIES = 3
@@ -60,8 +60,8 @@ class Workers:
             )
 
     def run(
-        self, make: _Make[_Task, _Result], tasks: _Tasks[_Task]
-    ) -> Generator[_Result, None, None]:
+        self, make: _Make[_Task, _TaskResult], tasks: _TasksFor[_Task]
+    ) -> Generator[_TaskResult, None, None]:
         """Yield the results of the tasks: in order from this process, in any order from Ray.
 
         Ray's object stores hold results of more than 100 KB, and free them up to a second late. So
@@ -74,8 +74,8 @@ class Workers:
 
 
 def _run_on_ray(
-    make: _Make[_Task, _Result], tasks: _Tasks[_Task], workers: int | None
-) -> Generator[_Result, None, None]:
+    make: _Make[_Task, _TaskResult], tasks: _TasksFor[_Task], workers: int | None
+) -> Generator[_TaskResult, None, None]:
     """Yield the results of the tasks as actors of Ray return them.
 
     Only as many tasks as there are workers are under way, so neither tasks nor results pile up.

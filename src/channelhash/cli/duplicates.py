@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from channelhash.duplicates import DuplicateGroup, Moved, Photo
     from channelhash.search.store import Store
 
-_Modality = Literal["image", "text"]
 #: Groups of a table or a sheet; JSON has all.
 _GROUPS = 50
 #: Items of a group there; JSON has all.
@@ -27,7 +26,7 @@ def duplicates(
     radius: int | None = typer.Option(
         None, help="Bits in which codes differ at most; any number where images decide."
     ),
-    modality: _Modality | None = typer.Option(
+    modality: shared.Modality | None = typer.Option(
         None, help="Modality whose codes count; images if there are any."
     ),
     where: shared.Where = None,

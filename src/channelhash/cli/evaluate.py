@@ -21,7 +21,7 @@ _Engine = Literal["local", "ray"]
 _EngineName = Annotated[
     _Engine | None, typer.Option(help="Process shards here (local, the default) or on Ray.")
 ]
-_Workers = Annotated[
+_WorkerCount = Annotated[
     int | None,
     typer.Option(min=1, help="With --engine ray: workers; default: one per core or GPU."),
 ]
@@ -40,7 +40,7 @@ def encode(
     ),
     skip_bad: shared.SkipBad = False,
     engine: _EngineName = None,
-    workers: _Workers = None,
+    workers: _WorkerCount = None,
     shard_items: int | None = typer.Option(
         None, min=1, help="For shards: items per shard, 16384 by default."
     ),
@@ -131,7 +131,7 @@ def evaluate(
         None, help="With --query: database codes, Parquet or a folder of shards."
     ),
     engine: _EngineName = None,
-    workers: _Workers = None,
+    workers: _WorkerCount = None,
     codes: Path | None = typer.Option(
         None, help="Instead of a run: .mat, .npz, .h5 or .npy with B_q, B_r, L_q, L_r."
     ),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from channelhash.explanation.bits import Bit
 
 # Typer takes no list of literals.
-_Side = StrEnum("_Side", ["image", "text"])
+_ModalityName = StrEnum("_ModalityName", ["image", "text"])
 #: Labels that tell what a bit means.
 _LABELS = 3
 
@@ -26,7 +26,7 @@ def explain(
     image: list[Path] = typer.Option([], help="An image of the pair."),
     text: list[str] = typer.Option([], help="Words of the pair."),
     like: list[str] = typer.Option([], help="An item of the store, by its id."),
-    by: list[_Side] = typer.Option(
+    by: list[_ModalityName] = typer.Option(
         [], help="For each --like: modality of its code; image if there are any."
     ),
     model: StoreModel = None,

@@ -44,7 +44,7 @@ _SOURCE = (
 def _create(
     store: str = _STORE,
     source: Path | None = typer.Argument(None, help=_SOURCE),
-    encoder: shared.Encoder = [],
+    encoder: shared.EncoderWords = [],
     model: Path | None = typer.Option(
         None, help="A run's folder or a saved model; the same as --encoder RUN."
     ),

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from channelhash.search.question import SearchOptions
 
 _By = Literal["all", "image", "text", "words"]
-_Modality = Literal["image", "text"]
 Sheet = Annotated[
     Path | None, typer.Option(help="Also draw the result as a PNG file with this name.")
 ]
@@ -45,7 +44,7 @@ def search(
     by: _By | None = typer.Option(
         None, help="Search codes, words or all. With --like alone: by which code."
     ),
-    modality: _Modality | None = typer.Option(
+    modality: shared.Modality | None = typer.Option(
         None, help="Modality to search; images if there are any."
     ),
     k: int = typer.Option(10, "-k", help="Number of results."),
@@ -60,7 +59,7 @@ def search(
         None, help="Fold near-duplicates into the nearest; images by default, without --radius."
     ),
     model: StoreModel = None,
-    encoder: shared.Encoder = [],
+    encoder: shared.EncoderWords = [],
     captions: shared.Captions = None,
     exclude: shared.Exclude = [],
     sheet: Sheet = None,

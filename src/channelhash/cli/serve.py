@@ -60,7 +60,7 @@ def serve(
     workers: int = typer.Option(
         1, min=1, help="Number of processes that answer, up to one for each core."
     ),
-    encoder: shared.Encoder = [],
+    encoder: shared.EncoderWords = [],
     captions: shared.Captions = None,
     exclude: shared.Exclude = [],
     watch: bool = typer.Option(
@@ -178,7 +178,7 @@ def _say_problems(encoding: Future[Any]) -> None:
 def mcp(
     store: shared.SearchableStore,
     model: StoreModel = None,
-    encoder: shared.Encoder = [],
+    encoder: shared.EncoderWords = [],
     exclude: shared.Exclude = [],
     trust_code: shared.TrustCode = False,
 ) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -43,12 +43,13 @@ SearchableStore = Annotated[
     str, typer.Argument(help="A store, a run's folder, a file of codes, or postgresql://….")
 ]
 
+Modality = Literal["image", "text"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Captions = Annotated[
     Path | None,
     typer.Option(help="Captions of a folder's images: a table, or name#0<TAB>caption."),
 ]
-Encoder = Annotated[
+EncoderWords = Annotated[
     list[str],
     typer.Option(
         help="What reads a folder's images: photo (the default), openclip:NAME/WEIGHTS, "

@@ -19,7 +19,7 @@ from channelhash.utils.array_files import Arrays, read_arrays
 _log = logging.getLogger("channelhash.codes")
 
 
-class _Side(NamedTuple):
+class _SideNames(NamedTuple):
     """The arrays of the queries, or of the retrieval set.
 
     Attributes:
@@ -32,18 +32,18 @@ class _Side(NamedTuple):
 
 
 #: Queries and retrieval set.
-_Sides = tuple[_Side, _Side]
+_Layout = tuple[_SideNames, _SideNames]
 #: Codes of a side: modality -> bits ``(n, k)``.
-_Bits = dict[str, Booleans]
+_BitsByModality = dict[str, Booleans]
 
 #: Recognised names: the plain ones, which do not say the modality, and those of
 #: `train/hash_train.py` of github.com/QinLab-WFU/DSPH (the image half alone:
 #: github.com/Mahiro2211/DSH-pytorch).
 _LAYOUTS = (
-    (_Side({"query": "B_q"}, "L_q"), _Side({"database": "B_r"}, "L_r")),
+    (_SideNames({"query": "B_q"}, "L_q"), _SideNames({"database": "B_r"}, "L_r")),
     (
-        _Side({"image": "q_img", "text": "q_txt"}, "q_l"),
-        _Side({"image": "r_img", "text": "r_txt"}, "r_l"),
+        _SideNames({"image": "q_img", "text": "q_txt"}, "q_l"),
+        _SideNames({"image": "r_img", "text": "r_txt"}, "r_l"),
     ),
 )
 
@@ -108,7 +108,7 @@ def read_export(
     return query, _code_set("item", codes[1], labels[1], n_bits)
 
 
-def _common_length(sides: _Sides, codes: Sequence[_Bits]) -> int:
+def _common_length(sides: _Layout, codes: Sequence[_BitsByModality]) -> int:
     """Return the code length of all arrays."""
     lengths = {}
     for side, by_modality in zip(sides, codes, strict=True):
@@ -122,7 +122,7 @@ def _common_length(sides: _Sides, codes: Sequence[_Bits]) -> int:
     return int(next(iter(lengths.values())))
 
 
-def _code_set(role: str, codes: _Bits, labels: Booleans, n_bits: int) -> CodeSet:
+def _code_set(role: str, codes: _BitsByModality, labels: Booleans, n_bits: int) -> CodeSet:
     packed = {modality: pack(bits) for modality, bits in codes.items()}
     return CodeSet([f"{role}{row}" for row in range(len(labels))], packed, labels, n_bits)
 
@@ -211,11 +211,11 @@ def _only_name(
     return None
 
 
-def _names(sides: _Sides) -> list[str]:
+def _names(sides: _Layout) -> list[str]:
     return [*sides[0].codes.values(), sides[0].labels, *sides[1].codes.values(), sides[1].labels]
 
 
-def _missing(sides: _Sides, arrays: Arrays) -> list[str]:
+def _missing(sides: _Layout, arrays: Arrays) -> list[str]:
     """Return what the file lacks; of codes, one modality is enough."""
     missing = []
     for side in sides:
@@ -226,7 +226,7 @@ def _missing(sides: _Sides, arrays: Arrays) -> list[str]:
     return missing
 
 
-def _layout_of(arrays: Arrays) -> _Sides:
+def _layout_of(arrays: Arrays) -> _Layout:
     """Return the one layout that the file is complete in."""
     complete = [sides for sides in _LAYOUTS if not _missing(sides, arrays)]
     titles = [", ".join(_names(sides)) for sides in complete or _LAYOUTS]
@@ -244,7 +244,7 @@ def _layout_of(arrays: Arrays) -> _Sides:
     )
 
 
-def _with_task(sides: _Sides, task: str | None, path: Path) -> _Sides:
+def _with_task(sides: _Layout, task: str | None, path: Path) -> _Layout:
     """Return the layout with the modalities of ``task``."""
     if task is None:
         return sides
@@ -264,9 +264,9 @@ def _with_task(sides: _Sides, task: str | None, path: Path) -> _Sides:
     return query, database
 
 
-def _read_codes(arrays: Arrays, side: _Side) -> _Bits:
+def _read_codes(arrays: Arrays, side: _SideNames) -> _BitsByModality:
     """Return the codes of the modalities that the file has, each of at least one row."""
-    bits: _Bits = {}
+    bits: _BitsByModality = {}
     for modality, name in side.codes.items():
         if name not in arrays:
             continue
@@ -285,7 +285,7 @@ def _read_codes(arrays: Arrays, side: _Side) -> _Bits:
     return bits
 
 
-def _read_labels(arrays: Arrays, sides: _Sides, rows: list[int]) -> list[Booleans]:
+def _read_labels(arrays: Arrays, sides: _Layout, rows: list[int]) -> list[Booleans]:
     """Return label sets of both sides, with the same columns.
 
     ``rows`` says how many codes each side has.

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from channelhash.data.cells import image_of, join_captions, split_labels, text_of
 from channelhash.data.images import IMAGE_ENDINGS
-from channelhash.data.records import Item, Records, labels_from_names
+from channelhash.data.records import DataItem, Records, labels_from_names
 from channelhash.data.webdataset import BAD_SAMPLE, open_samples
 from channelhash.errors import InputError, JobError, RefusedError
 from channelhash.utils.addresses import (
@@ -36,7 +36,7 @@ from channelhash.utils.addresses import (
 from channelhash.utils.decode import reading
 from channelhash.utils.plain_values import is_binary, is_list, is_text, plain_values
 
-_Value = TypeVar("_Value")
+_Element = TypeVar("_Element")
 #: Images and texts read at once: as many as a model encodes at once.
 _BATCH = 256
 #: Rows of features read at once; they are smaller than images.
@@ -47,7 +47,7 @@ _LABEL_BATCH = 1 << 16
 _READS = 8
 
 
-class Shard(NamedTuple):
+class InputShard(NamedTuple):
     """The part of an input that becomes one file of codes.
 
     Attributes:
@@ -64,15 +64,15 @@ class Shard(NamedTuple):
 
 
 #: Shards, each with the label names that occur in it.
-_Shards = Iterator[tuple[Shard, frozenset[str]]]
+_Shards = Iterator[tuple[InputShard, frozenset[str]]]
 #: Items in the order of the input, and the name (or place) of each item left out, with the reason.
 #: Items have the bytes of an image in place of its file, and its address to display if it does not
 #: lie in the input's own files.
-_Batch = tuple[Records, list[tuple[str, str]]]
-_Batches = Iterator[_Batch]
+_ItemBatch = tuple[Records, list[tuple[str, str]]]
+_Batches = Iterator[_ItemBatch]
 
 
-class Reading(NamedTuple):
+class ReadingOptions(NamedTuple):
     """How the shards of an input are read.
 
     Attributes:
@@ -134,13 +134,13 @@ def _plan_parquet(
                 yield shard, _all_labels(parquet, shard) if has_labels else frozenset()
 
 
-def _row_groups(metadata: pq.FileMetaData, address: str, shard_items: int) -> Iterator[Shard]:
+def _row_groups(metadata: pq.FileMetaData, address: str, shard_items: int) -> Iterator[InputShard]:
     first = 0
     items = 0
     for end in range(1, metadata.num_row_groups + 1):
         items += metadata.row_group(end - 1).num_rows
         if items >= shard_items or (end == metadata.num_row_groups and items):
-            yield Shard(without_signature(address), first, end, items)
+            yield InputShard(without_signature(address), first, end, items)
             first = end
             items = 0
 
@@ -203,7 +203,7 @@ def _may_be_image(kind: pa.DataType) -> bool:
     return any(field.name in ("bytes", "path") for field in kind)
 
 
-def _read_parquet(shard: Shard, job: Reading) -> _Batches:
+def _read_parquet(shard: InputShard, job: ReadingOptions) -> _Batches:
     """Yield the rows of a shard."""
     with _open_parquet(job.address(shard.file)) as parquet:
         schema = parquet.schema_arrow
@@ -241,7 +241,7 @@ def _open_parquet(address: str) -> Iterator[pq.ParquetFile]:
         yield parquet
 
 
-def _all_labels(parquet: pq.ParquetFile, shard: Shard) -> frozenset[str]:
+def _all_labels(parquet: pq.ParquetFile, shard: InputShard) -> frozenset[str]:
     """Return the label names of a shard; read that column only."""
     names: set[str] = set()
     groups = range(shard.first, shard.last)
@@ -254,7 +254,7 @@ def _all_labels(parquet: pq.ParquetFile, shard: Shard) -> frozenset[str]:
     return frozenset(names)
 
 
-def _read_batch(batch: pa.RecordBatch, job: Reading, place: str, first: int) -> _Batch:
+def _read_batch(batch: pa.RecordBatch, job: ReadingOptions, place: str, first: int) -> _ItemBatch:
     """Read rows of a file, the first of which has the number ``first``."""
     ids = _convert(text_of, batch.column("id"), "has no id", "the id")
     problems = ids.problems
@@ -385,18 +385,18 @@ def _plan_tar(
                 with suppress(*BAD_SAMPLE):  # `_read_tar` reports the bad item
                     labels.update(sample.labels())
         if items:
-            yield Shard(without_signature(file.address), 0, 0, items), frozenset(labels)
+            yield InputShard(without_signature(file.address), 0, 0, items), frozenset(labels)
 
 
-def _read_tar(shard: Shard, job: Reading) -> _Batches:
+def _read_tar(shard: InputShard, job: ReadingOptions) -> _Batches:
     """Yield the items of a tar file; an id is the name that an item's files share."""
     with open_samples(job.address(shard.file)) as samples:
         for part in _batches(samples, _BATCH):
-            good: list[Item] = []
+            good: list[DataItem] = []
             bad: list[tuple[str, str]] = []
             for sample in part:
                 item = sample.item(job.modalities)
-                if isinstance(item, Item):
+                if isinstance(item, DataItem):
                     good.append(item)
                 else:
                     name = sample.key.encode(errors="replace").decode()
@@ -409,7 +409,7 @@ def _read_tar(shard: Shard, job: Reading) -> _Batches:
             yield job.records(ids, items, labels), bad
 
 
-def _batches(values: Iterable[_Value], size: int) -> Iterator[list[_Value]]:
+def _batches(values: Iterable[_Element], size: int) -> Iterator[list[_Element]]:
     remaining = iter(values)
     while part := list(islice(remaining, size)):
         yield part
@@ -431,7 +431,7 @@ def _tar_modalities(file: str) -> tuple[str, ...]:
 _LISTING = pa.schema({"address": pa.string()})
 
 
-class _Kind(NamedTuple):
+class _InputKind(NamedTuple):
     """Functions that read one kind of input."""
 
     endings: Collection[str]
@@ -440,7 +440,7 @@ class _Kind(NamedTuple):
     #: (files, modalities, items a shard, path for a listing) -> shards, in order.
     plan: Callable[[Iterable[File], Sequence[str], int, Place], _Shards]
     #: -> at least one batch; every item of the shard is in one.
-    read: Callable[[Shard, Reading], _Batches]
+    read: Callable[[InputShard, ReadingOptions], _Batches]
 
 
 def _plan_images(
@@ -454,10 +454,10 @@ def _plan_images(
     with whole_file(listing) as temporary, pq.ParquetWriter(temporary, _LISTING) as writer:
         for number, part in enumerate(_batches(addresses, shard_items)):
             writer.write_table(pa.table({"address": part}, _LISTING), row_group_size=len(part))
-            yield Shard(str(listing), number, number + 1, len(part)), frozenset()
+            yield InputShard(str(listing), number, number + 1, len(part)), frozenset()
 
 
-def _read_images(shard: Shard, job: Reading) -> _Batches:
+def _read_images(shard: InputShard, job: ReadingOptions) -> _Batches:
     """Yield the images of a shard; an id is the path relative to ``root``."""
     with open_address(shard.file) as stream, pq.ParquetFile(stream) as listing:
         for batch in listing.iter_batches(_BATCH, row_groups=range(shard.first, shard.last)):
@@ -475,9 +475,9 @@ def _read_images(shard: Shard, job: Reading) -> _Batches:
 
 
 KINDS = {
-    "parquet": _Kind((".parquet",), _parquet_modalities, _plan_parquet, _read_parquet),
-    "tar": _Kind((".tar",), _tar_modalities, _plan_tar, _read_tar),
-    "pictures": _Kind(IMAGE_ENDINGS, lambda file: ("image",), _plan_images, _read_images),
+    "parquet": _InputKind((".parquet",), _parquet_modalities, _plan_parquet, _read_parquet),
+    "tar": _InputKind((".tar",), _tar_modalities, _plan_tar, _read_tar),
+    "pictures": _InputKind(IMAGE_ENDINGS, lambda file: ("image",), _plan_images, _read_images),
 }
 
 

@@ -44,7 +44,7 @@ _CAPTION_COLUMNS = (
 _NUMBERED = re.compile(r"(?P<name>.+?)((#\w+)?#\d+)?")
 
 
-class _Entry(NamedTuple):
+class _CaptionEntry(NamedTuple):
     """An entry of a file: its place for messages, the image's file, and its caption or captions."""
 
     place: str
@@ -74,7 +74,7 @@ def find_captions(path: Path, names: Sequence[str]) -> tuple[list[tuple[str, ...
     ([('sea',), ()], [])
     """
     captions = read_captions(path)
-    images = _Images(names)
+    images = _ImageNames(names)
     matched: list[list[str]] = [[] for _ in names]
     strays: list[str] = []
     for file, texts in captions.items():
@@ -117,7 +117,7 @@ def read_captions(path: Path) -> dict[str, list[str]]:
     return dict(captions)
 
 
-class _Images:
+class _ImageNames:
     """Images, found by the names that a file of captions has for them."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -166,7 +166,7 @@ def _ends_alike(first: str, second: str) -> bool:
     return f"/{first}".endswith(f"/{second}") or f"/{second}".endswith(f"/{first}")
 
 
-def _entries(path: Path) -> Iterator[_Entry]:
+def _entries(path: Path) -> Iterator[_CaptionEntry]:
     """Yield the entries of a file in its order."""
     if path.is_dir():
         raise InputError(f"{path}: is a folder, not a file of captions")
@@ -186,7 +186,7 @@ def _entries(path: Path) -> Iterator[_Entry]:
     return _of_lines(path, text)
 
 
-def _of_table(path: Path, text: str, separator: str) -> Iterator[_Entry]:
+def _of_table(path: Path, text: str, separator: str) -> Iterator[_CaptionEntry]:
     # Captions hold quotation marks; only commas and semicolons come with cells that are quoted
     # because of them.
     rows = csv_rows(path, text, separator, quoted=separator != "|")
@@ -201,7 +201,7 @@ def _of_table(path: Path, text: str, separator: str) -> Iterator[_Entry]:
             raise InputError(
                 f"{place}: has {len(whole)} cells, but the header has {len(columns)}; mend the row"
             )
-        yield _Entry(place, whole[file], whole[caption])
+        yield _CaptionEntry(place, whole[file], whole[caption])
 
 
 def _join_cells(cells: list[str], n_columns: int, caption: int, separator: str) -> list[str]:
@@ -214,13 +214,13 @@ def _join_cells(cells: list[str], n_columns: int, caption: int, separator: str) 
     return cells
 
 
-def _of_rows(path: Path) -> Iterator[_Entry]:
+def _of_rows(path: Path) -> Iterator[_CaptionEntry]:
     file, caption = _columns(path, read_rows(path, []).columns)
     for row in read_rows(path, [file, caption]).rows:
         place = f"{path}, {row.place}"
         if row.problem:
             raise InputError(f"{place}: {row.problem}; mend the row")
-        yield _Entry(place, row.cells[file], row.cells[caption])
+        yield _CaptionEntry(place, row.cells[file], row.cells[caption])
 
 
 def _columns(path: Path, columns: Sequence[str]) -> tuple[str, str]:
@@ -244,7 +244,7 @@ def _find_key(columns: Sequence[str], names: Sequence[str]) -> str | None:
     return next((lower[name] for name in names if name in lower), None)
 
 
-def _of_lines(path: Path, text: str) -> Iterator[_Entry]:
+def _of_lines(path: Path, text: str) -> Iterator[_CaptionEntry]:
     for number, line in enumerate(split_lines(text), start=1):
         name, tab, caption = line.partition("\t")
         if line.strip() and not tab:
@@ -253,10 +253,10 @@ def _of_lines(path: Path, text: str) -> Iterator[_Entry]:
                 "image,caption"
             )
         numbered = _NUMBERED.fullmatch(name.strip())
-        yield _Entry(f"{path}, line {number}", numbered["name"] if numbered else "", caption)
+        yield _CaptionEntry(f"{path}, line {number}", numbered["name"] if numbered else "", caption)
 
 
-def _of_json(path: Path, text: str) -> Iterator[_Entry]:
+def _of_json(path: Path, text: str) -> Iterator[_CaptionEntry]:
     with reading(path, "not JSON", "a file of one JSON object a line ends in .jsonl"):
         content = json.loads(text)
     entries = _json_entries(content)
@@ -273,7 +273,7 @@ def _of_json(path: Path, text: str) -> Iterator[_Entry]:
         if file == "filename" and "filepath" in entry:
             # Karpathy's splits of COCO have the folder there.
             name = f"{entry['filepath']}/{name}"
-        yield _Entry(f"{path}, entry {number}", name, entry[caption])
+        yield _CaptionEntry(f"{path}, entry {number}", name, entry[caption])
 
 
 def _json_entries(content: Any) -> Any:

@@ -7,11 +7,11 @@ from typing import Any
 
 from channelhash.data.cells import captions_of
 from channelhash.data.images import image_problem, locate_image
-from channelhash.data.records import Item, Problems, Records, records_from_rows
+from channelhash.data.records import DataItem, Problems, Records, records_from_rows
 from channelhash.errors import InputError, argument
 from channelhash.utils.decode import read_json
 
-_Entries = list[dict[str, Any]]
+_JsonObjects = list[dict[str, Any]]
 
 
 def load_coco(
@@ -45,7 +45,7 @@ def load_coco(
     if not files:
         raise InputError("data.instances: lists no file; name at least one")
     caption_files = _as_list(captions)
-    reader = _Reader(Problems(skip_bad))
+    reader = _CocoReader(Problems(skip_bad))
     for file in files:
         reader.read_instances(file, root or file.parent)
     for file in caption_files:
@@ -56,7 +56,7 @@ def load_coco(
 
 
 @dataclass
-class _Image:
+class _AnnotatedImage:
     """An image and what the annotations say of it; ``source`` is the file that lists it."""
 
     path: Path
@@ -65,7 +65,7 @@ class _Image:
     texts: list[str] = field(default_factory=list)
 
 
-class _Reader:
+class _CocoReader:
     """Reads the images of a collection from one file after another.
 
     Attributes:
@@ -76,7 +76,7 @@ class _Reader:
 
     def __init__(self, problems: Problems) -> None:
         self.problems = problems
-        self.images: dict[Any, _Image] = {}
+        self.images: dict[Any, _AnnotatedImage] = {}
         self.categories: dict[Any, str] = {}
         self.n_found = 0
 
@@ -95,7 +95,7 @@ class _Reader:
             if name in self.images:
                 self._report(f"{file}: the image id {name} occurs twice", "duplicate id")
             else:
-                self.images[name] = _Image(locate_image(folder, entry["file_name"]), file)
+                self.images[name] = _AnnotatedImage(locate_image(folder, entry["file_name"]), file)
         for category in document["categories"]:
             number = category["id"]
             known = self.categories.setdefault(number, category["name"])
@@ -129,7 +129,7 @@ class _Reader:
                 line = f"{file}: a caption is for image {name}, which {listed} does not list"
                 self._report(line, "caption of a missing image")
 
-    def usable(self, caption_files: Sequence[Path]) -> Iterator[Item]:
+    def usable(self, caption_files: Sequence[Path]) -> Iterator[DataItem]:
         """Yield the images that can be read and, if there are captions, have one; report the
         others.
         """
@@ -145,7 +145,7 @@ class _Reader:
             elif values.get("text") == "":
                 self._report(f"{where}: image {name} has no caption", "empty text")
             else:
-                yield Item(str(name), values, image.labels)
+                yield DataItem(str(name), values, image.labels)
 
     def _report(self, line: str, reason: str) -> None:
         self.problems.add(
@@ -157,7 +157,7 @@ def _as_list(files: Path | list[Path] | None) -> list[Path]:
     return [files] if isinstance(files, Path) else files or []
 
 
-def _image_folder(root: Path, instances: Path, images: _Entries) -> Path:
+def _image_folder(root: Path, instances: Path, images: _JsonObjects) -> Path:
     """Return the folder with the images of a file: ``root``, or that of a part such as
     ``val2014``.
     """
@@ -175,7 +175,7 @@ def _image_folder(root: Path, instances: Path, images: _Entries) -> Path:
     return root
 
 
-def _read(path: Path, **lists: tuple[str, ...]) -> dict[str, _Entries]:
+def _read(path: Path, **lists: tuple[str, ...]) -> dict[str, _JsonObjects]:
     """Read lists of a file and check that every entry has these keys.
 
     The value of a key that ends in ``id`` is a number or a text, that of another key a text.

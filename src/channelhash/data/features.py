@@ -20,7 +20,7 @@ from channelhash.utils.decode import read_text, reading, split_lines
 from channelhash.utils.seeds import generator
 
 #: Real values ``(n, d)``.
-_Values = NDArray[np.float32] | SparseRows
+_RealValues = NDArray[np.float32] | SparseRows
 #: Recognised names of an array of the whole set, our own first.
 _NAMES = {
     "image": ("image", "IAll", "I", "images", "XAll"),
@@ -243,7 +243,7 @@ def _check_ids(ids: tuple[str, ...], n: int, counted: str) -> None:
 
 
 def _finite_rows(
-    items: Mapping[str, _Values],
+    items: Mapping[str, _RealValues],
     ids: tuple[str, ...],
     path: Path,
     problems: Problems,
@@ -266,7 +266,7 @@ def _finite_rows(
     return np.asarray(good)
 
 
-def _are_finite(values: _Values) -> NDArray[np.bool_]:
+def _are_finite(values: _RealValues) -> NDArray[np.bool_]:
     """Return which rows are finite."""
     if isinstance(values, SparseRows):
         return ~np.isin(np.arange(len(values)), values.rows[~np.isfinite(values.data)])
@@ -426,7 +426,7 @@ def _display(arrays: Arrays, n: int, path: Path) -> dict[str, tuple[str, ...]]:
     return display
 
 
-def _real_values(stored: Any, arrays: Arrays, name: str, n: int) -> _Values:
+def _real_values(stored: Any, arrays: Arrays, name: str, n: int) -> _RealValues:
     """Return features ``(n, d)`` as real values, of quantised ones (q − zero) · scale."""
     is_matrix = stored.ndim == 2 and len(stored) == n and stored.shape[1] > 0
     if not is_matrix or stored.dtype.kind not in "biuf":

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from channelhash.data.images import locate_image
-from channelhash.data.records import Item, Labels, Problems, Records, records_from_rows
+from channelhash.data.records import DataItem, Labels, Problems, Records, records_from_rows
 from channelhash.errors import InputError, argument
 from channelhash.utils.decode import decode_text, split_lines
 from channelhash.utils.typed_settings import unknown
@@ -80,7 +80,7 @@ def load_mirflickr(
         names = [name for name, numbers in labels.items() if number in numbers]
         if names and not frequent.isdisjoint(words):
             values = {"image": images[number], "text": " ".join(words)}
-            items.append(Item(f"im{number}", values, names))
+            items.append(DataItem(f"im{number}", values, names))
         else:
             problems.count(_reason_to_remove(words, names, min_tag_count, top_tags))
     return records_from_rows(items, list(labels), str(root), problems, len(images))
@@ -326,7 +326,7 @@ def load_nuswide(
             values["image"] = path
         values["text"] = " ".join(tags.get(ids[row], ()))
         row_labels = [chosen[column] for column in np.flatnonzero(labels[row])]
-        items.append(Item(ids[row], values, row_labels))
+        items.append(DataItem(ids[row], values, row_labels))
     return records_from_rows(items, chosen, str(root), problems, len(names))
 
 

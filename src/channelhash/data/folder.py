@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from channelhash.data.features import load_features
 from channelhash.data.images import IMAGE_ENDINGS, image_problem
-from channelhash.data.records import Item, Problems, Records, records_from_rows
+from channelhash.data.records import DataItem, Problems, Records, records_from_rows
 from channelhash.data.table import load_table, read_rows
 from channelhash.errors import InputError, argument
 from channelhash.utils.array_files import ENDINGS
@@ -156,7 +156,7 @@ def _load_folder(root: Path, skip_bad: bool = False) -> Records:
             remedy = f"mend it, or leave such pictures out with {argument('skip_bad')}"
             problems.add(problem, remedy, "unreadable picture")
         else:
-            items.append(Item(name, {"image": root / file}, ()))
+            items.append(DataItem(name, {"image": root / file}, ()))
     return records_from_rows(items, (), str(root), problems, len(listing.names))
 
 

@@ -266,7 +266,7 @@ _AROUND = re.compile(rf"^[\s{UNSEEN}]+|[\s{UNSEEN}]+$")
 #: A whole number as programs write it that know decimals only, of no more digits than these keep.
 _WRITTEN_AS_DECIMAL = re.compile(r"([-+]?[0-9]{1,15})\.0*")
 #: Names of labels or columns in a configuration, where YAML may have read them as numbers.
-Names = list[Annotated[str, Field(coerce_numbers_to_str=True)]]
+NameList = list[Annotated[str, Field(coerce_numbers_to_str=True)]]
 
 
 def label_name(name: str) -> str:
@@ -319,7 +319,7 @@ def labels_from_names(
     return labels, names
 
 
-class Item(NamedTuple):
+class DataItem(NamedTuple):
     """A usable item of a data set.
 
     Attributes:
@@ -337,7 +337,7 @@ class Item(NamedTuple):
 
 
 def records_from_rows(
-    items: Sequence[Item],
+    items: Sequence[DataItem],
     label_names: Sequence[str] | None,
     where: str,
     problems: Problems,

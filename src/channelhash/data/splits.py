@@ -14,7 +14,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from pydantic import Field
 
-from channelhash.data.records import Labels, Names, Records
+from channelhash.data.records import Labels, NameList, Records
 from channelhash.errors import InputError
 from channelhash.utils.decode import reading
 from channelhash.utils.files import write_text
@@ -130,8 +130,8 @@ class SplitSettings(Settings):
     seed: int = Field(0, ge=0)
     split_method: _Method = "random"
     splits: Path | None = None
-    only_labels: Names | None = None
-    without_labels: Names | None = None
+    only_labels: NameList | None = None
+    without_labels: NameList | None = None
 
     def draw(self, records: Records) -> Splits:
         """Return the splits that the settings ask for: drawn, or read from their file.

@@ -13,7 +13,14 @@ from typing import Any, Literal, NamedTuple
 
 from channelhash.data.cells import image_of, join_captions, label_doubts, split_labels, text_of
 from channelhash.data.images import image_problem, locate_image
-from channelhash.data.records import Item, Names, Problems, Records, label_name, records_from_rows
+from channelhash.data.records import (
+    DataItem,
+    NameList,
+    Problems,
+    Records,
+    label_name,
+    records_from_rows,
+)
 from channelhash.errors import InputError, argument
 from channelhash.utils.decode import one_line, read_text, reading
 from channelhash.utils.optional_imports import naming_extra
@@ -39,7 +46,7 @@ class _BadRowError(Exception):
         self.problem = problem
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row of a table.
 
     Attributes:
@@ -58,11 +65,11 @@ class Row(NamedTuple):
     problem: _BadRowError | None = None
 
 
-class Table(NamedTuple):
+class RawTable(NamedTuple):
     """A table as it stands in its file."""
 
     columns: list[str]
-    rows: list[Row]
+    rows: list[TableRow]
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,7 @@ def load_table(
     image_column: str | None = "image",
     text_column: str | None = "text",
     labels_column: str = "labels",
-    label_columns: Names | None = None,
+    label_columns: NameList | None = None,
     label_separator: str = ";",
     skip_bad: bool = False,
 ) -> Records:
@@ -145,7 +152,7 @@ def load_table(
     return records_from_rows(items, None, str(path), problems, len(table.rows))
 
 
-def _check_label_settings(label_columns: Names | None, separator: str) -> None:
+def _check_label_settings(label_columns: NameList | None, separator: str) -> None:
     if not separator:
         raise InputError("label_separator: is empty; give the character between two labels")
     for name, count in Counter(map(label_name, label_columns or ())).most_common(1):
@@ -153,7 +160,7 @@ def _check_label_settings(label_columns: Names | None, separator: str) -> None:
             raise InputError(f"label_columns: lists {name!r} twice; remove one")
 
 
-def _check_not_empty(path: Path, table: Table) -> None:
+def _check_not_empty(path: Path, table: RawTable) -> None:
     if not table.rows:
         raise InputError(f"{path}: the table has no rows")
     first = table.rows[0]
@@ -241,7 +248,9 @@ class _RowReader:
         #: id -> where its row is.
         self._places: dict[str, str] = {}
 
-    def usable(self, path: Path, rows: Sequence[Row], problems: Problems) -> Iterator[Item]:
+    def usable(
+        self, path: Path, rows: Sequence[TableRow], problems: Problems
+    ) -> Iterator[DataItem]:
         """Yield the items of the usable rows and list the other rows as problems."""
         for row in rows:
             try:
@@ -253,7 +262,7 @@ class _RowReader:
                 remedy = f"mend the row, or leave such rows out with {argument('skip_bad')}"
                 problems.add(f"{place}: {bad.problem}", remedy, bad.reason)
 
-    def _item(self, row: Row) -> Item:
+    def _item(self, row: TableRow) -> DataItem:
         if row.problem:
             raise row.problem
         values: dict[str, Any] = {
@@ -270,17 +279,17 @@ class _RowReader:
             values["image"] = _image_file(self._root, values["image"])
         labels += [label for column, label in self._flags.items() if _has_label(row, column)]
         self._places[name] = row.place
-        return Item(name, values, labels)
+        return DataItem(name, values, labels)
 
 
-def _read_cell(row: Row, column: str, read: Callable[[Any], Any]) -> Any:
+def _read_cell(row: TableRow, column: str, read: Callable[[Any], Any]) -> Any:
     try:
         return read(row.cells[column])
     except ValueError as error:
         raise _BadRowError("not a text", f"the column {column!r} {error}") from None
 
 
-def _read_value(row: Row, role: str, column: str) -> str:
+def _read_value(row: TableRow, role: str, column: str) -> str:
     """Return the row's id, image path or text, which must not be empty."""
     kind = _CELL_KINDS[role]
     value: str = _read_cell(row, column, kind.read)
@@ -299,7 +308,7 @@ def _image_file(root: Path, name: str) -> Path:
     return image
 
 
-def _has_label(row: Row, column: str) -> bool:
+def _has_label(row: TableRow, column: str) -> bool:
     cell = row.cells[column]
     value = str(cell).strip().lower()
     if cell is not None and value not in _YES + _NO:
@@ -308,7 +317,7 @@ def _has_label(row: Row, column: str) -> bool:
     return value in _YES
 
 
-def read_rows(path: Path, needed: Sequence[str]) -> Table:
+def read_rows(path: Path, needed: Sequence[str]) -> RawTable:
     """Read the rows of a table; of a Parquet file, the ``needed`` columns alone."""
     ending = path.suffix.lower()
     if ending not in TABLE_ENDINGS:
@@ -327,7 +336,7 @@ def read_rows(path: Path, needed: Sequence[str]) -> Table:
     return _read_csv(path, "\t" if ending == ".tsv" else ",")
 
 
-def _read_csv(path: Path, delimiter: str) -> Table:
+def _read_csv(path: Path, delimiter: str) -> RawTable:
     lines = csv_rows(path, read_text(path), delimiter)
     _, columns = next(lines, (1, []))
     _check_columns(path, columns)
@@ -340,10 +349,12 @@ def _read_csv(path: Path, delimiter: str) -> Table:
     for line, cells in lines:
         if cells and len(cells) != len(columns):
             problem = f"has {len(cells)} cells, but the header has {len(columns)}"
-            rows.append(Row(f"line {line}", {}, _BadRowError("wrong number of cells", problem)))
+            rows.append(
+                TableRow(f"line {line}", {}, _BadRowError("wrong number of cells", problem))
+            )
         elif cells:  # an empty line is no row
-            rows.append(Row(f"line {line}", dict(zip(columns, cells, strict=True))))
-    return Table(columns, rows)
+            rows.append(TableRow(f"line {line}", dict(zip(columns, cells, strict=True))))
+    return RawTable(columns, rows)
 
 
 def csv_rows(
@@ -372,7 +383,7 @@ def csv_rows(
         raise InputError(f"{path}, line {began}: {problem}; mend it") from None
 
 
-def _read_jsonl(path: Path) -> Table:
+def _read_jsonl(path: Path) -> RawTable:
     rows = [
         _json_row(f"line {number}", line)
         for number, line in enumerate(io.StringIO(read_text(path)), start=1)
@@ -381,22 +392,22 @@ def _read_jsonl(path: Path) -> Table:
     empty: dict[str, Any] = {}
     for row in rows:
         empty.update(dict.fromkeys(row.cells))
-    return Table(list(empty), [row._replace(cells=empty | row.cells) for row in rows])
+    return RawTable(list(empty), [row._replace(cells=empty | row.cells) for row in rows])
 
 
-def _json_row(place: str, line: str) -> Row:
+def _json_row(place: str, line: str) -> TableRow:
     try:
         # Python writes NaN and infinities into JSON where a number is missing.
         cells = json.loads(line, parse_constant=lambda name: None)
     except (ValueError, RecursionError) as error:
         problem = f"is not JSON that can be read ({one_line(error)})"
-        return Row(place, {}, _BadRowError("not JSON", problem))
+        return TableRow(place, {}, _BadRowError("not JSON", problem))
     if not isinstance(cells, dict):
-        return Row(place, {}, _BadRowError("not JSON", "is not a JSON object {…}"))
-    return Row(place, cells)
+        return TableRow(place, {}, _BadRowError("not JSON", "is not a JSON object {…}"))
+    return TableRow(place, cells)
 
 
-def _read_parquet(path: Path, needed: Sequence[str]) -> Table:
+def _read_parquet(path: Path, needed: Sequence[str]) -> RawTable:
     with naming_extra():
         import pyarrow.parquet as pq
 
@@ -412,10 +423,10 @@ def _read_parquet(path: Path, needed: Sequence[str]) -> Table:
         values = [plain_values(table.column(name)) for name in names]
         cells = zip(*values, strict=True) if names else [()] * table.num_rows
         rows = [
-            Row(f"row {number}", dict(zip(names, row, strict=True)))
+            TableRow(f"row {number}", dict(zip(names, row, strict=True)))
             for number, row in enumerate(cells, start=1)
         ]
-        return Table(columns, rows)
+        return RawTable(columns, rows)
 
 
 def _check_columns(path: Path, columns: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from channelhash.data.cells import join_captions, split_labels, text_of
 from channelhash.data.images import IMAGE_ENDINGS
-from channelhash.data.records import Item
+from channelhash.data.records import DataItem
 from channelhash.utils.addresses import open_address
 from channelhash.utils.decode import decode_text, one_line, reading
 
@@ -41,7 +41,7 @@ class Sample(NamedTuple):
     key: str
     members: dict[str, tarfile.TarInfo]
 
-    def item(self, modalities: Sequence[str]) -> Item | str:
+    def item(self, modalities: Sequence[str]) -> DataItem | str:
         """Return the item, or what is wrong with it."""
         try:
             text_of(self.key)
@@ -52,7 +52,7 @@ class Sample(NamedTuple):
         missing = [modality for modality, value in values.items() if not value]
         if missing:
             return f"no {' and no '.join(missing)}{self.hint()}"
-        return Item(self.key, values, labels)
+        return DataItem(self.key, values, labels)
 
     def value(self, modality: str) -> bytes | str | None:
         """Return the bytes of the image, or the text; empty if there is none.

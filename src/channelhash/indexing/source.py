@@ -22,7 +22,7 @@ from channelhash.data.cells import text_of
 from channelhash.data.collection import Collection
 from channelhash.data.folder import SOURCE_FILE, compose, find_images, load_any
 from channelhash.data.records import Features, Records
-from channelhash.data.table import TABLE_ENDINGS, Row, read_rows
+from channelhash.data.table import TABLE_ENDINGS, TableRow, read_rows
 from channelhash.errors import InputError, argument
 from channelhash.models.description import Model
 from channelhash.search.checks import key_problem
@@ -456,11 +456,11 @@ def _values_of(path: Path, cells: Sequence[Any]) -> tuple[dict[int, Value], dict
     return values, reasons
 
 
-def _rows_of(path: Path, columns: Sequence[str], records: Records) -> list[Row]:
+def _rows_of(path: Path, columns: Sequence[str], records: Records) -> list[TableRow]:
     """Return the row of each item: the first of its id that was not left out."""
     place = re.compile(re.escape(f"{path}, ") + r"((?:line|row) \d+)")
     left_out = {match[1] for match in map(place.match, records.problems) if match}
-    rows: dict[str, Row] = {}
+    rows: dict[str, TableRow] = {}
     for row in read_rows(path, ["id", *columns])[1]:
         if row.place not in left_out:
             rows.setdefault(text_of(row.cells["id"]), row)

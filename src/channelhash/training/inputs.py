@@ -33,7 +33,7 @@ from channelhash.utils.files import cache_folder
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.machine import usable_cores
 from channelhash.utils.progress import Progress, StageProgress, no_progress
-from channelhash.utils.row_file import RowFile, Rows, row_file
+from channelhash.utils.row_file import RowFile, StoredRows, row_file
 from channelhash.utils.seeds import generator
 
 
@@ -388,7 +388,7 @@ def _cached_features(
     n = len(items)
     sizes = [min(_BLOCK, n - start) for start in range(0, n, _BLOCK)]
 
-    def compute(first: int) -> Iterator[Rows]:
+    def compute(first: int) -> Iterator[StoredRows]:
         batches = [
             range(start, min(start + _BATCH, n)) for start in range(first * _BLOCK, n, _BATCH)
         ]
@@ -404,7 +404,7 @@ def _cached_features(
 def _augmented_features(
     branch: Branch,
     paths: Sequence[Path],
-    plain: Rows,
+    plain: StoredRows,
     settings: TrainSettings,
     progress: Progress = no_progress,
 ) -> RowFile:
@@ -424,7 +424,7 @@ def _augmented_features(
     def changed(epoch: int) -> list[int]:
         return [row for row in range(n) if images.progression.plan(epoch, row)]
 
-    def compute(first: int) -> Iterator[Rows]:
+    def compute(first: int) -> Iterator[StoredRows]:
         # Drawn when they are needed, not before: 2,000,000 draws take a minute.
         draws = ((epoch, row) for epoch in range(first, epochs) for row in changed(epoch))
         batches = iter(lambda: list(islice(draws, _BATCH)), [])
@@ -445,7 +445,7 @@ def _feature_file(
     items: Items,
     draw: Mapping[str, str],
     sizes: Sequence[int],
-    compute: Callable[[int], Iterator[Rows]],
+    compute: Callable[[int], Iterator[StoredRows]],
     settings: TrainSettings,
     progress: Progress,
 ) -> RowFile:
@@ -463,7 +463,7 @@ def _feature_file(
     )
 
 
-def _encoded(branch: Branch, batches: Iterator[Tensor]) -> Iterator[Rows]:
+def _encoded(branch: Branch, batches: Iterator[Tensor]) -> Iterator[StoredRows]:
     """Yield features of each batch."""
     device = next(branch.parameters()).device
     advice = (
@@ -476,7 +476,7 @@ def _encoded(branch: Branch, batches: Iterator[Tensor]) -> Iterator[Rows]:
         yield features.numpy()
 
 
-def _blocks(parts: Iterator[Rows], sizes: Iterable[int]) -> Iterator[Rows]:
+def _blocks(parts: Iterator[StoredRows], sizes: Iterable[int]) -> Iterator[StoredRows]:
     """Yield the rows of ``parts``, cut anew into blocks of ``sizes``."""
     rows = (row for part in parts for row in part)
     for size in sizes:

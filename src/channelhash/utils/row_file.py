@@ -17,9 +17,9 @@ from channelhash.utils.locks import locked
 from channelhash.utils.progress import Progress
 
 _DType = Literal["float16", "float32", "int32"]
-Rows = NDArray[Any]
+StoredRows = NDArray[Any]
 # (number of the first block) -> its rows, and those of the blocks after it.
-_Compute = Callable[[int], Iterator[Rows]]
+_Compute = Callable[[int], Iterator[StoredRows]]
 _CHUNK = 1 << 20
 
 
@@ -34,14 +34,14 @@ class RowFile(NamedTuple):
     """
 
     path: Path
-    rows: Rows
+    rows: StoredRows
     sizes: tuple[int, ...]
     sums: tuple[int, ...]
 
-    def block(self, number: int) -> Rows:
+    def block(self, number: int) -> StoredRows:
         """Return a copy of a block's rows, compared with its checksum."""
         start = sum(self.sizes[:number])
-        rows: Rows = np.array(self.rows[start : start + self.sizes[number]])
+        rows: StoredRows = np.array(self.rows[start : start + self.sizes[number]])
         if zlib.crc32(rows.data) != self.sums[number]:
             raise InputError(
                 f"{self.path}: block {number} is damaged; remove the file to compute it again"
@@ -174,7 +174,7 @@ def _reserved_memmap(path: Path, shape: tuple[int, int], dtype: _DType) -> "np.m
     return np.lib.format.open_memmap(path, mode="r+")
 
 
-def _finished(rows: Rows, journal: Path, sizes: Sequence[int]) -> list[int]:
+def _finished(rows: StoredRows, journal: Path, sizes: Sequence[int]) -> list[int]:
     """Return the checksums of the first complete blocks: the journal's lines, each compared with
     its rows.
     """

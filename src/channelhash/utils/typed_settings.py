@@ -42,7 +42,7 @@ class Settings(BaseModel):
 
 
 _SettingsType = TypeVar("_SettingsType", bound=Settings)
-_Kind = TypeVar("_Kind")
+_Expected = TypeVar("_Expected")
 
 
 #: A number of things, at least 1, of which a mistaken file cannot ask for more than memory holds.
@@ -383,7 +383,7 @@ def look_up(registry: Mapping[str, Any], name: Any, where: str) -> Any:
         raise InputError(f"{where} {name}: {error}") from error
 
 
-def check_kind(value: Any, kind: type[_Kind], owner: str) -> _Kind:
+def check_kind(value: Any, kind: type[_Expected], owner: str) -> _Expected:
     """Return what a function of a person's own returned, which has to be of a kind.
 
     >>> check_kind(None, list, "tables of study.py")
