@@ -61,7 +61,7 @@ WAY: dict[str, tuple[str, list[Step]]] = {
     "search": (
         "raw items",
         [
-            Step("models.description.Model.encode", "Items", "PackedCodes", "packed codes"),
+            Step("models.description.Model.encode", "RawItems", "PackedCodes", "packed codes"),
             Step("search.store.Store.add", "PackedCodes", "None", "Store"),
             Step("search.store.Store.search", "PackedCodes", "Answers", "Answers"),
             Step("search.hits.search_hits", "Store", "Hits", "hits, for people"),

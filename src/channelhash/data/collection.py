@@ -19,7 +19,15 @@ from numpy.typing import NDArray
 
 from channelhash.data import resolve_data_kind
 from channelhash.data.images import image_problem
-from channelhash.data.records import UNSEEN, Features, Items, Labels, Records, are_files, label_name
+from channelhash.data.records import (
+    UNSEEN,
+    Features,
+    Labels,
+    RawItems,
+    Records,
+    are_files,
+    label_name,
+)
 from channelhash.data.splits import Rows, Splits
 from channelhash.errors import InputError
 from channelhash.utils.hashes import file_hash
@@ -249,7 +257,7 @@ def labels_as(labels: Labels, names: Sequence[str], columns: Sequence[str]) -> L
     return moved
 
 
-def _join_items(modality: str, first: Items, additions: Mapping[str, Items]) -> Items:
+def _join_items(modality: str, first: RawItems, additions: Mapping[str, RawItems]) -> RawItems:
     if modality not in additions:
         raise InputError(
             f"the new items have no {modality}s, the old ones have; give both modalities"
@@ -257,13 +265,13 @@ def _join_items(modality: str, first: Items, additions: Mapping[str, Items]) -> 
     second = additions[modality]
     if not isinstance(first, Features) and not isinstance(second, Features):
         # A modality has paths or strings, never both.
-        return cast(Items, (*first, *second))
+        return cast(RawItems, (*first, *second))
     kinds = [values.shape[1] if isinstance(values, Features) else 0 for values in (first, second)]
     if kinds[0] != kinds[1]:
         old, new = (f"features of width {width}" if width else "raw items" for width in kinds)
         raise InputError(f"the new {modality}s are {new}, the old ones {old}; give the same kind")
     # Sparse features become dense.
-    return cast(Items, np.concatenate([np.asarray(first), np.asarray(second)]))
+    return cast(RawItems, np.concatenate([np.asarray(first), np.asarray(second)]))
 
 
 @dataclass(frozen=True)
@@ -397,7 +405,7 @@ def _count_problems(counts: Mapping[str, int], expected: Mapping[str, int]) -> l
     ]
 
 
-def _count_words(texts: Items) -> dict[str, float]:
+def _count_words(texts: RawItems) -> dict[str, float]:
     if isinstance(texts, Features) or not texts:
         return {}
     return _summary(np.array([len(str(text).split()) for text in texts]))

@@ -25,10 +25,10 @@ Labels = NDArray[np.bool_]
 #: Rows of precomputed features ``(n, d)``.
 Features = np.ndarray | SparseRows
 #: Raw values of one modality: image files, texts, or features.
-Items = Sequence[Path] | Sequence[str] | NDArray[np.floating[Any]] | SparseRows
+RawItems = Sequence[Path] | Sequence[str] | NDArray[np.floating[Any]] | SparseRows
 
 
-def are_files(items: Items) -> TypeGuard[Sequence[Path]]:
+def are_files(items: RawItems) -> TypeGuard[Sequence[Path]]:
     """Return whether the raw values of a modality are image files; False for empty values.
 
     >>> are_files((Path("a.jpg"),)), are_files(("a dog",))
@@ -55,7 +55,7 @@ class Records:
     """
 
     ids: tuple[str, ...]
-    items: Mapping[str, Items]
+    items: Mapping[str, RawItems]
     labels: Labels  # (n, c)
     label_names: tuple[str, ...]  # c
     removed: dict[str, int] = field(default_factory=dict)  # rows taken out by filters, by reason
@@ -80,7 +80,7 @@ class Records:
     def take(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> "Records":
         """Return the records of ``rows``, in that order."""
         index = np.asarray(rows, dtype=np.int64)
-        items: dict[str, Items] = {}
+        items: dict[str, RawItems] = {}
         for modality, values in self.items.items():
             if isinstance(values, Features):
                 items[modality] = values.take(index, axis=0)
@@ -154,7 +154,7 @@ def _pick(values: Sequence[Any], rows: NDArray[np.int64]) -> tuple[Any, ...]:
     return tuple([values[row] for row in rows])
 
 
-def items_hash(items: Items) -> str:
+def items_hash(items: RawItems) -> str:
     """Hash raw values of a modality in their order; 64 hex digits.
 
     Features are hashed by their values, whatever their number type and whether they are sparse.
@@ -356,7 +356,7 @@ def records_from_rows(
         first = f"; the first problem is {problems.lines[0]}" if problems.lines else ""
         raise InputError(f"{where}: no usable row is left of {found}: {problems.removed}{first}")
     labels, names = labels_from_names([item.labels for item in items], label_names, where)
-    values: dict[str, Items] = {}
+    values: dict[str, RawItems] = {}
     for modality in items[0].values:
         values[modality] = tuple([item.values[modality] for item in items])
     ids = tuple([item.id for item in items])

@@ -23,7 +23,7 @@ from channelhash.utils.typed_settings import check_trusted, naming_own_code, tru
 if TYPE_CHECKING:
     from PIL import Image
 
-    from channelhash.data.records import Items
+    from channelhash.data.records import RawItems
 
 
 class QueryEncoder(Protocol):
@@ -127,7 +127,7 @@ class Model(QueryEncoder, Protocol):
         return model
 
     def encode(
-        self, modality: str, items: "Items", progress: Progress = no_progress
+        self, modality: str, items: "RawItems", progress: Progress = no_progress
     ) -> PackedCodes:
         """Encode raw items as packed codes ``(n, ceil(k / 8))`` uint8; arguments and errors as in
         `outputs`.

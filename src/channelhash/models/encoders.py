@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from channelhash.data.records import Items
+from channelhash.data.records import RawItems
 from channelhash.errors import InputError
 from channelhash.models import photo
 from channelhash.models.description import (
@@ -108,7 +108,7 @@ class Encoder:
         """The modalities that it encodes."""
         return tuple(self.sides)
 
-    def features(self, modality: str, items: Items) -> NDArray[np.float32]:
+    def features(self, modality: str, items: RawItems) -> NDArray[np.float32]:
         """Compute the features ``(n, width)`` of ``n`` raw items; `InputError` if one cannot be
         read.
         """

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import unit_rows
-from channelhash.data.records import Features, Items, Records
+from channelhash.data.records import Features, RawItems, Records
 from channelhash.errors import InputError, argument
 from channelhash.models import description
 from channelhash.models.encoders import Encoder, open_encoder
@@ -216,7 +216,7 @@ class FittedModel(description.Model):
         """Modalities that it encodes."""
         return tuple(self.architecture["widths"])
 
-    def prepare(self, modality: str, items: Items) -> NDArray[Any]:
+    def prepare(self, modality: str, items: RawItems) -> NDArray[Any]:
         """Prepare raw items (images, strings, or rows of features) as inputs of the encoder."""
         if modality not in self.modalities:
             raise InputError(f"this model encodes {', '.join(self.modalities)}, not {modality}")

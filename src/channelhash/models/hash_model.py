@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from channelhash.codes import CodeSet, PackedCodes, binarize, pack
 from channelhash.data.images import ImageFiles, image_batches
-from channelhash.data.records import Items, Records, are_files
+from channelhash.data.records import RawItems, Records, are_files
 from channelhash.errors import InputError, JobError
 from channelhash.models import description
 from channelhash.models.backbones import Frozen, Precision, load_weights
@@ -151,7 +151,7 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
         """Compute real-valued outputs ``(n, k)`` by modality from prepared inputs by modality."""
         return {modality: self.branches[modality](values) for modality, values in inputs.items()}
 
-    def prepare(self, modality: str, items: Items) -> Tensor:
+    def prepare(self, modality: str, items: RawItems) -> Tensor:
         """Prepare raw items (images, strings, or rows of features) as the input tensor of their
         branch.
 
@@ -225,7 +225,7 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
                 state[name] = value.detach()
         return state
 
-    def outputs(self, modality: str, items: Items, progress: Progress = no_progress) -> Tensor:
+    def outputs(self, modality: str, items: RawItems, progress: Progress = no_progress) -> Tensor:
         """Compute real-valued outputs of raw items in evaluation mode.
 
         Args:
@@ -414,7 +414,7 @@ def encode_records(
 
 
 def encode_items(
-    model: HashModel, modality: str, items: Items, workers: int, progress: Progress = no_progress
+    model: HashModel, modality: str, items: RawItems, workers: int, progress: Progress = no_progress
 ) -> PackedCodes:
     """Return packed codes as `HashModel.encode` does, with image files read by worker processes."""
     if not are_files(items) or not workers:

@@ -10,7 +10,7 @@ import torch
 
 from channelhash.config import RunConfig
 from channelhash.data.collection import Collection
-from channelhash.data.records import Items
+from channelhash.data.records import RawItems
 from channelhash.errors import InputError, argument
 from channelhash.models import HashModel
 from channelhash.runs.create import check_pairs, create_loss, create_model
@@ -93,7 +93,7 @@ def _count_parameters(model: HashModel) -> dict[str, int]:
     return counts
 
 
-def _encoding_seconds(model: HashModel, modality: str, items: Items) -> float:
+def _encoding_seconds(model: HashModel, modality: str, items: RawItems) -> float:
     """Return how long a frozen encoder takes for an item."""
     frozen = model.branch(modality).fixed
     assert frozen is not None

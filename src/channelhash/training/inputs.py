@@ -24,7 +24,7 @@ from channelhash.codes import PackedCodes
 from channelhash.config import TrainSettings
 from channelhash.data.collection import Collection
 from channelhash.data.images import ImageFiles, image_batches
-from channelhash.data.records import Items, Records, are_files, items_hash
+from channelhash.data.records import RawItems, Records, are_files, items_hash
 from channelhash.errors import InputError
 from channelhash.models.backbones import memory_advice, unit_pixels
 from channelhash.models.hash_model import Branch, HashModel, encode_items
@@ -262,7 +262,7 @@ def feature_records(
     The result goes with `HashModel.on_features`. The model has to be on the device that computes
     what is missing.
     """
-    items: dict[str, Items] = dict(records.items)
+    items: dict[str, RawItems] = dict(records.items)
     display = dict(records.display)
     for modality in model.modalities:
         branch = model.branch(modality)
@@ -275,7 +275,7 @@ def feature_records(
     return replace(records, items=items, display=display)
 
 
-def _distinct_files(items: Items) -> tuple[Items, NDArray[np.int64]]:
+def _distinct_files(items: RawItems) -> tuple[RawItems, NDArray[np.int64]]:
     """Return the items without repeated files, and which of those each item is."""
     if not are_files(items):
         return items, np.arange(len(items))
@@ -369,7 +369,7 @@ def encoder_of_rows(
     return encode
 
 
-def _fits(model: HashModel, modality: str, items: Items, n_rows: int) -> bool:
+def _fits(model: HashModel, modality: str, items: RawItems, n_rows: int) -> bool:
     """Return whether the inputs of ``n_rows`` items like the first of ``items`` may stay in
     memory.
     """
@@ -382,7 +382,7 @@ _DRAWS = "augmentation 1"  # part of a bank's key: another number where a draw g
 
 
 def _cached_features(
-    branch: Branch, items: Items, settings: TrainSettings, progress: Progress = no_progress
+    branch: Branch, items: RawItems, settings: TrainSettings, progress: Progress = no_progress
 ) -> RowFile:
     """Return features of ``items`` as they are, one row each, checked against their checksums."""
     n = len(items)
@@ -442,7 +442,7 @@ def _augmented_features(
 def _feature_file(
     name: str,
     branch: Branch,
-    items: Items,
+    items: RawItems,
     draw: Mapping[str, str],
     sizes: Sequence[int],
     compute: Callable[[int], Iterator[StoredRows]],
