@@ -28,7 +28,7 @@ from channelhash.data.records import (
     are_files,
     label_name,
 )
-from channelhash.data.splits import Rows, Splits
+from channelhash.data.splits import RowNumbers, Splits
 from channelhash.errors import InputError
 from channelhash.utils.hashes import file_hash
 from channelhash.utils.progress import Progress, no_progress
@@ -289,8 +289,8 @@ class Partners:
     [1]
     """
 
-    of_student: Rows
-    of_teacher: Rows
+    of_student: RowNumbers
+    of_teacher: RowNumbers
     unmatched: tuple[str, ...]
 
     @classmethod

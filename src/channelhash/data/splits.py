@@ -22,7 +22,7 @@ from channelhash.utils.hashes import content_hash
 from channelhash.utils.seeds import generator
 from channelhash.utils.typed_settings import Settings
 
-Rows = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]
 _Method = Literal["random", "stratified", "per_class", "given"]
 #: Size of T; ``rest`` is all but Q, V_q and a row.
 _TrainRows = int | Literal["rest"] | None
@@ -41,11 +41,11 @@ class Splits:
     4
     """
 
-    query: Rows
-    retrieval: Rows
-    train: Rows
-    validation_query: Rows
-    validation_retrieval: Rows
+    query: RowNumbers
+    retrieval: RowNumbers
+    train: RowNumbers
+    validation_query: RowNumbers
+    validation_retrieval: RowNumbers
 
     def counts(self) -> dict[str, int]:
         """Count the rows of each partition, by name."""
@@ -214,7 +214,7 @@ def _draw(
     if by_labels:
         _check_one_row_an_id(records, "stratified")
 
-    def cut(rows: Rows, count: int) -> tuple[Rows, Rows]:
+    def cut(rows: RowNumbers, count: int) -> tuple[RowNumbers, RowNumbers]:
         if not by_labels:
             return _cut(rows, count, records)
         drawn = _stratified_sample(records.labels, rows, count, random)
@@ -267,7 +267,12 @@ def _check_one_row_an_id(records: Records, method: _Method) -> None:
         raise InputError(f"data.split_method {method} needs unique ids, and one row an image")
 
 
-def _splits(query: Rows, train: Rows, validation_query: Rows, validation_retrieval: Rows) -> Splits:
+def _splits(
+    query: RowNumbers,
+    train: RowNumbers,
+    validation_query: RowNumbers,
+    validation_retrieval: RowNumbers,
+) -> Splits:
     retrieval = np.concatenate([train, validation_query, validation_retrieval])
     return Splits(*map(np.sort, (query, retrieval, train, validation_query, validation_retrieval)))
 
@@ -311,7 +316,7 @@ def _or_default(size: int | None, default: int) -> int:
     return default if size is None else size
 
 
-def _shuffled_rows(records: Records, random: Generator) -> Rows:
+def _shuffled_rows(records: Records, random: Generator) -> RowNumbers:
     """Shuffle all rows; rows of one id, and texts of one image, stay next to each other."""
     ids, group = np.unique(np.asarray(records.pair_ids, dtype=str), return_inverse=True)
     return np.argsort(random.permutation(len(ids))[group], kind="stable").astype(np.int64)
@@ -349,7 +354,9 @@ def _splits_of_parts(records: Records, validation_queries: int | None, seed: int
 
 
 def _with_validation_part(
-    records: Records, parts: tuple[Rows, Rows, Rows, Rows], validation_queries: int | None
+    records: Records,
+    parts: tuple[RowNumbers, RowNumbers, RowNumbers, RowNumbers],
+    validation_queries: int | None,
 ) -> Splits:
     """Return the splits of a file with a validation part.
 
@@ -369,7 +376,7 @@ def _with_validation_part(
     return _splits(query, trained, validation_query, np.concatenate([rest, database]))
 
 
-def _cut(rows: Rows, count: int, records: Records) -> tuple[Rows, Rows]:
+def _cut(rows: RowNumbers, count: int, records: Records) -> tuple[RowNumbers, RowNumbers]:
     """Split off ``count`` rows, as whole ids in the order of the rows.
 
     An id with too many rows is skipped and comes last in the rest. If the ids do not add up to
@@ -394,7 +401,9 @@ def _cut(rows: Rows, count: int, records: Records) -> tuple[Rows, Rows]:
     return np.array([*chain(*chosen)], np.int64), np.array([*chain(*rest, *skipped)], np.int64)
 
 
-def _stratified_sample(labels: Labels, rows: Rows, count: int, random: Generator) -> Rows:
+def _stratified_sample(
+    labels: Labels, rows: RowNumbers, count: int, random: Generator
+) -> RowNumbers:
     """Draw ``count`` of ``rows`` with about the same share of each label: iterative stratification
     into two subsets (Sechidis, Tsoumakas and Vlahavas 2011, algorithm 1).
 
@@ -437,7 +446,9 @@ def _stratified_sample(labels: Labels, rows: Rows, count: int, random: Generator
     return np.sort(rows[np.concatenate(order)[:count]])
 
 
-def _per_class_sample(labels: Labels, rows: Rows, n_per_class: int, random: Generator) -> Rows:
+def _per_class_sample(
+    labels: Labels, rows: RowNumbers, n_per_class: int, random: Generator
+) -> RowNumbers:
     """Draw ``n_per_class`` rows for every label, as much of the literature draws its queries.
 
     Labels are served in their order; a row drawn for one label is not drawn again for the next, so

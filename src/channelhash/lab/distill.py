@@ -14,7 +14,7 @@ from channelhash.codes import CodeSet, unpack
 from channelhash.config import RunConfig, make_config, read_sections
 from channelhash.data.collection import Collection, Partners
 from channelhash.data.records import Records
-from channelhash.data.splits import Rows, SplitSettings
+from channelhash.data.splits import RowNumbers, SplitSettings
 from channelhash.errors import InputError, argument
 from channelhash.losses import TEACHER_LOSSES, resolve_loss
 from channelhash.metrics.report import count_tasks
@@ -158,7 +158,7 @@ def _compare_runs(
 
 
 def _codes_of_both(
-    teacher: OpenedRun, student: OpenedRun, of_student: Rows, progress: StageProgress
+    teacher: OpenedRun, student: OpenedRun, of_student: RowNumbers, progress: StageProgress
 ) -> dict[str, tuple[CodeSet, CodeSet]]:
     """Return codes of Q and R of the items that both have, in the same order, with the teacher's
     labels.
@@ -255,7 +255,7 @@ def distill(
 
 
 def _teacher_outputs(
-    teacher: OpenedRun, rows: Rows, modalities: Sequence[str], progress: StageProgress
+    teacher: OpenedRun, rows: RowNumbers, modalities: Sequence[str], progress: StageProgress
 ) -> Tensor:
     """Return the teacher's outputs ``(n, m, k)`` of ``rows`` of its data, in evaluation mode."""
     records = teacher.collection.records

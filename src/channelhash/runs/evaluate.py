@@ -16,7 +16,7 @@ from channelhash.codes import CodeSet, PackedCodes, binarize, pack
 from channelhash.config import TrainSettings, read_run_config
 from channelhash.data.folder import load_any
 from channelhash.data.records import Records
-from channelhash.data.splits import Rows
+from channelhash.data.splits import RowNumbers
 from channelhash.errors import InputError, argument
 from channelhash.metrics.recall import FirstGroup, counterparts
 from channelhash.metrics.report import evaluate_sets
@@ -318,7 +318,7 @@ def run_codes(
     feature_model = run.model.on_features()
     fingerprint = run.model.fingerprint()
 
-    def encode(role: str, part: Rows) -> CodeSet:
+    def encode(role: str, part: RowNumbers) -> CodeSet:
         return encode_records(
             feature_model, features.take(part), progress(f"encode {role}"), fingerprint
         )

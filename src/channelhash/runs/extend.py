@@ -23,7 +23,7 @@ from channelhash.config import (
 )
 from channelhash.data.collection import Collection, labels_as
 from channelhash.data.records import Records
-from channelhash.data.splits import Rows, Splits
+from channelhash.data.splits import RowNumbers, Splits
 from channelhash.errors import InputError, argument
 from channelhash.losses import HashLoss, resolve_loss
 from channelhash.losses.incremental import ExtensionLoss
@@ -87,7 +87,10 @@ def stored_codes(folder: Path) -> CodeSet | None:
 
 
 def database_codes(
-    stored: CodeSet | None, retrieval: Rows, rows: Rows, encode: Callable[[Rows], CodeSet]
+    stored: CodeSet | None,
+    retrieval: RowNumbers,
+    rows: RowNumbers,
+    encode: Callable[[RowNumbers], CodeSet],
 ) -> CodeSet:
     """Return codes of some rows of R: old items have their stored ones, others are encoded now.
 
@@ -110,7 +113,9 @@ def database_codes(
     )
 
 
-def _store_codes(trainee: Trainee, rows: Rows, run: Path, folder: Path, progress: Progress) -> None:
+def _store_codes(
+    trainee: Trainee, rows: RowNumbers, run: Path, folder: Path, progress: Progress
+) -> None:
     """Write the codes of the old items into a new run's folder, unless they are there.
 
     Codes that the extended run has written for its retrieval set are taken over. Otherwise its
@@ -127,7 +132,7 @@ def _store_codes(trainee: Trainee, rows: Rows, run: Path, folder: Path, progress
             )
         return
 
-    def encode(part: Rows) -> CodeSet:
+    def encode(part: RowNumbers) -> CodeSet:
         return encode_records(model, trainee.features.take(part), progress, made_by)
 
     old = trainee.features.take(rows)
@@ -212,7 +217,7 @@ def _check_extension(
         )
 
 
-def _training_rows(splits: Splits, n_old: int, settings: ExtendSettings, seed: int) -> Rows:
+def _training_rows(splits: Splits, n_old: int, settings: ExtendSettings, seed: int) -> RowNumbers:
     """Return the rows to train on: all new ones of T, and a draw of the old ones.
 
     >>> splits = Splits(*(np.array(rows) for rows in ([0], [1, 2, 3], [1, 2, 3], [], [])))
@@ -234,7 +239,7 @@ def _description(
     stored: CodeSet,
     collection: Collection,
     splits: Splits,
-    rows: Rows,
+    rows: RowNumbers,
 ) -> dict[str, Any]:
     """Return what ``extension.json`` holds: what was extended, what was fixed, and how far the old
     items have moved.

@@ -18,7 +18,7 @@ from channelhash.codes import CodeSet
 from channelhash.config import TrainSettings
 from channelhash.data.collection import Collection
 from channelhash.data.records import Records
-from channelhash.data.splits import Rows, Splits
+from channelhash.data.splits import RowNumbers, Splits
 from channelhash.errors import InputError, JobError
 from channelhash.losses.base import HashLoss
 from channelhash.models import HashModel
@@ -176,7 +176,7 @@ class Trainee(NamedTuple):
         cls,
         model: HashModel,
         collection: Collection,
-        rows: Rows,
+        rows: RowNumbers,
         settings: TrainSettings,
         progress: StageProgress,
     ) -> "Trainee":
