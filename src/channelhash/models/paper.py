@@ -28,7 +28,7 @@ from channelhash.text.word_vectors import SEGMENTATION_WORDS, WordVectors
 from channelhash.text.words import Vocabulary
 from channelhash.utils.files import cache_folder
 from channelhash.utils.progress import Progress
-from channelhash.utils.typed_settings import Count
+from channelhash.utils.typed_settings import PositiveCount
 
 #: Side of the images, a centre crop after their short side has become 232 pixels (bilinear,
 #: antialias; § 3).
@@ -167,7 +167,7 @@ def create_tdsrdh_model(
     hidden: dict[str, list[int]] | None = None,
     dropout: float = 0.1,
     unfreeze_blocks: int = 0,
-    image_size: Count = _IMAGE_SIZE,
+    image_size: PositiveCount = _IMAGE_SIZE,
 ) -> HashModel:
     """Create the paper's first architecture, untrained above its backbone.
 
@@ -256,13 +256,13 @@ def build_tdsrdh_branches(
     word_vectors: str | None,
     vocabulary: list[str] | None,
     segmentation_words: int,
-    max_tokens: Count,
+    max_tokens: PositiveCount,
     mask_padding: bool,
     hidden: dict[str, list[int]],
     dropout: float,
     word_vectors_hash: str | None = None,
     unfreeze_blocks: int = 0,
-    image_size: Count = _IMAGE_SIZE,
+    image_size: PositiveCount = _IMAGE_SIZE,
     untrained: bool = False,
 ) -> dict[str, Branch]:
     """Build the branches from the complete architecture; see `create_tdsrdh_model`.

@@ -19,7 +19,7 @@ from channelhash.models.backbones import unit_pixels
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import hash_head
 from channelhash.text.words import PUNCTUATION, Vocabulary
-from channelhash.utils.typed_settings import Count
+from channelhash.utils.typed_settings import PositiveCount
 
 _STEPS = [
     "lower-case the text and split it at white space (Unicode's)",
@@ -188,13 +188,13 @@ def _quarters(maps: Tensor) -> Tensor:
 def create_small_model(
     train: Records,
     n_bits: int,
-    image_size: Count = 64,
-    width: Count = 32,
+    image_size: PositiveCount = 64,
+    width: PositiveCount = 32,
     text_encoder: Literal["bag", "transformer"] = "bag",
-    text_width: Count = 256,
+    text_width: PositiveCount = 256,
     min_count: int = 2,
-    max_tokens: Count = 64,
-    hidden: list[Count] | None = None,
+    max_tokens: PositiveCount = 64,
+    hidden: list[PositiveCount] | None = None,
     dropout: float = 0.1,
 ) -> HashModel:
     """Create an untrained small model for the modalities of ``train``.
@@ -246,16 +246,16 @@ def create_small_model(
 
 
 def build_small_branches(
-    n_bits: Count,
+    n_bits: PositiveCount,
     modalities: list[str],
-    image_size: Count,
-    width: Count,
+    image_size: PositiveCount,
+    width: PositiveCount,
     text_encoder: str,
     vocabulary: list[str],
-    max_tokens: Count,
-    hidden: list[Count],
+    max_tokens: PositiveCount,
+    hidden: list[PositiveCount],
     dropout: float,
-    text_width: Count,
+    text_width: PositiveCount,
 ) -> dict[str, Branch]:
     """Build the branches of a small model from its complete architecture; see
     `create_small_model`.

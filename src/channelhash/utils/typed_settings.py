@@ -46,7 +46,7 @@ _Expected = TypeVar("_Expected")
 
 
 #: A number of things, at least 1, of which a mistaken file cannot ask for more than memory holds.
-Count = Annotated[int, Field(ge=1, le=2**31)]
+PositiveCount = Annotated[int, Field(ge=1, le=2**31)]
 
 
 @cache
