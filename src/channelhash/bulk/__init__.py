@@ -19,7 +19,7 @@ import torch
 from channelhash.bulk.jobs import (
     BulkJob,
     bad_path,
-    finished_shards,
+    missing_shards,
     open_job,
     shard_files,
     shard_path,
@@ -80,8 +80,7 @@ def encode_bulk(
     with _locked(out):
         encoder = load_hash_model(model)
         job, signed = open_job(encoder, data, out.resolve(), root, shard_items)
-        finished = finished_shards(out, len(job.shards))
-        todo = [number for number in range(len(job.shards)) if number not in finished]
+        todo = missing_shards(out, len(job.shards))
         done = 0
         total = sum(job.shards[number].items for number in todo)
         # or it would not have been loaded here

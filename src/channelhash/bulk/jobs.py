@@ -193,10 +193,10 @@ def bad_path(out: Place, number: int) -> Place:
     return out / "job" / "bad" / f"{number:06d}.jsonl"
 
 
-def finished_shards(out: Place, n_shards: int) -> set[int]:
-    """Return the numbers of the shards that have their files, by one listing of the folder."""
+def missing_shards(out: Place, n_shards: int) -> list[int]:
+    """Return the numbers of the shards that have no file yet, by one listing of the folder."""
     names = {file.name for file in out.glob("codes-*.parquet")}
-    return {number for number in range(n_shards) if shard_path(out, number).name in names}
+    return [number for number in range(n_shards) if shard_path(out, number).name not in names]
 
 
 def shard_files(folder: Place) -> list[Place]:
@@ -205,7 +205,7 @@ def shard_files(folder: Place) -> list[Place]:
     """
     if _manifest(folder).is_file():
         files = [shard_path(folder, number) for number in range(len(read_job(folder).shards))]
-        missing = len(files) - len(finished_shards(folder, len(files)))
+        missing = len(missing_shards(folder, len(files)))
         if missing:
             raise InputError(
                 f"{folder}: {missing} of {len(files)} shards are missing; run `channelhash encode` "

@@ -162,10 +162,7 @@ def _print_trained(result: Mapping[str, Any], folder: Path) -> None:
     typer.echo(
         f"{result['epochs']} epochs, last mean loss {result['loss']:.4f}. The run is in {folder}"
     )
-    if result["problems"]:
-        typer.echo(
-            f"{len(result['problems'])} problems of the data, listed in {folder / 'problems.txt'}"
-        )
+    _print_problems(result, folder)
     if result["validation"]:
         rows = [
             [task.replace("->", " → "), percent(value)]
@@ -179,6 +176,13 @@ def _print_trained(result: Mapping[str, Any], folder: Path) -> None:
         )
     trust = " --trust-code" if python_names(read_sections(folder / "config.yaml")) else ""
     typer.echo(f"Next: channelhash evaluate {folder}{trust}")
+
+
+def _print_problems(result: Mapping[str, Any], folder: Path) -> None:
+    if result["problems"]:
+        typer.echo(
+            f"{len(result['problems'])} problems of the data, listed in {folder / 'problems.txt'}"
+        )
 
 
 def extend(
@@ -258,10 +262,7 @@ def _print_student(result: Mapping[str, Any], run: Path, folder: Path) -> None:
         f"{result['epochs']} epochs, last mean loss {result['loss']:.4f} bits. The student is in "
         f"{folder}"
     )
-    if result["problems"]:
-        typer.echo(
-            f"{len(result['problems'])} problems of the data, listed in {folder / 'problems.txt'}"
-        )
+    _print_problems(result, folder)
     maps = result["map"]
     columns = [maps["teacher->teacher"], maps["student->student"], maps["student->teacher"]]
     rows = []

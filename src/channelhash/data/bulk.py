@@ -332,9 +332,7 @@ def _images(column: pa.Array, root: str) -> _Column:
     addresses = [_address_of(cell, root) for cell in cells.values]
     files = list(filter(None, addresses))
     contents = dict(zip(files, _fetch(files), strict=True))
-    images = [
-        contents.get(address, cell) for address, cell in zip(addresses, cells.values, strict=True)
-    ]
+    images = list(map(contents.get, addresses, cells.values))
     problems = {row: image for row, image in enumerate(images) if isinstance(image, str)}
     return _Column(
         [b"" if isinstance(image, str) else image for image in images],
@@ -464,11 +462,8 @@ def _read_images(shard: InputShard, job: ReadingOptions) -> _Batches:
             addresses = batch.column("address").to_pylist()
             ids = [address.removeprefix(job.root).lstrip("/") for address in addresses]
             contents = _fetch([job.address(address) for address in addresses])
-            bad = [
-                (name, content)
-                for name, content in zip(ids, contents, strict=True)
-                if isinstance(content, str)
-            ]
+            named = zip(ids, contents, strict=True)
+            bad = [(name, reason) for name, reason in named if isinstance(reason, str)]
             good = [row for row, content in enumerate(contents) if isinstance(content, bytes)]
             no_labels: list[list[str]] = [[] for _ in ids]
             yield job.records(ids, {"image": contents}, no_labels, addresses).take(good), bad

@@ -312,9 +312,8 @@ class Partners:
                 raise InputError(
                     f"the {whose}'s data has the id {name!r} twice; rows are joined by id"
                 )
-        of_student, of_teacher = (
-            np.full(len(records), -1, dtype=np.int64) for records in (student, teacher)
-        )
+        of_student = np.full(len(student), -1, dtype=np.int64)
+        of_teacher = np.full(len(teacher), -1, dtype=np.int64)
         _, rows, teacher_rows = np.intersect1d(
             student.ids, teacher.ids, assume_unique=True, return_indices=True
         )
@@ -412,9 +411,7 @@ def _count_words(texts: RawItems) -> dict[str, float]:
 
 
 def _row_problems(records: Records) -> list[str]:
-    """Return a line for rows without labels, and for each unused label, repeated id, and label in
-    several spellings.
-    """
+    """Return a line for each problem of rows, labels and ids."""
     problems = []
     unlabelled = int((~records.labels.any(axis=1)).sum())
     if unlabelled and records.label_names:
@@ -435,7 +432,6 @@ def _row_problems(records: Records) -> list[str]:
 
 
 def _repeated_ids(ids: Sequence[str]) -> list[str]:
-    """Return a line for each id that occurs more than once."""
     repeated = sorted(name for name, count in Counter(ids).items() if count > 1)
     stay = "occurs more than once: its rows stay on one side of query and retrieval"
     return [f"id {name} {stay}" for name in repeated]
@@ -445,13 +441,10 @@ def _spelling_problems(names: Sequence[str]) -> list[str]:
     spellings = defaultdict[str, list[str]](list)
     for name in names:
         plain = re.sub(f"[{UNSEEN}]", "", name.casefold())
-        spellings[" ".join(plain.split())].append(name)
-    return [
-        f"labels {' and '.join(map(repr, alike))} differ in capitals, blanks or unseen characters "
-        "only; write one label one way"
-        for alike in spellings.values()
-        if len(alike) > 1
-    ]
+        spellings[" ".join(plain.split())].append(repr(name))
+    differ = "differ in capitals, blanks or unseen characters only; write one label one way"
+    several = [alike for alike in spellings.values() if len(alike) > 1]
+    return [f"labels {' and '.join(alike)} {differ}" for alike in several]
 
 
 def _image_problems(images: Sequence[Path], progress: Progress) -> list[str]:

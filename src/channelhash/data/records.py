@@ -327,7 +327,7 @@ class DataItem(NamedTuple):
         values: its raw values by modality.
         labels: names of its labels.
 
-    >>> Item("a", {"text": "waves"}, ["sea"]).labels
+    >>> DataItem("a", {"text": "waves"}, ["sea"]).labels
     ['sea']
     """
 
@@ -348,9 +348,9 @@ def records_from_rows(
     Raises:
         InputError: none is left, or as of `labels_from_names`.
 
-    >>> items = [Item("a", {"text": "dog on a beach"}, ["dog"]), Item("b", {"text": "waves"}, [])]
+    >>> items = [DataItem("a", {"text": "a dog"}, ["dog"]), DataItem("b", {"text": "waves"}, [])]
     >>> records_from_rows(items, None, "table.csv", Problems(skip_bad=False), found=2).items
-    {'text': ('dog on a beach', 'waves')}
+    {'text': ('a dog', 'waves')}
     """
     if not items:
         first = f"; the first problem is {problems.lines[0]}" if problems.lines else ""

@@ -56,7 +56,7 @@ class TableRow(NamedTuple):
             none, or NaN.
         problem: what is wrong with a row that cannot be parsed.
 
-    >>> Row("line 3", {"id": "a", "text": "a dog"}).cells["text"]
+    >>> TableRow("line 3", {"id": "a", "text": "a dog"}).cells["text"]
     'a dog'
     """
 

@@ -40,8 +40,7 @@ def is_text(kind: pa.DataType) -> bool:
     """Return whether the values of an Arrow type are texts, of any layout."""
     if pa.types.is_dictionary(kind):
         return is_text(kind.value_type)
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    return any(test(kind) for test in tests)
+    return any(test(kind) for test in _TEXTS)
 
 
 def is_binary(kind: pa.DataType) -> bool:
@@ -132,9 +131,13 @@ _EXTENSIONS: dict[str, Callable[[Any], Any]] = {
 }
 _types = pa.types
 _LISTS = (
-    *(_types.is_list, _types.is_large_list, _types.is_fixed_size_list),
-    *(_types.is_list_view, _types.is_large_list_view),
+    _types.is_list,
+    _types.is_large_list,
+    _types.is_fixed_size_list,
+    _types.is_list_view,
+    _types.is_large_list_view,
 )
+_TEXTS = (_types.is_string, _types.is_large_string, _types.is_string_view)
 _BINARY = (
     _types.is_binary,
     _types.is_large_binary,
@@ -151,7 +154,7 @@ _CONVERSIONS: tuple[tuple[tuple[Callable[[Any], bool], ...], Callable[[Any], lis
     ),
     ((_types.is_floating,), _floats),
     ((_types.is_decimal,), _decimals),
-    ((_types.is_string, _types.is_large_string, _types.is_string_view), _texts),
+    (_TEXTS, _texts),
     ((_types.is_date,), lambda column: column.cast(pa.string()).to_pylist()),
     ((_types.is_time, _types.is_timestamp), _times),
     ((_types.is_duration,), _durations),
