@@ -1,7 +1,7 @@
 """The command line: parse, call one function, print.
 
-Here: end a command that Ctrl-C or SIGTERM stops: say what was kept and how to go on, and exit with
-130 or 143.
+This file also ends a command that Ctrl-C or SIGTERM stops: it says what was kept and how to go on,
+and exits with 130 or 143.
 """
 
 import atexit
@@ -30,11 +30,9 @@ def same_command() -> list[str]:
 
 
 class _Ending:
-    """What a signal finds: whether it must unwind anything, what to say, and the signal that came
-    first (0: none).
+    """How the command ends when a signal comes; ``signal`` is the one that came first, 0 for none.
 
-    Not a dataclass, as the module that makes these takes longer to import than everything before
-    the handlers.
+    Not a dataclass: importing that module would take longer than all else before the handlers.
     """
 
     def __init__(self) -> None:
@@ -75,17 +73,17 @@ def when_stopped(message: str, go_on: Callable[[], list[str]] = same_command) ->
 
 
 def next_command() -> list[str]:
-    """Return the words of the command that goes on where the one that runs ends."""
+    """Return the words of the command that continues after this one has ended."""
     return _ending.go_on()
 
 
 @contextmanager
 def obey_signals() -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the process from now on, the block in order.
+    """End the process at SIGINT or SIGTERM from now on, once the block is unwound.
 
     While a command only imports and reads, the process ends at once. Later `_Stopped` unwinds the
-    block: files are closed, temporary files go. The process ends wherever it is at a second signal,
-    and after `_GRACE`, also where Python or a library swallows `_Stopped`.
+    block: files are closed, and temporary files are removed. A second signal ends the
+    process wherever it is, and so do `_GRACE` seconds if Python or a library swallows `_Stopped`.
     """
     listen()
     try:

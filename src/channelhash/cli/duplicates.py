@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from channelhash.duplicates import DuplicateGroup, Moved, Photo
     from channelhash.search.store import Store
 
-#: Groups of a table or a sheet; JSON has all.
+#: Most groups in a table or on a sheet; JSON has all.
 _GROUPS = 50
-#: Items of a group there; JSON has all.
+#: Most items of a group there; JSON has all.
 _ITEMS = 8
 
 

@@ -304,9 +304,7 @@ def _in_words(value: Any) -> str:
 def _put_codes(
     address: "ch.search.Address", file: Path | None, is_new: bool, is_encoded: bool, as_json: bool
 ) -> bool:
-    """Put a file of codes into a store; return False for other sources, which alone can be
-    encoded.
-    """
+    """Put a file of codes into a store; return False for other sources, which are encoded."""
     if file is None or file.suffix != ".parquet":
         return False
     from channelhash.codes.parquet import is_code_file
@@ -339,7 +337,7 @@ def _report(address: "ch.search.Address", done: "Indexed", as_json: bool) -> Non
 
 
 def _folder(store: str) -> Path:
-    """Return the folder of a store, which may be that of a plain folder of images."""
+    """Return the folder of a store; for a plain folder of images, that of its store."""
     path = ch.search.Address.parse(store).store.path
     if path is None:
         raise InputError(

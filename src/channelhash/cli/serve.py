@@ -71,8 +71,8 @@ def serve(
     ),
     trust_code: shared.TrustCode = False,
 ) -> None:
-    """Serve a store, or a plain folder of photographs, over HTTP, with a search page for the browser,
-    until Ctrl-C.
+    """Serve a store, or a plain folder of photographs, over HTTP, with a search page for the
+    browser, until Ctrl-C.
 
     Example: channelhash serve photos --port 8080
     """
@@ -114,11 +114,11 @@ def serve(
 def _watch_store(
     store: str, report: Report, trust_code: bool, options: IndexOptions, watch: bool = True
 ) -> AbstractContextManager[None]:
-    """Bring a store of photographs up to date, and again within the block that is returned whenever
-    they change.
+    """Bring a store of photographs up to date; return a block within which that is repeated
+    whenever they change.
 
-    Where it was made before, and is to be as it was made, the first time is within the block, too.
-    Nothing is done for other stores, and those that can only be read. Errors as in
+    A store that exists and is given no new options is first brought up to date within the block.
+    Other stores, and those that can only be read, stay as they are. Errors as in
     `bring_up_to_date`.
 
     Example::
@@ -139,8 +139,8 @@ def _watch_store(
 
 
 def _watched(address: "ch.search.Address") -> tuple[Path, Path] | None:
-    """Return the folder of the photographs that a store was made of, and the store's own; None
-    where there is none that can be watched, or the store can only be read.
+    """Return the folder of a store's photographs and that of the store; None if it has no such
+    folder, or can only be read.
     """
     from channelhash.indexing.source import PhotoSource
 
@@ -154,13 +154,11 @@ def _watched(address: "ch.search.Address") -> tuple[Path, Path] | None:
 def _index_again(
     address: "ch.search.Address", trust_code: bool, progress: StageProgress
 ) -> tuple[Sequence[str], str]:
-    """Bring a store of photographs up to date by what it was made of; return what was left out and
-    what has changed.
-    """
+    """Bring a store of photographs up to date; return what was left out and what has changed."""
     with trusting(trust_code), naming_extra("photos"):
         from channelhash.indexing.stores import add_to_store, read_again
 
-        # never makes a new one
+        # fails if the store is gone, and makes no new one
         done = add_to_store(address, read_again(address, None), None, progress, prune=True)
     return done.problems, done.changes(address.text)
 
@@ -182,8 +180,8 @@ def mcp(
     exclude: shared.Exclude = [],
     trust_code: shared.TrustCode = False,
 ) -> None:
-    """Let a language model search a folder of photographs, or a store, over the Model Context Protocol
-    (stdio).
+    """Let a language model search a folder of photographs, or a store, over the Model Context
+    Protocol (stdio).
 
     Programs that use language models start it. Example: channelhash mcp photos
     """
@@ -256,9 +254,7 @@ _calls = Lock()
 
 @contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    """Let one call of a tool run, as the networks are not made for several; what is wrong is its
-    answer.
-    """
+    """Run one call of a tool at a time, as networks take no more; answer with what went wrong."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     try:

@@ -90,9 +90,7 @@ Where = Annotated[
 
 
 class _Commands(TyperGroup):
-    """A group whose help shows a whole sentence of each command, wrapped and not cut at a number of
-    letters.
-    """
+    """A group whose help wraps the sentence about each command instead of cutting it."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the section of the commands."""
@@ -123,7 +121,7 @@ _messages = Console(stderr=True, highlight=False, markup=False, emoji=False)
 _results = Console(highlight=False, markup=False, emoji=False)
 # Without a terminal nothing has to fit: lines are for files and other programs.
 _wide = Console(width=10_000, highlight=False, markup=False, emoji=False)
-#: Between two lines of progress where there is no terminal.
+#: Seconds between two lines of progress if there is no terminal.
 _SECONDS = 15.0
 
 
@@ -196,9 +194,9 @@ def progress_bars(
         TextColumn("{task.fields[note]}", markup=False),
         TimeRemainingColumn(),
     )
-    # a notebook's ! is one that cannot go up
+    # the terminal of a notebook's ! cannot move its cursor up
     no_bars = not _messages.is_terminal or "JPY_PARENT_PID" in os.environ
-    seconds = 0 if no_bars else 30  # of which a stage keeps its steps, for the time left of its bar
+    seconds = 0 if no_bars else 30  # of steps from which a bar estimates the time left
     bars = Progress(*columns, console=_messages, disable=no_bars, speed_estimate_period=seconds)
     ended = threading.Event()
     if no_bars:
@@ -211,9 +209,9 @@ def progress_bars(
 
 
 class _Stage:
-    """A stage and its bar; one that comes again (the next loss, the next part) starts a new one.
+    """A stage of a job, with a new bar each time it begins.
 
-    Without bars it is said at once if there is nothing to count.
+    Without bars, a stage that counts nothing is named at once.
     """
 
     def __init__(self, bars: Progress, name: str) -> None:
@@ -244,7 +242,7 @@ def _log(bars: Progress, ended: threading.Event) -> None:
 
 
 def _line(stage: Task, so_far: str) -> str:
-    """Return count, note, rate and time left of a stage, or else how long all has taken."""
+    """Return count, note, rate and time left of a stage; of one that has ended, the time so far."""
     done = stage.completed
     total = stage.total or 0
     last = stage.fields["last"]
@@ -269,7 +267,7 @@ def clock(seconds: float) -> str:
 
 
 def _speed(done: int, seconds: float) -> str:
-    """Return items a second, or the seconds of one where that is more.
+    """Return items a second, or seconds an item if one takes longer than a second.
 
     >>> _speed(30, 10.0), _speed(3, 31.0), _speed(0, 1.0)
     ('3.0/s', '10.3 s each', '')

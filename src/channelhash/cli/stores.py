@@ -1,7 +1,7 @@
 """Open the store that a command searches.
 
-A plain folder of photographs may stand in the place of a store: it is indexed first, and then only
-what changed.
+A plain folder of photographs may take the place of a store: it is indexed first, and later only
+what changed in it.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 StoreModel = Annotated[
     Path | None, typer.Option(help="Run or saved model that made the codes, if the store has none.")
 ]
-#: Lines about what cannot be read that a search begins with; JSON has all.
+#: Most lines about unreadable files that a search prints first; JSON has all.
 _MOST = 20
 
 
@@ -42,8 +42,8 @@ def open_searched(
 ) -> tuple["ch.Store", Sequence[str]]:
     """Return a store that has items, and a line for each file that cannot be read.
 
-    The store of a plain folder is brought up to date first. For words alone, which need no model,
-    it is searched as it is.
+    The store of a plain folder is brought up to date first, except for words alone, which need no
+    model.
 
     Raises:
         InputError: there is nothing to search; or as `bring_up_to_date`.
@@ -97,7 +97,7 @@ def _check_unused(address: "ch.search.Address", options: IndexOptions) -> None:
 
 
 def _can_be_written(address: "ch.search.Address", options: IndexOptions) -> bool:
-    """Return whether a folder can be indexed; say so where its store can only be read."""
+    """Return whether a folder's store can be written; say so if it cannot."""
     place = address.store
     if place.kind != "store" or place.writable:
         return True
