@@ -71,19 +71,19 @@ def encode_bulk(
     """Encode an input shard by shard into ``out/codes-000000.parquet`` and so on, files as
     `CodeSet.save` writes them.
 
-    A shard has its name only when it is whole; what was finished before is not done again, so a job
-    that was interrupted goes on with the same call. Items that cannot be encoded do not stop it:
+    A shard gets its name only when it is complete. So the same call continues an interrupted job,
+    and repeats no finished shard. Items that cannot be encoded do not stop it:
     ``out/bad.jsonl`` says which and why. The codes are the same for all kinds and numbers of
     workers.
     """
-    next(input_files(data))  # where there is nothing to encode, nothing is written
+    next(input_files(data))  # refuses before anything is written
     with _locked(out):
         encoder = load_hash_model(model)
         job, signed = open_job(encoder, data, out.resolve(), root, shard_items)
         todo = missing_shards(out, len(job.shards))
         done = 0
         total = sum(job.shards[number].items for number in todo)
-        # or it would not have been loaded here
+        # it was loaded here, so its code is trusted
         trusted = python_names([encoder.name, encoder.architecture])
         make = partial(_ShardEncoder, model.resolve(), out.resolve(), job, trusted, signed)
         with closing(workers.run(make, lambda _: todo)) as results:
@@ -146,7 +146,8 @@ class _ShardEncoder:
         parts = []
         bad = []
         threads = torch.get_num_threads()
-        # they split sums, and an output close to 0 could change its sign with their number
+        # With another number of threads, sums are split elsewhere, and an output near 0 could
+        # change its sign.
         torch.set_num_threads(1)
         try:
             inputs = ReadingOptions(job.root, job.modalities, job.label_names, self._signed)
@@ -250,12 +251,12 @@ def evaluate_shards(
     progress: Progress = no_progress,
     conventions: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Compute all scores of queries that search files of codes, read part by part.
+    """Compute all scores of queries against files of codes, which are read part by part.
 
-    The scores equal those of `metrics.evaluate` over all items at once bit by bit, for any kind and
-    number of workers, because counts are whole numbers. Counts do not know single items:
-    ``map_in_order`` is None, ``codes_in_use`` is missing. The driver holds the counts of one task
-    after another, whatever the size of the database.
+    Counts are whole numbers, so the scores are bit-identical to those of `metrics.evaluate` over
+    all items at once, for any kind and number of workers. Counts know no single items:
+    ``map_in_order`` is None, and ``codes_in_use`` is missing. The driver holds the counts of one
+    task at a time, whatever the size of the database.
     """
     queries = CodeSet.load(query)
     if not len(queries):
@@ -302,8 +303,8 @@ def _count_shards(query: CodeSet, files: list[Place]) -> tuple[_Histograms, int,
 
 
 def _parts(files: Sequence[Place], parts_of_worker: int, workers: int) -> list[list[Place]]:
-    """Cut a list into parts of neighbours, as equal as possible: so many for each worker, or one
-    for each file.
+    """Cut a list into parts of neighbouring files, as equal as possible: ``parts_of_worker`` for
+    each worker, or one for each file if there are fewer.
     """
     n = min(len(files), parts_of_worker * workers)
     return [list(files[len(files) * part // n : len(files) * (part + 1) // n]) for part in range(n)]

@@ -58,8 +58,8 @@ def open_job(
     """Return the job that encodes ``data`` into the folder ``out``: the one begun there, or a new
     one; and the signed address, which is not kept, of each file that has one.
 
-    A shard has exactly ``shard_items`` images (the last may have fewer), or at least so many rows
-    in whole row groups of a Parquet file. A tar file is one shard.
+    A shard has exactly ``shard_items`` images (the last may have fewer); of a Parquet file, it
+    has whole row groups with at least so many rows. A tar file is one shard.
     """
     kind, first = next(input_files(data))
     if root is not None and kind != "parquet":
