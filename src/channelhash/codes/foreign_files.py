@@ -179,9 +179,9 @@ def _rename(arrays: Arrays, names: Mapping[str, str], path: Path) -> Arrays:
 
 
 def _with_plain_names(arrays: Arrays) -> Arrays:
-    """Return the arrays, also under the plain names for which their own names have other words.
+    """Return the arrays, also under the plain names that the words in their names stand for.
 
-    The plain names are added only if they are all there, and the arrays are in no other layout.
+    Plain names are added only if all of them are found and the arrays have no other layout.
     """
     words = {}
     for name in arrays:

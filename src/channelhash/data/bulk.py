@@ -126,7 +126,7 @@ def _read_file(address: str) -> bytes | str:
 def _plan_parquet(
     files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Place
 ) -> _Shards:
-    """Yield shards of whole row groups, whose start is quick to find, of ``shard_items`` rows."""
+    """Yield shards of whole row groups, whose start is quick to find, with ``shard_items`` rows."""
     for file in files:
         with _open_parquet(file.address) as parquet:
             has_labels = _check_columns(parquet.schema_arrow, modalities, file.address)
@@ -162,7 +162,7 @@ def _check_columns(schema: pa.Schema, modalities: Sequence[str], address: str) -
 
 
 def _misfit(name: str, kind: pa.DataType) -> str:
-    """Return what a column has to hold, if no value of its type is that; else an empty text."""
+    """Return what a column has to hold; empty if values of its type may be that."""
     value = _value_type(name, kind)
     if name in ("image", "text") and is_list(value):
         return "" if _may_be_list(name, value) else "lists of numbers, which are features"
@@ -181,7 +181,7 @@ def _may_be_text(name: str, kind: pa.DataType, value: pa.DataType) -> bool:
 
 
 def _value_type(name: str, kind: pa.DataType) -> pa.DataType:
-    """Return the type of a single value, of labels of a single label."""
+    """Return the type of a value; in the column of labels, that of a single label."""
     value = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     if name == "labels" and is_list(value):
         value = value.value_type
@@ -312,7 +312,7 @@ def _plain_layout(column: pa.Array) -> pa.Array:
 
 
 def _convert(convert: Callable[[Any], Any], column: pa.Array, blank: str, name: str) -> _Column:
-    """Convert every value of a column; ``blank`` is the problem of a blank one, if it is one."""
+    """Convert every value of a column; ``blank`` is the problem of a blank one, or empty."""
     values: list[Any] = []
     problems: dict[int, str] = {}
     for row, value in enumerate(plain_values(column)):

@@ -64,8 +64,8 @@ def find_captions(path: Path, names: Sequence[str]) -> tuple[list[tuple[str, ...
     there.
 
     A caption's file is an image's path, or the end of one path only: ``1.jpg`` is ``2019/1.jpg``.
-    Letters with accents may be written in either form of Unicode. Where none is the same, letters
-    are compared without their case, ``\\`` counts as ``/``, and a file without ending is any image.
+    Letters with accents may be written in either form of Unicode. If no path is the same, case does
+    not count, ``\\`` counts as ``/``, and a name without ending stands for an image with any.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -128,8 +128,8 @@ class _ImageNames:
             self._by_stem[_last_stem(name)].append(row)
 
     def rows_of(self, file: str) -> list[int]:
-        """Return the rows whose path is ``file`` or ends so, by the strictest comparison that any
-        passes.
+        """Return the rows whose path is ``file`` or ends in it, by the strictest comparison that
+        finds any.
         """
         if file in self._rows:
             return [self._rows[file]]
@@ -297,8 +297,8 @@ def _coco_names(path: Path, content: Any) -> dict[Any, str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the captions in a cell or under a key: a text, a list of texts, also in print, or of
-    ``{raw: text}``.
+    """Yield the captions in a cell or under a key: a text, a list of texts, also a printed one, or
+    a list of ``{raw: text}``.
     """
     if isinstance(value, list):
         for part in value:

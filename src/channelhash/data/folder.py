@@ -20,7 +20,7 @@ from channelhash.utils.image_files import RAW_ENDINGS, heif_problem, raw_problem
 STORE_FOLDER = ".channelhash"
 #: The file of a store that says which photographs its items are.
 SOURCE_FILE = "source.json"
-#: Why folders are left out that other programs fill with copies of the photographs, or with deleted
+#: Why a folder is left out that another program fills with copies of photographs, or with deleted
 #: ones.
 _OF_OTHERS = "thumbnails or a bin of another program"
 #: Why a file or folder is left out whose name begins with a dot.

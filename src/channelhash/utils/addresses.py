@@ -81,8 +81,8 @@ def cut_options(address: str) -> tuple[str, str]:
 
 
 def without_signature(address: str) -> str:
-    """Return an address as it may be kept: options that sign it last for hours and open a file to
-    whoever reads them.
+    """Return an address as it may be kept: without the options that sign it, which open a file to
+    anyone for hours.
 
     >>> without_signature("https://host/a.tar?se=2026&sig=1a")
     'https://host/a.tar'
@@ -263,13 +263,11 @@ def _is_local(system: "AbstractFileSystem") -> bool:
 
 
 def _info(system: "AbstractFileSystem", path: str) -> dict[str, Any] | None:
-    """Return what is known of a file or folder, None if there is none; isfile() also says False if
-    a server fails.
-    """
+    """Return what is known of a file or folder, None if there is none; raise if a server fails."""
     try:
         return cast(dict[str, Any], system.info(path))
     except (FileNotFoundError, NotADirectoryError) as error:
-        # fsspec says so of web servers that refuse, fail or are not there, too
+        # fsspec raises the same for web servers that refuse, fail or do not exist
         cause = error.__cause__
         status = getattr(cause, "status", None)
         if _is_web(path) and isinstance(cause, Exception) and status not in _ABSENT:
@@ -278,16 +276,14 @@ def _info(system: "AbstractFileSystem", path: str) -> dict[str, Any] | None:
 
 
 def _matching(system: "AbstractFileSystem", path: str) -> list[dict[str, Any]]:
-    """Return the files that a pattern matches, in the order of their paths; fsspec's patterns know
-    brackets, too.
-    """
+    """Return the files that a pattern matches, in the order of their paths."""
     from fsspec.utils import glob_translate
 
     fixed, _, names = path.partition("*")
     root = fixed.rpartition("/")[0] or "/"
     if _info(system, root) is None:
         return []
-    # ``*`` alone is special: within a name, or as ``**`` across folders
+    # Only ``*`` is special, within a name, or as ``**`` across folders; not brackets as in fsspec.
     with naming(path, ValueError):
         matches = re.compile(glob_translate(re.sub(r"[\[?]", r"[\g<0>]", path))).fullmatch
     # Not `find`, which passes over folders that cannot be listed, and servers that fall silent.
@@ -300,8 +296,9 @@ def _matching(system: "AbstractFileSystem", path: str) -> list[dict[str, Any]]:
 def _below(
     system: "AbstractFileSystem", folder: str, known: str, depth: float = _ENDLESS
 ) -> Iterator[dict[str, Any]]:
-    """Yield the files below a folder, folder by folder in the order of names, without those that
-    are hidden: where what follows the ``known`` begin of a path has a name with a dot in front.
+    """Yield the files below a folder, folder by folder in the order of names.
+
+    Hidden ones are left out: a name behind the ``known`` start of their path begins with a dot.
     """
     for info in _entries(system, folder):
         if any(name.startswith(".") for name in info["name"].removeprefix(known).split("/")):
@@ -417,9 +414,7 @@ class RemotePath:
 
     @contextmanager
     def _reaching(self) -> Iterator[tuple[Any, str]]:
-        """Yield the file system and the path in it, without what is remembered of former
-        listings.
-        """
+        """Yield the file system and the path in it, without remembered listings."""
         with _reaching(self.address) as (system, path):
             system.invalidate_cache(path)
             yield system, path

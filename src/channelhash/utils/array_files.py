@@ -24,15 +24,17 @@ from channelhash.errors import InputError
 from channelhash.utils.decode import reading
 from channelhash.utils.optional_imports import library
 
-# which has no such limits: a reader that crashes is still a process of its own
+# Windows has no such limits; a reader that crashes is still a process of its own.
 if sys.platform != "win32":
     import resource
 
-#: Memory of the reading process: enough for any file, and for those that compression made small.
+#: Memory of the reading process for any file.
 _MEMORY = 4 << 30
+#: Memory beside that for each byte of the file: compression may have made it small.
 _MEMORY_PER_BYTE = 100
-#: Its processor time: any file, and seconds a byte.
+#: Processor time of the reading process for any file, in seconds.
 _SECONDS = 15
+#: Processor time beside that for each byte of the file.
 _SECONDS_PER_BYTE = 1e-6
 
 
@@ -140,8 +142,8 @@ ENDINGS = (".npz", ".mat", ".h5", ".hdf5")
 def read_arrays(path: Path, sparse: bool = False) -> Arrays:
     """Read all arrays of a file by name: numbers, texts or times; a structure becomes an empty
     text. Nothing is ever unpickled. The arrays of a folder are its ``.npy`` files, by the files'
-    names, and those in its other files; an array that NumPy saved without a name has the file's,
-    and so begin the parts of a sparse matrix that SciPy's ``save_npz`` wrote.
+    names, and those in its other files; an array that NumPy saved without a name gets the file's,
+    and the parts of a sparse matrix that SciPy's ``save_npz`` wrote begin with it.
 
     MATLAB's sparse matrices become dense, or `SparseRows` if ``sparse``.
 
@@ -413,7 +415,7 @@ def _limit(size: int) -> None:
     }
     for limit, value in limits.items():
         most = resource.getrlimit(limit)[1]
-        # it limits no address space
+        # macOS limits no address space
         with suppress(*([ValueError, OSError] if sys.platform == "darwin" else [])):
             resource.setrlimit(
                 limit, (value if most == resource.RLIM_INFINITY else min(value, most), most)

@@ -27,8 +27,9 @@ _config: Any = numba.config
 
 @cache
 def _place(folder: Path) -> str:
-    """Return where the machine code of a folder goes: Numba itself only sees changes of a loop's
-    own file.
+    """Return where the machine code of a folder's loops is kept.
+
+    The place depends on all files of the folder: Numba notices changes of a loop's own file only.
     """
     files = [*sorted(folder.glob("*.py")), Path(__file__)]  # of which loops use `popcount`
     return str(
@@ -60,8 +61,8 @@ def njit(*signature: str, **options: Any) -> Callable[[Callable[..., Any]], Any]
 
 
 def inner(function: Callable[..., Any]) -> Any:
-    """Compile a function that only compiled ones call: without the way in from Python, which takes
-    as long again.
+    """Compile a function that only compiled ones call: without an entry from Python, which takes as
+    long again to compile.
     """
     return njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
 
@@ -82,7 +83,7 @@ def popcount(typing_context, word):  # type: ignore[no-untyped-def]
     return word(word), generate
 
 
-# Parts that a loop is cut into for each thread, so that all end at about one time.
+#: Parts that a loop is cut into for each thread, so that all threads end at about the same time.
 _PARTS = 8
 
 

@@ -33,7 +33,7 @@ from channelhash.errors import InputError
 
 #: Formats of stored images; Pillow has others that start programs or are rarely tested.
 STORED_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "HEIF", "PPM")
-# Raw photographs that LibRaw reads.
+#: Endings of the raw photographs that LibRaw reads.
 _RAW = (
     "3fr arw cr2 cr3 crw dcr dng erf fff gpr iiq k25 kdc mef mos mrw "
     "nef nrw orf pef raf raw rw2 rwl sr2 srf srw x3f"
@@ -197,8 +197,8 @@ def upright_size(image: Image.Image) -> tuple[int, int]:
 
 
 def _open(file: Path | str | IO[bytes], formats: Sequence[str]) -> Image.Image:
-    """Open an image; a large one by its plugin alone, as Pillow refuses by size also what is
-    decoded to a fraction.
+    """Open an image; a large one by its plugin alone, as Pillow would refuse its size even if only
+    a fraction of it is decoded.
     """
     with suppress(Image.DecompressionBombError):
         return Image.open(file, formats=tuple(formats))
@@ -312,8 +312,8 @@ def _reduce(image: Image.Image, side: int | None) -> None:
 
 
 def _check_size(image: Image.Image) -> None:
-    """Refuse a file of more than 179 million pixels, or as the environment says; an image without
-    one is in memory.
+    """Refuse a file of more than 179 million pixels, or as the environment says; an image without a
+    file is in memory already.
     """
     value = os.environ.get(_LIMIT_VARIABLE) or str(_MOST_MILLIONS)
     try:
@@ -376,7 +376,7 @@ def _scale_to_8_bits(image: Image.Image) -> Image.Image:
 
 
 def _draw_on_white(image: Image.Image) -> Image.Image:
-    """Return an image without transparency, in mode L, RGB or CMYK; the image itself where it is so
+    """Return an image without transparency, in mode L, RGB or CMYK; the image itself if it is one
     already.
     """
     if image.mode in ("RGBa", "La"):

@@ -15,8 +15,8 @@ from channelhash.errors import InputError
 if sys.platform != "win32":
     import fcntl
 
-# The byte that is locked on Windows, far beyond the end of any file: nobody can read or write what
-# is locked there.
+#: The byte that is locked on Windows. It lies far beyond the end of any file, as nobody can read or
+#: write what is locked.
 _FAR = 1 << 30
 #: Seconds between two attempts.
 _PAUSE = 0.02

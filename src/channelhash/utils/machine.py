@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 if sys.platform != "win32":
     import resource
 
-# Processes of a pool on Windows, which waits for no more handles at once.
+#: Most processes of a pool on Windows, which waits for no more handles at once.
 _MOST = 61
 
 
@@ -141,7 +141,7 @@ def process_pool(
 def _begin(start: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     if not hasattr(signal, "pthread_sigmask"):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # it would hold the folders that the next call goes on with
+    # an orphan would hold the folders that the next call needs
     end_with_parent(lambda: os._exit(1))
     start(*arguments)
 

@@ -18,8 +18,9 @@ from channelhash.utils.progress import Progress
 
 _DType = Literal["float16", "float32", "int32"]
 StoredRows = NDArray[Any]
-# (number of the first block) -> its rows, and those of the blocks after it.
+#: Number of the first block -> its rows, and those of the blocks after it.
 _Compute = Callable[[int], Iterator[StoredRows]]
+#: Bytes that are written over themselves at once.
 _CHUNK = 1 << 20
 
 

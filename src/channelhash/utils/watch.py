@@ -1,8 +1,8 @@
 """A folder that is watched: a job runs whenever something has changed in it.
 
-That is done by a process of its own, at the lowest priority: it shares no interpreter with a
-server's answers, and its memory goes when it ends. It may be ended at any time, so the job must be
-one that goes on where it was.
+The job runs in a process of its own, at the lowest priority: it does not hold up a server's
+answers, and its memory is freed when it ends. It may be ended at any time, so it has to be a job
+that continues where it was.
 """
 
 import os
@@ -43,7 +43,7 @@ _LINE = 1000
 #: changed, if anything.
 _Job = Callable[[StageProgress], tuple[Sequence[str], str]]
 
-# Of the process that runs a job.
+# The report of a process that runs a job.
 _report: "Report"
 
 
@@ -201,8 +201,8 @@ class Watch(threading.Thread):
         """Return whether a change may be one of photographs: not in the store, nor in what is
         hidden.
 
-        A folder is modified, to whoever looks at all files, by what is added in it, which is a
-        change of its own.
+        Where all files are polled, a folder is also reported as modified when a file is added in
+        it, which is reported by itself.
         """
         hidden = any(name.startswith(".") for name in path.parts[len(folder.parts) :])
         return not (
