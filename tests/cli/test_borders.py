@@ -81,28 +81,7 @@ def test_an_odd_override_is_refused(tmp_path, value):
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        (sign, sign)
-        for sign in (
-            ",",
-            "|",
-            " ",
-            "#",
-            "\t",
-            ";",
-            ", ",
-            "-",
-            ">",
-            "&",
-            "*",
-            ":",
-            "?",
-            "!",
-            "@",
-            "%",
-        )
-    ]
-    + [
-        ("{", "{"),
+        *((sign, sign) for sign in [*",| #\t;->&*:?!@%{", ", "]),
         ("'no'", "no"),
         ("'1e3'", "1e3"),
         ("1e-4", 1e-4),

@@ -42,16 +42,10 @@ from small_runs import (
     write_features,
 )
 
-COMMANDS = get_command(app).commands
-COMMANDS = {
-    name: command
-    for name, command in COMMANDS.items()
-    if name not in ("index", "data", "config", "list")
-} | {
-    f"{group} {name}": command
-    for group in ("index", "data")
-    for name, command in COMMANDS[group].commands.items()
-}
+GROUPS = get_command(app).commands
+#: All commands but the two that only list names.
+COMMANDS = sorted(GROUPS.keys() - {"index", "data", "config", "list"})
+COMMANDS += [f"{group} {name}" for group in ("index", "data") for name in GROUPS[group].commands]
 PLOTS = ["distances.png", "precision-recall.png", "radius.png"]
 TASKS = ["image->text", "text->image", "image->image", "text->text"]
 
@@ -99,16 +93,8 @@ def test_evaluate_gives_the_figures_people_script_against(run, capsys):
     result = run_json(capsys, "evaluate", run)
     assert (result["n_bits"], list(result["tasks"])) == (12, TASKS)
     for report in result["tasks"].values():
-        names = {
-            "map_tie_aware",
-            "map_lower",
-            "map_upper",
-            "map_at",
-            "precision_at",
-            "ndcg",
-            "roc_auc_micro",
-        }
-        assert names <= set(report)
+        names = "map_tie_aware map_lower map_upper map_at precision_at ndcg roc_auc_micro"
+        assert set(names.split()) <= set(report)
         assert report["map_lower"] <= report["map_tie_aware"] <= report["map_upper"]
         assert report["map_tie_aware"] > report["chance"] + 0.1
         assert (report["queries"], report["skipped"]) == (40, 0)
@@ -132,15 +118,8 @@ def test_evaluate_on_other_parts(run, capsys):
     )
     whole = json.loads((run / "metrics.json").read_text())["tasks"]["image->text"]
     assert results["leak-free"]["map_tie_aware"] != whole["map_tie_aware"]
-    assert_refused(
-        capsys,
-        "evaluate",
-        run,
-        "--split",
-        "validation",
-        "--leak-free",
-        says="no training rows anyway",
-    )
+    refused = ("evaluate", run, "--split=validation", "--leak-free")
+    assert_refused(capsys, *refused, says="no training rows anyway")
 
 
 def test_encode_then_search_by_id(run, tmp_path, capsys):
@@ -156,18 +135,22 @@ def test_encode_then_search_by_id(run, tmp_path, capsys):
     assert [(hit["distance"], hit["id"]) for hit in results] == expected
 
 
-def test_search_that_makes_no_sense_is_refused(run, capsys, tmp_path):
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("{run} a --text b", "--text: the query is given twice"),
+        ("{run} --like item000 -k 0", "-k 0: takes at least 1 answer"),
+        ("{run} --text dog", "names no extractor"),
+        ("{codes} --text dog", "add --model with the run that made these codes"),
+        ("{empty} --text dog", "neither a run's folder nor a Parquet file"),
+        ("{empty}/gone dog", "gone: no such folder; check the name"),
+        ("{empty}/gone.parquet dog", "gone.parquet: no such folder or file; check"),
+    ],
+)
+def test_search_that_makes_no_sense_is_refused(run, capsys, tmp_path, words, says):
     codes = run / "codes" / "test-retrieval.parquet"
-    for arguments, says in (
-        ([run, "a", "--text", "b"], "--text: the query is given twice"),
-        ([run, "--like", "item000", "-k", "0"], "-k 0: takes at least 1 answer"),
-        ([run, "--text", "dog"], "names no extractor"),
-        ([codes, "--text", "dog"], "add --model with the run that made these codes"),
-        ([tmp_path, "--text", "dog"], "neither a run's folder nor a Parquet file"),
-        ([tmp_path / "gone", "dog"], "gone: no such folder; check the name"),
-        ([tmp_path / "gone.parquet", "dog"], "gone.parquet: no such folder or file; check"),
-    ):
-        assert_refused(capsys, "search", *arguments, says=says)
+    words = words.format(run=run, codes=codes, empty=tmp_path)
+    assert_refused(capsys, "search", *words.split(), says=says)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -268,16 +251,8 @@ def test_new_items_need_no_labels_and_may_be_skipped(pictures, picture_run, tmp_
     }
     codes = ch.CodeSet.load(out)
     assert (codes.ids, codes.labels) == (("x",), None)
-    assert_refused(
-        capsys,
-        "encode",
-        picture_run,
-        "--data",
-        tmp_path / "gone",
-        "--out",
-        out,
-        says="no such folder",
-    )
+    gone = ("encode", picture_run, "--data", tmp_path / "gone", "--out", out)
+    assert_refused(capsys, *gone, says="no such folder")
 
 
 def test_a_collection_without_relevant_pairs_is_refused(tmp_path, capsys):
@@ -308,19 +283,9 @@ def test_bad_rows_stop_a_run_or_are_left_out_and_listed(pictures, tmp_path, caps
     )
     table.write_text((pictures / "items.csv").read_text().strip() + bad)
     config = table_config(tmp_path / "c.yaml", table)
-    override = ["--set", f"data.root={pictures}"]
-    assert_refused(
-        capsys,
-        "train",
-        config,
-        *override,
-        "--out",
-        tmp_path / "a",
-        says="line 82 (id 80): no such picture",
-    )
-    problems = run_json(capsys, "train", config, *override, "--out", tmp_path / "b", "--skip-bad")[
-        "problems"
-    ]
+    train = ("train", config, f"--set=data.root={pictures}", "--out", tmp_path / "b")
+    assert_refused(capsys, *train, says="line 82 (id 80): no such picture")
+    problems = run_json(capsys, *train, "--skip-bad")["problems"]
     assert len(problems) == 3
     assert problems[2].startswith(f"id 81: unreadable picture {tmp_path / 'broken.png'} (")
     assert (tmp_path / "b" / "problems.txt").read_text().splitlines() == problems
@@ -413,16 +378,9 @@ def test_the_demo_makes_everything_it_says(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(demo, "demo_config", tiny)
     printed = run_text(capsys, "demo", "--quick", "--out", tmp_path / "d")
-    for word in (
-        "dsch",
-        "sch",
-        "tdsrdh",
-        "chance",
-        "image → text",
-        "Next, words of your own",
-        "portrait of a woman",
-    ):
-        assert word in printed
+    shown = ("image → text", "Next, words of your own", "portrait of a woman")
+    for words in ("dsch", "sch", "tdsrdh", "chance", *shown):
+        assert words in printed
     result = run_json(capsys, "demo", "--quick", "--out", tmp_path / "d")
     assert {tuple(tasks) for tasks in result["losses"].values()} == {tuple(TASKS)}
     assert (set(result["sheets"]), len(result["texts"])) == ({"text", "image"}, 5)

@@ -88,17 +88,6 @@ def test_a_folder_takes_captions_and_leaves_out_what_is_excluded(tmp_path, saved
     assert_refused(
         capsys, "index", "add", place, captions, "--captions", captions, says="goes with a folder"
     )
-    assert_refused(
-        capsys,
-        "index",
-        "create",
-        tmp_path / "t",
-        "--model",
-        saved_model,
-        "--exclude",
-        "a",
-        says="SOURCE",
-    )
 
 
 def test_search_asks_filters_and_re_ranks(store, capsys):
@@ -171,84 +160,71 @@ def test_delete_takes_a_filter(tmp_path, saved_model, capsys):
     assert "0 items deleted, 4 left" in run_text(capsys, *delete)
 
 
-def test_what_cannot_be_done_is_refused(store, saved_model, tmp_path, capsys):
-    photos = picture_folder(tmp_path / "photos", 2)
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "thesis.txt").write_text("mine")
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "file").write_text("mine")
-    codes = tmp_path / "c.parquet"
-    ch.CodeSet(["a"], {"text": np.zeros((1, 1), np.uint8)}, None, 8).save(codes)
-    features = write_features(tmp_path / "f.npz", 4)
-    other, net, new = tmp_path / "other", tiny_clip(tmp_path / "net.json"), tmp_path / "new"
-    small_model(other, seed=1)
-    for arguments, says in (
+@pytest.fixture(scope="module")
+def places(store, saved_model, tmp_path_factory):
+    """What the words in braces of a refused command stand for."""
+    root = tmp_path_factory.mktemp("places")
+    for name, text in {"full/thesis.txt": "mine", "file": "mine"}.items():
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(text)
+    (root / "empty").mkdir()
+    ch.CodeSet(["a"], {"text": np.zeros((1, 1), np.uint8)}, None, 8).save(root / "c.parquet")
+    small_model(root / "other", seed=1)
+    names = {name: root / name for name in ("full", "file", "empty", "gone", "new", "other")}
+    return names | {
+        "store": store,
+        "model": saved_model,
+        "root": root,
+        "codes": root / "c.parquet",
+        "photos": picture_folder(root / "photos", 2),
+        "features": write_features(root / "f.npz", 4),
+        "net": tiny_clip(root / "net.json"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("index create {store} {photos} --model {model}", "add to it with `channelhash index add"),
+        ("index create {full} --model {model}", "no pictures in this folder or below it"),
+        ("index create {full} {photos} --model {model}", "holds thesis.txt, but no store"),
+        ("index create {file} --model {model}", "is a file"),
+        ("index create {new} --model {gone}", "no such folder"),
+        ("index create {new} --model {model} --exclude a", "SOURCE"),
+        ("index create {new} {photos} --model run --encoder photo", "--model: names a run, and"),
+        ("index create {new} {photos} --encoder run --bits 64", "--encoder run: a run has its own"),
+        ("index create {new} --encoder photo", "new: codes are fitted to items; name their SOURCE"),
+        ("index create {new} {features} --encoder photo", "the items are features"),
+        ("index create {new} {photos} --encoder features", "the items are images or text"),
         (
-            ["index", "create", store, photos, "--model", saved_model],
-            "a store; add to it with `channelhash index add",
-        ),
-        (
-            ["index", "create", tmp_path / "full", "--model", saved_model],
-            "no pictures in this folder or below it",
-        ),
-        (
-            ["index", "create", tmp_path / "full", photos, "--model", saved_model],
-            "holds thesis.txt, but no store",
-        ),
-        (["index", "create", tmp_path / "file", "--model", saved_model], "is a file"),
-        (["index", "create", new, "--model", tmp_path / "gone"], "no such folder"),
-        (
-            ["index", "create", new, photos, "--model", "run", "--encoder", "photo"],
-            "--model: names a run, and --enc",
-        ),
-        (
-            ["index", "create", new, photos, "--encoder", "run", "--bits", 64],
-            "--encoder run: a run has its own codes",
-        ),
-        (
-            ["index", "create", new, "--encoder", "photo"],
-            "new: codes are fitted to items; name their SOURCE",
-        ),
-        (["index", "create", new, features, "--encoder", "photo"], "the items are features"),
-        (
-            ["index", "create", new, photos, "--encoder", "features"],
-            "--encoder features: the items are images or text",
-        ),
-        (
-            ["index", "create", new, photos, "--encoder", f"openclip:{net}", "--codes", "cca-itq"],
+            "index create {new} {photos} --encoder openclip:{net} --codes cca-itq",
             "needs images with",
         ),
-        (
-            ["index", "create", "milvus+http://nowhere", photos, "--encoder", "photo"],
-            "keeps no model",
-        ),
-        (
-            ["index", "add", tmp_path / "gone", photos],
-            "no store; make one with `channelhash index create",
-        ),
-        (["index", "add", codes, photos], "no store; make one with"),
-        (["index", "add", store, tmp_path / "gone"], "no such folder"),
-        (["index", "add", store, tmp_path / "file"], "a table ends in"),
-        (["index", "add", store, tmp_path / "empty"], "no pictures in this folder or below it"),
-        (["index", "add", store, photos, "--root", tmp_path], "--root: goes with a table"),
-        (["index", "add", store, features], "the items are features"),
-        (["index", "add", store, photos, "--model", other / "model"], "made by another model"),
-        (["index", "delete", store], "give the ids of the items to delete, or --where"),
-        (
-            ["index", "delete", store, "a", "--where", "year > 1"],
-            "give the ids of the items to delete, or --where",
-        ),
-        (["index", "delete", store, "--where", "yaer > 1"], "'year'"),
-        (["index", "delete", codes, "a"], "can only be read"),
-        (["index", "info", tmp_path / "gone"], "no such folder"),
-        (["duplicates", store, "--radius", -1], "radius is -1"),
-        (["duplicates", codes, "--modality", "image"], "no image codes"),
-        (["duplicates", tmp_path / "gone"], "gone: no such folder"),
-        (["search", store, "--text", "a", "--where", "year >"], "where"),
-        (["search", store, "--text", "a", "--model", other / "model"], "made by another model"),
-    ):
-        assert_refused(capsys, *arguments, says=says)
-    assert (len(ch.open_store(store)), new.exists()) == (12, False)
+        ("index create milvus+http://nowhere {photos} --encoder photo", "keeps no model"),
+        ("index add {gone} {photos}", "no store; make one with `channelhash index create"),
+        ("index add {codes} {photos}", "no store; make one with"),
+        ("index add {store} {gone}", "no such folder"),
+        ("index add {store} {file}", "a table ends in"),
+        ("index add {store} {empty}", "no pictures in this folder or below it"),
+        ("index add {store} {photos} --root {root}", "--root: goes with a table"),
+        ("index add {store} {features}", "the items are features"),
+        ("index add {store} {photos} --model {other}/model", "made by another model"),
+        ("index delete {store}", "give the ids of the items to delete, or --where"),
+        ("index delete {store} a --where year>1", "give the ids of the items to delete, or"),
+        ("index delete {store} --where yaer>1", "'year'"),
+        ("index delete {codes} a", "can only be read"),
+        ("index info {gone}", "no such folder"),
+        ("duplicates {store} --radius -1", "radius is -1"),
+        ("duplicates {codes} --modality image", "no image codes"),
+        ("duplicates {gone}", "gone: no such folder"),
+        ("search {store} --text a --where year>", "where"),
+        ("search {store} --text a --model {other}/model", "made by another model"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(places, capsys, command, says):
+    assert_refused(capsys, *command.format(**places).split(), says=says)
+    assert len(ch.open_store(places["store"])) == 12
+    assert not places["new"].exists()
 
 
 # Check, repair and back up
