@@ -92,14 +92,7 @@ def _run_on_ray(
         # As many workers on each GPU as make room for all: 2/3 of one each would leave a third of
         # every GPU unused.
         gpu_fraction = 1 / -(-count // gpus) if gpus else 0
-        attempts = _Attempts(ray, make, gpu_fraction)
-        remaining = iter(tasks(count))
-        try:
-            for task in islice(remaining, count):
-                attempts.begin(task)
-            yield from attempts.results(remaining)
-        finally:
-            attempts.kill()
+        yield from _Attempts(ray, make, gpu_fraction).results(iter(tasks(count)), count)
 
 
 class _Attempt(NamedTuple):
@@ -130,29 +123,35 @@ class _Attempts:
             ray.exceptions.ObjectLostError,
         )
 
-    def begin(self, task: Any, actor: Any = None, n_deaths: int = 0) -> None:
+    def results(self, remaining: Iterator[Any], count: int) -> Iterator[Any]:
+        """Yield results as they arrive; each of ``count`` actors goes on with the next task."""
+        try:
+            for task in islice(remaining, count):
+                self._begin(task)
+            while self._running:
+                (result_ref,), _ = self._ray.wait(list(self._running))
+                attempt = self._running.pop(result_ref)
+                try:
+                    result = self._result_of(result_ref)
+                except self._deaths:
+                    self._begin_again(attempt)
+                    continue
+                task = next(remaining, None)
+                if task is None:
+                    self._ray.kill(attempt.actor)
+                else:
+                    self._begin(task, attempt.actor)
+                yield result
+        finally:
+            for attempt in self._running.values():
+                self._ray.kill(attempt.actor)
+
+    def _begin(self, task: Any, actor: Any = None, n_deaths: int = 0) -> None:
         """Give a task to an actor, a new one if None."""
         if actor is None:
             actor = self._actor_class.remote()
         result_ref = actor.work.remote([self._make_ref], task)
         self._running[result_ref] = _Attempt(actor, task, n_deaths)
-
-    def results(self, remaining: Iterator[Any]) -> Iterator[Any]:
-        """Yield results as they arrive; each actor goes on with the next of the remaining tasks."""
-        while self._running:
-            (result_ref,), _ = self._ray.wait(list(self._running))
-            attempt = self._running.pop(result_ref)
-            try:
-                result = self._result_of(result_ref)
-            except self._deaths:
-                self._begin_again(attempt)
-                continue
-            task = next(remaining, None)
-            if task is None:
-                self._ray.kill(attempt.actor)
-            else:
-                self.begin(task, attempt.actor)
-            yield result
 
     def _result_of(self, result_ref: Any) -> Any:
         """Return a result, or raise what a task raised, as it would be raised in this process."""
@@ -172,12 +171,7 @@ class _Attempts:
                 f"({attempt.task}); is there too little memory, or does an item of it crash a "
                 "library?"
             ) from None
-        self.begin(attempt.task, n_deaths=attempt.n_deaths + 1)
-
-    def kill(self) -> None:
-        """End all actors that are at work."""
-        for attempt in self._running.values():
-            self._ray.kill(attempt.actor)
+        self._begin(attempt.task, n_deaths=attempt.n_deaths + 1)
 
 
 class _Worker:
