@@ -76,22 +76,16 @@ def by_label(tasks: dict) -> dict:
 
 def test_the_same_codes_have_the_same_figures_in_every_file(files, capsys):
     parquet = evaluated(capsys, "--query", files["query"], "--database", files["database"])
-    assert (parquet["n_bits"], parquet["tasks"]) == (
-        20,
-        ch.metrics.evaluate(code_set(15, 0), code_set(120, 1)),
-    )
-    parquet["tasks"] = by_label(parquet["tasks"])
-    assert (
-        parquet["tasks"]["image->text"]["map_tie_aware"]
-        > parquet["tasks"]["image->text"]["chance"] + 0.1
-    )
-    assert by_label(evaluated(capsys, "--codes", files["both"])["tasks"]) == parquet["tasks"]
-    one = {"image->text": parquet["tasks"]["image->text"]}
-    assert evaluated(capsys, "--codes", files["plain"], "--task", "image->text")["tasks"] == one
+    assert parquet["n_bits"] == 20
+    assert parquet["tasks"] == ch.metrics.evaluate(code_set(15, 0), code_set(120, 1))
+    tasks = by_label(parquet["tasks"])
+    one = tasks["image->text"]
+    assert one["map_tie_aware"] > one["chance"] + 0.1
+    assert by_label(evaluated(capsys, "--codes", files["both"])["tasks"]) == tasks
+    named = evaluated(capsys, "--codes", files["plain"], "--task", "image->text")
+    assert named["tasks"] == {"image->text": one}
     for name in ("plain", "npz"):
-        assert evaluated(capsys, "--codes", files[name])["tasks"] == {
-            "query->database": one["image->text"]
-        }
+        assert evaluated(capsys, "--codes", files[name])["tasks"] == {"query->database": one}
 
 
 @pytest.mark.parametrize(
@@ -111,20 +105,11 @@ def test_figures_and_plots_go_into_the_folder_that_is_named(files, tmp_path, cap
 
 def test_an_export_with_names_of_its_own_is_read_with_array(files, tmp_path, capsys):
     with np.load(files["npz"]) as arrays:
-        np.savez(
-            tmp_path / "own.npz",
-            HQ=arrays["B_q"],
-            HR=arrays["B_r"],
-            L_q=arrays["L_q"],
-            L_r=arrays["L_r"],
-        )
+        own = {name.replace("B_q", "HQ").replace("B_r", "HR"): arrays[name] for name in arrays}
+    np.savez(tmp_path / "own.npz", **own)
     own = ["--codes", tmp_path / "own.npz"]
-    assert_refused(
-        capsys,
-        "evaluate",
-        *own,
-        says="lacks B_q and B_r; it has HQ, HR, L_q, L_r. --array NAME=ARRAY",
-    )
+    says = "lacks B_q and B_r; it has HQ, HR, L_q, L_r. --array NAME=ARRAY"
+    assert_refused(capsys, "evaluate", *own, says=says)
     renamed = evaluated(capsys, *own, "--array", "B_q=HQ", "--array", "B_r=HR")
     assert renamed["tasks"] == evaluated(capsys, "--codes", files["npz"])["tasks"]
     assert_refused(
@@ -132,74 +117,83 @@ def test_an_export_with_names_of_its_own_is_read_with_array(files, tmp_path, cap
     )
 
 
-def test_what_cannot_be_told_apart_or_does_not_belong_is_refused(files, tmp_path, capsys):
-    codes, query, database = (
-        ["--" + name, files[file]]
-        for name, file in (("codes", "plain"), ("query", "query"), ("database", "database"))
-    )
-    export, out = tmp_path / "e.mat", tmp_path / "out"
-    savemat(
-        export,
-        {
-            "B_q": np.ones((3, 8)),
-            "B_r": -np.ones((9, 8)),
-            "L_q": np.zeros((3, 2)),
-            "L_r": np.ones((9, 2)),
-        },
-    )
-    for arguments, says in (
-        ([], "give one of a run's folder; --query and --database; --codes. Given: none"),
-        ([tmp_path, *codes], "Given: a run's folder; --codes"),
-        ([*query, *database, *codes], "Given: --query and --database; --codes"),
-        (query, "--query and --database go together"),
-        (database, "--query and --database go together"),
-        ([*codes, "--split", "test"], "--split: belongs to a run's folder, not to --codes"),
-        ([*codes, "--leak-free"], "--leak-free: belongs to a run's folder"),
-        ([*query, *database, "--checkpoint", "best"], "--checkpoint: belongs to a run's folder"),
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("", "give one of a run's folder; --query and --database; --codes. Given: none"),
+        ("{folder} {codes}", "Given: a run's folder; --codes"),
+        ("{query} {database} {codes}", "Given: --query and --database; --codes"),
+        ("{query}", "--query and --database go together"),
+        ("{database}", "--query and --database go together"),
+        ("{codes} --split test", "--split: belongs to a run's folder, not to --codes"),
+        ("{codes} --leak-free", "--leak-free: belongs to a run's folder"),
+        ("{query} {database} --checkpoint best", "--checkpoint: belongs to a run's folder"),
         (
-            [*query, *database, "--task", "image->text"],
+            "{query} {database} --task image->text",
             "--task: belongs to --codes, not to --query and --database",
         ),
-        ([tmp_path, "--array", "B_q=x"], "--array: belongs to --codes, not to a run's folder"),
-        ([*codes, "--out", files["query"]], f"--out {files['query']}: is a file; name a folder"),
-        (
-            ["--query", files["npz"], *database],
-            f"{files['npz']}: is no Parquet file; `evaluate --codes`",
-        ),
-        ([tmp_path, "--out", tmp_path], "--out: a run's scores and plots go into its own folder"),
-        (["--codes", export, "--out", out], f"{export}: none of the 3 queries has a relevant item"),
-    ):
-        assert_refused(capsys, "evaluate", *arguments, says=says)
-    assert not out.exists()
+        ("{folder} --array B_q=x", "--array: belongs to --codes, not to a run's folder"),
+        ("{codes} --out {file}", "--out {file}: is a file; name a folder"),
+        ("--query {npz} {database}", "{npz}: is no Parquet file; `evaluate --codes`"),
+        ("{folder} --out {folder}", "--out: a run's scores and plots go into its own folder"),
+        ("--codes {export} --out {out}", "{export}: none of the 3 queries has a relevant item"),
+    ],
+)
+def test_what_cannot_be_told_apart_or_does_not_belong_is_refused(
+    files, tmp_path, capsys, words, says
+):
+    signs = {"B_q": np.ones((3, 8)), "B_r": -np.ones((9, 8))}
+    savemat(tmp_path / "e.mat", signs | {"L_q": np.zeros((3, 2)), "L_r": np.ones((9, 2))})
+    names = {
+        "folder": tmp_path,
+        "file": files["query"],
+        "npz": files["npz"],
+        "export": tmp_path / "e.mat",
+        "out": tmp_path / "out",
+        "codes": f"--codes {files['plain']}",
+        "query": f"--query {files['query']}",
+        "database": f"--database {files['database']}",
+    }
+    arguments = words.format(**names).split()
+    assert_refused(capsys, "evaluate", *arguments, says=says.format(**names))
+    assert not names["out"].exists()
 
 
-def test_code_files_that_do_not_fit_together_are_refused(tmp_path, capsys):
-    query, database = code_set(6, 0), code_set(20, 1)
-    both = f"{tmp_path / 'q.parquet'} and {tmp_path / 'd.parquet'}: "
-    unlike = replace(query, labels=np.zeros_like(query.labels))
-    narrow = replace(database, labels=database.labels[:, :4])
-    for first, second, says in (
-        (query, code_set(20, 1, k=24), both + "query codes have 20 bits, database codes 24"),
+QUERY = code_set(6, 0)
+DATABASE = code_set(20, 1)
+UNLIKE = replace(QUERY, labels=np.zeros_like(QUERY.labels))
+NARROW = replace(DATABASE, labels=DATABASE.labels[:, :4])
+
+
+@pytest.mark.parametrize(
+    ("query", "database", "says"),
+    [
+        (QUERY, code_set(20, 1, k=24), "{both}query codes have 20 bits, database codes 24"),
         (
-            query,
-            replace(database, labels=None),
-            both + "evaluation needs the labels of queries and database",
+            QUERY,
+            replace(DATABASE, labels=None),
+            "{both}evaluation needs the labels of queries and database",
         ),
-        (query, narrow, both + "query labels have 5 columns, database labels 4"),
+        (QUERY, NARROW, "{both}query labels have 5 columns, database labels 4"),
         (
             code_set(6, 0, model="a"),
             code_set(20, 1, model="b"),
-            both + "query and database codes were made by diff",
+            "{both}query and database codes were made by diff",
         ),
-        (unlike, database, both + "none of the 6 queries has a relevant item"),
-        (query, database.take([]), f"{tmp_path / 'd.parquet'}: is empty"),
-        (query.take([]), database, f"{tmp_path / 'q.parquet'}: is empty"),
-    ):
-        first.save(tmp_path / "q.parquet")
-        second.save(tmp_path / "d.parquet")
-        arguments = ["--query", tmp_path / "q.parquet", "--database", tmp_path / "d.parquet"]
-        assert_refused(capsys, "evaluate", *arguments, "--out", tmp_path / "out", says=says)
-        assert not (tmp_path / "out").exists()
+        (UNLIKE, DATABASE, "{both}none of the 6 queries has a relevant item"),
+        (QUERY, DATABASE.take([]), "{folder}/d.parquet: is empty"),
+        (QUERY.take([]), DATABASE, "{folder}/q.parquet: is empty"),
+    ],
+    ids=["length", "no labels", "columns", "models", "unlike", "no items", "no queries"],
+)
+def test_code_files_that_do_not_fit_together_are_refused(tmp_path, capsys, query, database, says):
+    query.save(tmp_path / "q.parquet")
+    database.save(tmp_path / "d.parquet")
+    arguments = ["--query", tmp_path / "q.parquet", "--database", tmp_path / "d.parquet"]
+    both = f"{tmp_path / 'q.parquet'} and {tmp_path / 'd.parquet'}: "
+    says = says.format(both=both, folder=tmp_path)
+    assert_refused(capsys, "evaluate", *arguments, "--out", tmp_path / "out", says=says)
+    assert not (tmp_path / "out").exists()
 
 
 def test_conventions_of_other_toolboxes_are_printed_beside_the_scores(files, capsys, tmp_path):
@@ -247,16 +241,10 @@ def test_items_that_search_themselves_are_left_out_of_files_shards_and_exports(t
     signs = np.unpackbits(codes.codes["image"], axis=1)[:, : codes.n_bits]
     np.savez(tmp_path / "e.npz", B_q=signs, B_r=signs, L_q=codes.labels, L_r=codes.labels)
     export = evaluated(capsys, "--codes", tmp_path / "e.npz", "--task", "image->image")
-    reports = (
-        whole["tasks"]["image->image"],
-        parts["tasks"]["image->image"],
-        export["tasks"]["image->image"],
-    )
+    reports = [result["tasks"]["image->image"] for result in (whole, parts, export)]
     for report in reports:
-        assert (report["own_left_out"], report["map_tie_aware"]) == (
-            30,
-            reports[0]["map_tie_aware"],
-        )
+        assert report["own_left_out"] == 30
+        assert report["map_tie_aware"] == reports[0]["map_tie_aware"]
     assert "30 times a query was in the database itself" in run_text(
         capsys, "evaluate", "--codes", tmp_path / "e.npz"
     )

@@ -53,6 +53,11 @@ def draw(path: Path, colour: str, shade: int) -> None:
     ).save(path)
 
 
+def served_folder(folder: Path) -> TestClient:
+    app = open_app(str(folder), None, Limits(), None, None)
+    return TestClient(app, base_url="http://127.0.0.1")
+
+
 @pytest.fixture
 def photos(tmp_path) -> Path:
     lines = ["image,text"]
@@ -275,9 +280,7 @@ def test_the_page_and_every_answer_of_the_server_come_for_any_folder(zurich):
     ch.index(zurich).store.close()
     item, picture = quote(name), {"image": (zurich / name).read_bytes()}
     pair = {"first": {"text": "café"}, "second": {"id": name}, "cells": 2, "patch": 1}
-    with TestClient(
-        open_app(str(zurich), None, Limits(), None, None), base_url="http://127.0.0.1"
-    ) as client:
+    with served_folder(zurich) as client:
         answers = [
             client.post("/search", json={"text": "une chatte", "k": 1}),
             client.post("/search", json={"id": name, "k": 1}),
@@ -303,16 +306,8 @@ def test_captions_may_come_later(photos, tmp_path, capsys):
     assert ids == []
     assert "codes are of images alone, which a text" in said
     shutil.rmtree(photos / ".channelhash")
-    command = (
-        "index",
-        "create",
-        photos / ".channelhash",
-        photos,
-        "--captions",
-        tmp_path / "captions.csv",
-        *ENCODER,
-    )
-    assert run_command(*command) == 0
+    captions = ("--captions", tmp_path / "captions.csv")
+    assert run_command("index", "create", photos / ".channelhash", photos, *captions, *ENCODER) == 0
     ids, said = search(capsys, photos, "red", "-k", "20", "--trust-code")
     assert ({int(name.removesuffix(".png")) % 3 for name in ids}, said) == ({0}, "")
 
@@ -366,15 +361,8 @@ def test_the_folder_can_be_copied_with_its_store(photos, tmp_path, capsys):
     }
     other = shutil.copytree(copy, tmp_path / "other")
     draw(other / "1.png", "blue", 40)  # not what the original has
-    assert_refused(
-        capsys,
-        "search",
-        other,
-        "--like",
-        "0.png",
-        "--trust-code",
-        says="'1.png' is already that of",
-    )
+    like = ("search", other, "--like", "0.png", "--trust-code")
+    assert_refused(capsys, *like, says="'1.png' is already that of")
 
 
 def test_every_command_takes_the_folder_for_its_store(photos, capsys):
@@ -391,34 +379,29 @@ def test_every_command_takes_the_folder_for_its_store(photos, capsys):
     assert "new.png" not in ch.open_store(photos)
 
 
-def test_what_a_person_gets_wrong_is_one_line(photos, tmp_path, capsys):
-    for name in ("empty", "notes", "unreadable"):
-        (tmp_path / name).mkdir()
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("search {empty} red", "index create`, or put pictures into it"),
+        ("search {notes} red {encoder}", "notes: no pictures in this folder or below it"),
+        ("search {unreadable} red {encoder}", "a.jpg; none of the 1 pictures can be read"),
+        ("search {store} red {encoder}", "--encoder: goes with a plain folder of pictures"),
+        ("index add {notes} --exclude x", "not made of a folder of pictures; name the SOURCE"),
+        ("search {photos} red --captions lost.csv {encoder}", "lost.csv"),
+    ],
+)
+def test_what_a_person_gets_wrong_is_one_line(photos, tmp_path, capsys, command, says):
+    folders = {name: tmp_path / name for name in ("empty", "notes", "unreadable")}
+    for folder in folders.values():
+        folder.mkdir()
     (tmp_path / "notes" / "a.txt").write_text("no picture")
     (tmp_path / "unreadable" / "a.jpg").touch()
     store = tmp_path / "s"
-    assert run_command("index", "create", store, photos, *ENCODER) == 0
-    for arguments, line in [
-        (["search", tmp_path / "empty", "red"], "index create`, or put pictures into it"),
-        (
-            ["search", tmp_path / "notes", "red", *ENCODER],
-            "notes: no pictures in this folder or below it",
-        ),
-        (
-            ["search", tmp_path / "unreadable", "red", *ENCODER],
-            "a.jpg; none of the 1 pictures can be read",
-        ),
-        (["search", store, "red", *ENCODER], "--encoder: goes with a plain folder of pictures"),
-        (
-            ["index", "add", tmp_path / "notes", "--exclude", "x"],
-            "not made of a folder of pictures; name the SOURCE",
-        ),
-        (["search", photos, "red", "--captions", tmp_path / "lost.csv", *ENCODER], "lost.csv"),
-    ]:
-        assert_refused(capsys, *arguments, says=line)
-    assert not any(
-        (folder / ".channelhash").exists() for folder in (photos, tmp_path / "unreadable")
-    )
+    if "{store}" in command:
+        assert run_command("index", "create", store, photos, *ENCODER) == 0
+    words = command.format(**folders, store=store, photos=photos, encoder=" ".join(ENCODER))
+    assert_refused(capsys, *words.split(), says=says)
+    assert not any((folder / ".channelhash").exists() for folder in (photos, folders["unreadable"]))
 
 
 def test_photographs_need_no_pytorch(tmp_path):
@@ -450,12 +433,8 @@ def test_photographs_need_no_pytorch(tmp_path):
     found = [answer["results"][0]["id"] for answer in (bird, tower, bear, served)]
     assert found == ["kingfisher.jpg", "eiffel-tower.jpg", "polar-bear.jpg", "eiffel-tower.jpg"]
     assert (tmp_path / "sheet.png").stat().st_size > 0
-    assert (duplicates["groups"], explained["n_bits"], again["unchanged"], errors) == (
-        [],
-        256,
-        3,
-        [],
-    )
+    assert duplicates["groups"] == errors == []
+    assert (explained["n_bits"], again["unchanged"]) == (256, 3)
     for answer in (bird, tower, duplicates, again):
         assert answer["problems"] == [f"empty picture {tmp_path / 'photos' / 'empty.jpg'}"]
 
@@ -524,9 +503,7 @@ def test_a_slip_gets_a_suggestion_and_a_foreign_script_a_line(animals, capsys):
         in capsys.readouterr().err
     )
     body = {"text": "two girrafes", "fitting": True}
-    with TestClient(
-        open_app(str(animals), None, Limits(), None, None), base_url="http://127.0.0.1"
-    ) as client:
+    with served_folder(animals) as client:
         served = client.post("/search", json=body).json()
         assert (served["did_you_mean"], served["unlikely"]) == ("two giraffes", True)
         for part, meant in (
@@ -551,43 +528,26 @@ def test_a_slip_gets_a_suggestion_and_a_foreign_script_a_line(animals, capsys):
 def test_a_place_in_a_question_narrows_the_search_and_its_suggestion(animals, capsys):
     with closing(ch.index(animals).store) as store:
         store.update(["giraffes.jpg", "coffee.jpg"], [{"place": "Porto"}, {"place": "Lisbon"}])
-    answers, meant = (
-        run_json(capsys, "search", animals, "two girrafes in porto"),
-        "two giraffes in porto",
-    )
-    assert ([hit["id"] for hit in answers["results"]], answers["did_you_mean"]) == (
-        ["giraffes.jpg"],
-        meant,
-    )
+    meant = "two giraffes in porto"
+    answers = run_json(capsys, "search", animals, "two girrafes in porto")
+    assert [hit["id"] for hit in answers["results"]] == ["giraffes.jpg"]
+    assert answers["did_you_mean"] == meant
     assert answers["narrowed"] == [{"kind": "place", "words": "in porto", "means": "Porto"}]
     assert run_command("search", animals, "photos from Lisbon", "-q") == 0
     said = capsys.readouterr()
-    assert (Path(said.out.strip()).name, 'Narrowed to Lisbon ("from Lisbon"); ' in said.err) == (
-        "coffee.jpg",
-        True,
-    )
-    with TestClient(
-        open_app(str(animals), None, Limits(), None, None), base_url="http://127.0.0.1"
-    ) as client:
+    assert Path(said.out.strip()).name == "coffee.jpg"
+    assert 'Narrowed to Lisbon ("from Lisbon"); ' in said.err
+    with served_folder(animals) as client:
         served = client.post("/search", json={"text": "two girrafes in porto"}).json()
         assert (len(served["results"]), served["did_you_mean"]) == (1, meant)
         understood = [(part["kind"], part["value"], part["means"]) for part in served["understood"]]
         assert understood == [("words", "two girrafes", ""), ("place", "in porto", "Porto")]
         served = client.post("/search", json={"text": "in Porto or Lisbon", "offset": 1}).json()
-        assert (len(served["results"]), served["query_code"], served["results"][0]["distance"]) == (
-            1,
-            "",
-            None,
-        )
+        (hit,) = served["results"]
+        assert (hit["distance"], served["query_code"]) == (None, "")
         files = {"image": (animals / "coffee.jpg").read_bytes()}
-        assert (
-            len(
-                client.post("/search/image", files=files, data={"text": "in Porto"}).json()[
-                    "results"
-                ]
-            )
-            == 1
-        )
+        served = client.post("/search/image", files=files, data={"text": "in Porto"}).json()
+        assert len(served["results"]) == 1
 
 
 @pytest.fixture

@@ -92,9 +92,9 @@ def test_files_are_listed_in_one_order_at_every_kind_of_address(tmp_path):
     assert folder_of(f"{folder}/b/*.png") == f"{folder}/b"
     before = list(list_files(str(folder)))
     (folder / "c.png").write_bytes(b"other")
-    assert [file == old for file, old in zip(list_files(str(folder)), before, strict=True)] == [
-        True
-    ] * 4 + [False]
+    *others, changed = list_files(str(folder))
+    assert others == before[:-1]
+    assert changed != before[-1]
 
 
 def test_features_in_parquet_are_read_in_whole_row_groups(tmp_path):
@@ -114,15 +114,8 @@ def test_bad_rows_of_parquet_are_named_with_the_reason(tmp_path):
     rows = [row.tolist() for row in feature_rows(7)["image"]]
     rows[1], rows[2], rows[3], rows[5] = None, [1.0], [float("nan")] * 6, [None] * 6
     ids = ["a", "b", "c", "d", None, "f", "g"]
-    table = pa.table(
-        {
-            "id": ids,
-            "image": rows,
-            "text": ["t", "t", "t", "t", "t", "t", " "],
-            "labels": ["x; y"] * 7,
-        }
-    )
-    pq.write_table(table, tmp_path / "t.parquet")
+    columns = {"id": ids, "image": rows, "text": [*"tttttt "], "labels": ["x; y"] * 7}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     ((records, bad),) = read(tmp_path / "t.parquet", tmp_path)
     assert records.ids == ("a",)
     assert labels_of(records) == [{"x", "y"}]
@@ -278,13 +271,8 @@ def test_a_name_with_dots_and_a_compressed_tar_file_are_named(tmp_path):
 
 @pytest.mark.parametrize("folder", ["shards [2019]", "why?", "{a,b}", "a*b"])
 def test_only_the_star_is_special_in_a_pattern(tmp_path, folder):
-    for name in (
-        f"{folder}/a.tar",
-        f"{folder}/.b.tar",
-        f"{folder}/deep/c.tar",
-        "shards 2/a.tar",
-        "whyy/a.tar",
-    ):
+    inside = [f"{folder}/{name}" for name in ("a.tar", ".b.tar", "deep/c.tar")]
+    for name in (*inside, "shards 2/a.tar", "whyy/a.tar"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
     patterns = {"*.tar": ["a.tar"], "**/*.tar": ["a.tar", "deep/c.tar"], "d*/c.tar": ["deep/c.tar"]}

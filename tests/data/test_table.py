@@ -568,19 +568,7 @@ def test_doubts_are_problems_of_the_collection(tmp_path):
     assert line.endswith(says)
 
 
-GAPS = [
-    "\n",
-    "\r\n",
-    "\t",
-    "\u00a0",
-    "\u2028",
-    "\u2029",
-    "\x0b",
-    "\x85",
-    "\u200b",
-    "\u200d",
-    "\u3000",
-]
+GAPS = ["\r\n", *"\n\t\u00a0\u2028\u2029\x0b\x85\u200b\u200d\u3000"]
 
 
 @pytest.mark.parametrize("gap", GAPS, ids=ascii)
