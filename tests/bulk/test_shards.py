@@ -35,9 +35,18 @@ def encoded(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict:
     return run_json(capsys, "encode", *arguments)
 
 
+def by_eight(model: Path, data: Path, out: Path) -> tuple[object, ...]:
+    """The arguments that encode into shards of eight items."""
+    return model, "--data", data, "--out", out, "--shard-items", 8
+
+
 def content(folder: Path) -> dict[str, bytes]:
     """What a job leaves for its reader: everything but its own folder."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def joined(out: Path) -> ch.CodeSet:
+    return ch.CodeSet.join([ch.CodeSet.load(path) for path in shard_files(out)])
 
 
 @pytest.fixture
@@ -50,7 +59,7 @@ def features(tmp_path) -> tuple[Path, Path]:
 
 def test_shards_together_are_the_codes_of_all_items(features, tmp_path, capsys):
     model, data = features
-    result = encoded(capsys, model, "--data", data, "--out", tmp_path / "out", "--shard-items", 8)
+    result = encoded(capsys, *by_eight(model, data, tmp_path / "out"))
     assert result == {"out": str(tmp_path / "out"), "shards": 10, "items": 2 * N, "bad": 0, "n_bits": 12,
                       "modalities": ["image", "text"], "done_before": 0}  # fmt: skip
     shards = [ch.CodeSet.load(path) for path in shard_files(tmp_path / "out")]
@@ -77,12 +86,9 @@ def test_pictures_in_a_folder_in_a_table_and_in_tar_files_have_the_codes_of_the_
             tmp_path / "tars" / f"{number}.tar", dict(items[4 * number : 4 * number + 4])
         )
     encoded(capsys, model, "--data", tmp_path / "tars", "--out", tmp_path / "from-tar")
-    codes = ch.CodeSet.join([ch.CodeSet.load(path) for path in shard_files(tmp_path / "from-tar")])
-    assert (codes.ids, codes.label_names, codes.texts) == (
-        wanted.ids,
-        wanted.label_names,
-        wanted.texts,
-    )
+    codes = joined(tmp_path / "from-tar")
+    for name in ("ids", "label_names", "texts"):
+        assert getattr(codes, name) == getattr(wanted, name)
     assert codes.images is None
     np.testing.assert_array_equal(codes.labels, wanted.labels)
     np.testing.assert_equal(codes.codes, wanted.codes)
@@ -96,19 +102,8 @@ def test_pictures_in_a_folder_in_a_table_and_in_tar_files_have_the_codes_of_the_
     wanted.save(tmp_path / "wanted.parquet")
     one = {"codes-000000.parquet": (tmp_path / "wanted.parquet").read_bytes(), "bad.jsonl": b""}
     assert content(tmp_path / "from-table") == one  # to the byte
-    encoded(
-        capsys,
-        model,
-        "--data",
-        tmp_path / "in" / "images",
-        "--out",
-        tmp_path / "from-folder",
-        "--shard-items",
-        5,
-    )
-    codes = ch.CodeSet.join(
-        [ch.CodeSet.load(path) for path in shard_files(tmp_path / "from-folder")]
-    )
+    encoded(capsys, *by_eight(model, tmp_path / "in" / "images", tmp_path / "from-folder"))
+    codes = joined(tmp_path / "from-folder")
     order = [codes.ids.index(f"{i}.png") for i in range(12)]
     np.testing.assert_array_equal(codes.take(order).codes["image"], wanted.codes["image"])
     assert codes.take(order).images == wanted.images
@@ -130,8 +125,9 @@ def test_bad_items_go_to_a_file_of_their_own(tmp_path, capsys):
     assert bad[0]["reason"] == "not a readable picture (of no known format)"
     assert bad[1]["reason"].startswith("not a readable picture (")
     assert bad[2]["reason"] == f"empty picture {images / '9.png'}"
-    ids = ch.CodeSet.join([ch.CodeSet.load(path) for path in shard_files(tmp_path / "out")]).ids
-    assert sorted(ids) == sorted(f"{i}.png" for i in range(12) if i not in (4, 7, 9))
+    assert sorted(joined(tmp_path / "out").ids) == sorted(
+        f"{i}.png" for i in range(12) if i not in (4, 7, 9)
+    )
     for number in (4, 7, 9):  # shards of nothing but bad items are empty
         shutil.move(images / f"{number}.png", tmp_path / "bad" / f"{number}.png")
     result = encoded(
@@ -144,7 +140,7 @@ def test_bad_items_go_to_a_file_of_their_own(tmp_path, capsys):
 @pytest.mark.slow  # another process; an object store's job goes on in a quick test
 def test_a_job_whose_process_was_killed_goes_on_and_redoes_nothing(features, tmp_path, capsys):
     model, data = features
-    encoded(capsys, model, "--data", data, "--out", tmp_path / "whole", "--shard-items", 8)
+    encoded(capsys, *by_eight(model, data, tmp_path / "whole"))
     out = tmp_path / "out"
     script = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})
@@ -160,13 +156,11 @@ shards.encode_bulk(Path({str(model)!r}), {str(data)!r}, Path({str(out)!r}), shar
     assert len(list(out.glob(".codes-*.tmp"))) == 1  # what it was writing
     evaluate = ("evaluate", "--query", out / "codes-000000.parquet", "--database", out)
     assert_refused(capsys, *evaluate, says=f"{10 - SHARD} of 10 shards are missing")
-    result = encoded(capsys, model, "--data", data, "--out", out, "--shard-items", 8)
-    assert (result["done_before"], content(out)) == (SHARD, content(tmp_path / "whole"))
+    result = encoded(capsys, *by_eight(model, data, out))
+    assert result["done_before"] == SHARD
+    assert content(out) == content(tmp_path / "whole")
     assert {name: (out / name).stat().st_ino for name in before} == before
-    assert (
-        encoded(capsys, model, "--data", data, "--out", out, "--shard-items", 8)["done_before"]
-        == 10
-    )
+    assert encoded(capsys, *by_eight(model, data, out))["done_before"] == 10
 
 
 def test_another_model_or_input_is_refused(features, tmp_path, capsys):
@@ -176,79 +170,60 @@ def test_another_model_or_input_is_refused(features, tmp_path, capsys):
     encoded(capsys, model, *arguments)
     before = content(out)
     other = feature_model(tmp_path / "other", seed=1)
-    assert_refused(
-        capsys, "encode", other, *arguments, says=f"{out}: holds a job with another model"
-    )
-    assert_refused(
-        capsys,
-        "encode",
-        model,
-        *arguments,
-        "--shard-items",
-        9,
-        says="another --shard-items (16384, now 9)",
-    )
+    says = f"{out}: holds a job with another model"
+    assert_refused(capsys, "encode", other, *arguments, says=says)
+    again = ("encode", model, *arguments)
+    assert_refused(capsys, *again, "--shard-items", 9, says="another --shard-items (16384, now 9)")
+    says = "another names, sizes and dates of the input files"
     (data / "1.parquet").unlink()
-    assert_refused(
-        capsys,
-        "encode",
-        model,
-        *arguments,
-        says="another names, sizes and dates of the input files",
-    )
+    assert_refused(capsys, *again, says=says)
     write_feature_parquet(data / "1.parquet", name="other")
-    assert_refused(
-        capsys,
-        "encode",
-        model,
-        *arguments,
-        says="another names, sizes and dates of the input files",
-    )
+    assert_refused(capsys, *again, says=says)
     assert content(out) == before
 
 
-def test_what_cannot_be_begun_leaves_nothing(features, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("{model} --data {root}/none --out {root}/new", "none: no such folder or file"),
+        (
+            "{model} --data {data} --out {root}/taken",
+            "taken: holds Parquet files, but no job/manifest.json",
+        ),
+        ("{model} --data {data} --out c.parquet --engine local", "--engine: is for shards"),
+        ("{model} --data {data} --out {root}/new --skip-bad", "--skip-bad: bad items never stop"),
+        ("{model} --data {data} --out {root}/new --engine ray", "pip install 'channelhash[ray]'"),
+        (
+            "{model} --data {data} --out {root}/new --workers 2",
+            "--workers: belongs to --engine ray",
+        ),
+        (
+            "{texts} --data {root}/pics/images --out {root}/new",
+            "holds image, the model encodes text",
+        ),
+        (
+            "{texts} --data {root}/pics/images --out {root}/new --root .",
+            "--root: belongs to Parquet files",
+        ),
+    ],
+)
+def test_what_cannot_be_begun_leaves_nothing(features, tmp_path, capsys, monkeypatch, words, says):
     model, data = features
     monkeypatch.setitem(sys.modules, "ray", None)
     write_pictures(tmp_path / "pics", 2)
-    pictures = picture_model(tmp_path / "texts", ("text",)), "--data", tmp_path / "pics" / "images"
-    taken = tmp_path / "taken"
-    write_feature_parquet(taken / "x.parquet")
-    for arguments, says in (
-        (
-            [model, "--data", tmp_path / "none", "--out", tmp_path / "new"],
-            "none: no such folder or file",
-        ),
-        (
-            [model, "--data", data, "--out", taken],
-            f"{taken}: holds Parquet files, but no job/manifest.json",
-        ),
-        (
-            [model, "--data", data, "--out", tmp_path / "c.parquet", "--engine", "local"],
-            "--engine: is for shards",
-        ),
-        (
-            [model, "--data", data, "--out", tmp_path / "new", "--skip-bad"],
-            "--skip-bad: bad items never stop",
-        ),
-        (
-            [model, "--data", data, "--out", tmp_path / "new", "--engine", "ray"],
-            "pip install 'channelhash[ray]'",
-        ),
-        (
-            [model, "--data", data, "--out", tmp_path / "new", "--workers", 2],
-            "--workers: belongs to --engine ray",
-        ),
-        ([*pictures, "--out", tmp_path / "p"], "holds image, the model encodes text"),
-        ([*pictures, "--out", tmp_path / "p", "--root", "."], "--root: belongs to Parquet files"),
-    ):
-        assert_refused(capsys, "encode", *arguments, says=says)
+    texts = picture_model(tmp_path / "texts", ("text",))
+    write_feature_parquet(tmp_path / "taken" / "x.parquet")
+    arguments = words.format(model=model, data=data, texts=texts, root=tmp_path).split()
+    assert_refused(capsys, "encode", *arguments, says=says)
     assert not (tmp_path / "new" / "codes-000000.parquet").exists()
-    with locked(tmp_path / "busy" / "job" / "lock"):
-        says = f"{tmp_path / 'busy'}: another process is encoding into this folder"
-        assert_refused(
-            capsys, "encode", model, "--data", data, "--out", tmp_path / "busy", says=says
-        )
+
+
+def test_a_folder_takes_one_job_at_a_time(features, tmp_path, capsys):
+    model, data = features
+    busy = tmp_path / "busy"
+    with locked(busy / "job" / "lock"):
+        says = f"{busy}: another process is encoding into this folder"
+        assert_refused(capsys, "encode", *by_eight(model, data, busy), says=says)
 
 
 def test_a_worker_that_sees_another_model_or_input_ends_the_job(features, tmp_path):
@@ -257,12 +232,8 @@ def test_a_worker_that_sees_another_model_or_input_ends_the_job(features, tmp_pa
     job, _ = open_job(ch.load_model(model), f"file://{data}", out, None, 8)
     check_refusal("for a worker, the job's is", _ShardEncoder, other, out, job)
     changed = replace(job, shards=(job.shards[0]._replace(items=9),))
-    check_refusal(
-        "had 9 items, now 8; it changed meanwhile",
-        _ShardEncoder(model, out, changed),
-        0,
-        error=JobError,
-    )
+    encode = _ShardEncoder(model, out, changed)
+    check_refusal("had 9 items, now 8; it changed meanwhile", encode, 0, error=JobError)
     assert not shard_path(out, 0).exists()
 
 
@@ -273,16 +244,8 @@ def test_an_input_without_items_and_a_manifest_of_another_version_are_refused(
     empty = tmp_path / "empty"
     empty.mkdir()
     pq.write_table(pq.read_table(data / "0.parquet").slice(0, 0), empty / "0.parquet")
-    assert_refused(
-        capsys,
-        "encode",
-        model,
-        "--data",
-        empty,
-        "--out",
-        tmp_path / "no",
-        says="files hold no items",
-    )
+    no_items = ("encode", *by_eight(model, empty, tmp_path / "no"))
+    assert_refused(capsys, *no_items, says="files hold no items")
     out = tmp_path / "out"
     encoded(capsys, model, "--data", data, "--out", out)
     manifest = out / "job" / "manifest.json"
