@@ -5,7 +5,7 @@ files say what is finished.
 import hashlib
 import json
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from channelhash.data.bulk import KINDS, InputShard, input_files
@@ -67,26 +67,27 @@ def open_job(
             f"{argument('root')}: belongs to Parquet files, {data} holds {kind}; leave it out"
         )
     input_hash, signed = _identify(data)
-    identity: dict[str, Any] = {
-        "model": model.fingerprint(),
-        "n_bits": model.n_bits,
-        "input_hash": input_hash,
-        "root": folder_of(data if root is None else f"{root}/*"),
-        "shard_items": shard_items,
-    }
+    job = BulkJob(
+        kind=kind,
+        root=folder_of(data if root is None else f"{root}/*"),
+        input_hash=input_hash,
+        modalities=(),
+        label_names=(),
+        model=model.fingerprint(),
+        n_bits=model.n_bits,
+        shard_items=shard_items,
+        shards=(),
+    )
     if _manifest(out).is_file():
-        job = read_job(out)
-        _check_same(job, identity, out)
-        return job, signed
+        begun = read_job(out)
+        _check_same(begun, job, out)
+        return begun, signed
     if next(out.glob("*.parquet"), None):
         raise InputError(
             f"{out}: holds Parquet files, but no job/manifest.json; name an empty or a new folder"
         )
     modalities = _common_modalities(model, data, KINDS[kind].modalities(first.address))
-    shards, label_names = _plan(data, kind, modalities, shard_items, out)
-    job = BulkJob(
-        kind=kind, modalities=modalities, label_names=label_names, shards=shards, **identity
-    )
+    job = _plan(replace(job, modalities=modalities), data, out)
     _begin(job, _manifest(out))
     return job, signed
 
@@ -110,14 +111,13 @@ def _identify(data: str) -> tuple[str, dict[str, str]]:
     return digest.hexdigest()[:16], signed
 
 
-def _check_same(job: BulkJob, identity: dict[str, Any], out: Place) -> None:
-    """Raise `InputError` if a job that was begun cannot be continued."""
+def _check_same(begun: BulkJob, job: BulkJob, out: Place) -> None:
+    """Raise `InputError` if the job that was begun in a folder is another one."""
     for key, name in _SAME.items():
-        begun = getattr(job, key)
-        if begun != identity[key]:
-            raise InputError(
-                f"{out}: holds a job with another {name} ({begun}, now {identity[key]})"
-            )
+        before = getattr(begun, key)
+        now = getattr(job, key)
+        if before != now:
+            raise InputError(f"{out}: holds a job with another {name} ({before}, now {now})")
 
 
 def _common_modalities(model: HashModel, data: str, available: Collection[str]) -> tuple[str, ...]:
@@ -131,20 +131,18 @@ def _common_modalities(model: HashModel, data: str, available: Collection[str]) 
     return modalities
 
 
-def _plan(
-    data: str, kind: str, modalities: tuple[str, ...], shard_items: int, out: Place
-) -> tuple[tuple[InputShard, ...], tuple[str, ...]]:
-    """Cut an input into shards; return them and the names of all labels."""
+def _plan(job: BulkJob, data: str, out: Place) -> BulkJob:
+    """Cut the input of a job into shards; return the job with them and the names of all labels."""
     files = (file for _, file in input_files(data))
     listing = out / "job" / "listing.parquet"
     shards = []
     labels = set[str]()
-    for shard, names in KINDS[kind].plan(files, modalities, shard_items, listing):
+    for shard, names in KINDS[job.kind].plan(files, job.modalities, job.shard_items, listing):
         shards.append(shard)
         labels.update(names)
     if not shards:
         raise InputError(f"{data}: its files hold no items")
-    return tuple(shards), tuple(sorted(labels))
+    return replace(job, shards=tuple(shards), label_names=tuple(sorted(labels)))
 
 
 def _begin(job: BulkJob, manifest: Place) -> None:
