@@ -21,6 +21,8 @@ _LINE = 14
 _LETTERS = 11
 #: Pixels between the query and what it found.
 _GAP = 12
+#: Most lines of a caption.
+_CAPTION_LINES = 3
 #: Lines of text that stand in the place of an image.
 _LINES = 8
 #: Colours of right and of wrong answers.
@@ -54,22 +56,20 @@ def bits(distance: int) -> str:
     return f"{distance} bit" if distance == 1 else f"{distance} bits"
 
 
-def write_contact_sheet(
-    rows: Sequence[Sequence[SheetCell]], path: Path, caption_lines: int = 3
-) -> None:
+def write_contact_sheet(rows: Sequence[Sequence[SheetCell]], path: Path) -> None:
     """Write a PNG with a row of cells for each query: the query first, then what it found."""
     columns = max(len(row) for row in rows)
-    row_height = _CELL + caption_lines * _LINE + 2
+    row_height = _CELL + _CAPTION_LINES * _LINE + 2
     sheet = Image.new("RGB", (columns * _CELL + _GAP, len(rows) * row_height), "white")
     for r, row in enumerate(rows):
         for c, cell in enumerate(row):
             x = c * _CELL + (_GAP if c else 0)
-            _draw_cell(sheet, cell, x, r * row_height, caption_lines)
+            _draw_cell(sheet, cell, x, r * row_height)
     with atomic_path(path) as temporary:
         sheet.save(temporary, format="PNG")
 
 
-def _draw_cell(sheet: Image.Image, cell: SheetCell, x: int, y: int, caption_lines: int) -> None:
+def _draw_cell(sheet: Image.Image, cell: SheetCell, x: int, y: int) -> None:
     draw = ImageDraw.Draw(sheet)
     margin = (_CELL - _IMAGE) // 2
     image = _load(cell.image)
@@ -85,7 +85,7 @@ def _draw_cell(sheet: Image.Image, cell: SheetCell, x: int, y: int, caption_line
         top = y + margin + (_IMAGE - image.height) // 2
         sheet.paste(image, (left, top))
         box = (left - 4, top - 4, left + image.width + 3, top + image.height + 3)
-        captions = list(islice(wrap_text(cell.caption, _IMAGE, _LETTERS), caption_lines))
+        captions = list(islice(wrap_text(cell.caption, _IMAGE, _LETTERS), _CAPTION_LINES))
     if cell.right is not None:  # thick for right and thin for wrong: readable without colour
         draw.rectangle(box, outline=_MARKS[cell.right], width=4 if cell.right else 1)
     _draw_lines(draw, (x + margin, y + _CELL - 6), captions)
