@@ -240,7 +240,7 @@ _RAY_TASKS = 8
 #: Tasks in this process at most: steps of the progress bar.
 _LOCAL_TASKS = 1024
 
-_Histograms = dict[str, HammingHistogram]
+_TaskHistograms = dict[str, HammingHistogram]
 
 
 def evaluate_shards(
@@ -264,7 +264,7 @@ def evaluate_shards(
     files = [file.resolve() for file in _files(database)]
     done = 0
     n_items = 0
-    total = _Histograms()
+    total = _TaskHistograms()
     tasks = partial(_parts, files, _LOCAL_TASKS if workers.engine == "local" else _RAY_TASKS)
     with closing(workers.run(partial(partial, _count_shards, queries), tasks)) as results:
         for counts, items, read in results:
@@ -287,11 +287,11 @@ def evaluate_shards(
     return result
 
 
-def _count_shards(query: CodeSet, files: list[Place]) -> tuple[_Histograms, int, int]:
+def _count_shards(query: CodeSet, files: list[Place]) -> tuple[_TaskHistograms, int, int]:
     """Count the items of files of codes by their distance to each query; return also how many items
     and files.
     """
-    total = _Histograms()
+    total = _TaskHistograms()
     items = 0
     for file in files:
         for part in CodeSet.stream(file, _ROWS):
@@ -319,7 +319,7 @@ def _files(database: Place) -> Sequence[Place]:
     return files
 
 
-def _sum(first: _Histograms, second: _Histograms, where: Place) -> _Histograms:
+def _sum(first: _TaskHistograms, second: _TaskHistograms, where: Place) -> _TaskHistograms:
     if not first or not second:
         return first or second
     if first.keys() != second.keys():
@@ -329,7 +329,7 @@ def _sum(first: _Histograms, second: _Histograms, where: Place) -> _Histograms:
     return {task: first[task] + second[task] for task in first}
 
 
-def _check_gains(counts: _Histograms, where: Place) -> None:
+def _check_gains(counts: _TaskHistograms, where: Place) -> None:
     """Raise `JobError` where a sum of gains, a 64-bit multiple of 2⁻³², may overflow: about 2³¹
     relevant items.
     """

@@ -349,11 +349,11 @@ def _show(
     typer.echo(preset_path(name).read_text(encoding="utf-8"), nl=False)
 
 
-_Listed = Literal["losses", "models", "encoders", "data", "stores", "experiments"]
+_ListedKind = Literal["losses", "models", "encoders", "data", "stores", "experiments"]
 
 
 def names(
-    kind: _Listed = typer.Argument(..., help="What to list."), as_json: shared.AsJson = False
+    kind: _ListedKind = typer.Argument(..., help="What to list."), as_json: shared.AsJson = False
 ) -> None:
     """List the losses, models, encoders, kinds of data, stores or experiments that a configuration
     or command may name.
@@ -415,7 +415,7 @@ def _first_line(implementation: Callable[..., Any]) -> str:
 
 
 #: What to list -> how: names and what each means.
-_LISTS: dict[_Listed, Callable[[], dict[str, str]]] = {
+_LISTS: dict[_ListedKind, Callable[[], dict[str, str]]] = {
     "losses": _list_losses,
     "models": _list_models,
     "encoders": _list_encoders,
