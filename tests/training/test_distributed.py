@@ -12,7 +12,6 @@ import torch
 from safetensors.torch import load_file
 
 from channelhash.training import distributed
-from channelhash.training.steps import _rows_of_rank
 from picture_runs import clip_model, picture_config, write_pictures
 from refusals import check_refusal
 from small_runs import feature_config, run_command, write_features
@@ -78,10 +77,10 @@ def test_two_ranks_share_a_bank_and_one_writes(tmp_path):
 
 def test_a_batch_that_cannot_be_shared_evenly_is_refused(monkeypatch):
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
-    assert _rows_of_rank(torch.arange(4)).tolist() == [0, 1]
+    assert distributed.rows_of_rank(torch.arange(4)).tolist() == [0, 1]
     check_refusal(
         r"^train.batch_size is 33: 2 processes cannot share it evenly",
-        _rows_of_rank,
+        distributed.rows_of_rank,
         torch.arange(33),
     )
 
@@ -148,8 +147,7 @@ RANK = """
 import sys, torch, torch.distributed as dist
 from channelhash.losses import make_loss
 from channelhash.losses.base import Shard
-from channelhash.training.distributed import rank, world_size
-from channelhash.training.steps import _gather_outputs, _sum_gradients
+from channelhash.training.distributed import gather_outputs, rank, sum_gradients, world_size
 if world_size() == 1 and len(sys.argv) > 2:
     dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
 torch.set_num_threads(1)
@@ -160,9 +158,9 @@ for name in ("dnph", "dcgh", "greedyhash", "contrastive"):
     labels = torch.rand(6, 3) < 0.5
     n = 6 // world_size()
     mine = {modality: values[rank() * n :][:n].requires_grad_() for modality, values in outputs.items()}
-    value = loss(_gather_outputs(mine), labels, shard=Shard(rank(), world_size()))
+    value = loss(gather_outputs(mine), labels, shard=Shard(rank(), world_size()))
     value.backward()
-    _sum_gradients(loss)
+    sum_gradients(loss)
     gradients = [parameter.grad for parameter in loss.parameters()] or [torch.stack([v.grad for v in mine.values()])]
     torch.save(gradients, f"{sys.argv[1]}.{name}.{rank()}-{world_size()}")
 """

@@ -521,7 +521,8 @@ def test_bfloat16_outputs_come_to_the_loss_in_float32(records):
     full, steps32 = make_steps(records, precision="float32")
     half, steps16 = make_steps(records, precision="bfloat16")
     batch = next(iter(steps32.batches(0)))
-    outputs32, outputs16 = steps32.outputs(batch[0], None), steps16.outputs(batch[0], None)
+    outputs32 = steps32.forward_pass(batch.inputs, None)
+    outputs16 = steps16.forward_pass(batch.inputs, None)
     for name in full.modalities:
         assert outputs16[name].dtype == torch.float32
         assert not torch.equal(outputs16[name], outputs32[name])

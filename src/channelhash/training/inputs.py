@@ -9,7 +9,7 @@ own.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -86,10 +86,11 @@ def memory_batches(
     """Yield batches of inputs that are in memory for all rows: pixels (uint8), token ids (int32),
     or features.
 
-    Pixels are augmented progressively if the settings say so; all else is taken as it is.
+    Pixels are augmented progressively if the settings say so; other inputs are never changed.
 
     >>> values = torch.tensor([[1.0], [2.0], [3.0]])
-    >>> [inputs.tolist() for inputs in memory_batches(values, TrainSettings(), 0, [torch.tensor([2, 0])])]
+    >>> batches = memory_batches(values, TrainSettings(), 0, [torch.tensor([2, 0])])
+    >>> [inputs.tolist() for inputs in batches]
     [[[3.0], [1.0]]]
     """
     if values.dtype == torch.uint8 and settings.augment == "progressive":
@@ -103,7 +104,7 @@ def memory_batches(
 def _dense_batches(
     model: HashModel, modality: str, values: SparseRows, epoch: int, batches: Sequence[Tensor]
 ) -> Iterator[Tensor]:
-    """Yield batches of features that are made dense a batch at a time."""
+    """Yield batches of sparse features, each made dense when it is needed."""
     for rows in batches:
         yield model.prepare(modality, values[rows.cpu().numpy()]).to(model.device)
 
@@ -116,15 +117,17 @@ def _disk_batches(
     """
     if settings.augment == "none":
         return image_batches(images, [rows.tolist() for rows in batches], _n_workers(settings))
-    draws = [[(epoch, row) for row in rows.tolist()] for rows in batches]
+    draws = []
+    for rows in batches:
+        draws.append([(epoch, row) for row in rows.tolist()])
     return image_batches(_AugmentedImages(images, settings), draws, _n_workers(settings))
 
 
 def _bank_batches(
     file: RowFile, device: torch.device, epoch: int, batches: Sequence[Tensor]
 ) -> Iterator[Tensor]:
-    """Yield batches of features of every augmented draw, a block an epoch; only those of this one
-    are on ``device``.
+    """Yield batches from a bank, which has a block of features for each epoch; only the block of
+    this epoch is on ``device``.
     """
     values = torch.from_numpy(file.block(epoch)).float().to(device)
     yield from (values[rows] for rows in batches)
@@ -137,9 +140,10 @@ def epoch_steps(
     anchors: tuple[str, ...],
     images: Tensor | None = None,
 ) -> Iterator[tuple[Tensor, str | None]]:
-    """Yield the (rows, anchor) of every batch of an epoch: one pass without anchors; with anchors a
-    full pass for each in turn, or each batch for all of them. With ``images`` a pass is over these
-    (`_epoch_batches`).
+    """Yield the (rows, anchor) of every batch of an epoch.
+
+    Without anchors an epoch is one pass over the rows. With anchors it is a pass for each in turn,
+    or one pass in which each batch serves all of them. For ``images`` see `_epoch_batches`.
 
     >>> settings = TrainSettings(batch_size=2)
     >>> [(rows.tolist(), anchor) for rows, anchor in epoch_steps(2, settings, 0, ("image", "text"))]
@@ -158,15 +162,16 @@ def epoch_steps(
 def _epoch_batches(
     n: int, images: Tensor | None, batch_size: int, seed: int, *names: str | int
 ) -> Iterator[Tensor]:
-    """Yield row numbers of each batch of one pass over ``n`` rows; of ``images``, a pass over these
-    with a row of each.
+    """Yield row numbers of each batch of one pass over ``n`` rows, or with one row of each of the
+    ``images``.
 
     Order and rows are drawn from (``seed``, ``names``). The last partial batch is dropped (§ 6):
     the loss is divided by n², so a small batch would weigh differently.
 
     >>> [rows.tolist() for rows in _epoch_batches(5, None, 2, 0, "epoch", 0)]
     [[0, 3], [2, 4]]
-    >>> [rows.tolist() for rows in _epoch_batches(5, torch.tensor([0, 0, 0, 1, 2]), 2, 0, "epoch", 0)]
+    >>> images = torch.tensor([0, 0, 0, 1, 2])
+    >>> [rows.tolist() for rows in _epoch_batches(5, images, 2, 0, "epoch", 0)]
     [[1, 4]]
     """
     rows: NDArray[np.int64] = np.arange(n)
@@ -209,8 +214,9 @@ def prepare_inputs(
     [[1.0, 0.0], [0.0, 1.0]]
     """
     items = records.items[modality]
-    if collection := model.branch(modality).prepare_collection:
-        return collection(items, progress)
+    prepare_collection = model.branch(modality).prepare_collection
+    if prepare_collection:
+        return prepare_collection(items, progress)
     chunks = []
     for start in range(0, len(items), _CHUNK):
         chunks.append(model.prepare(modality, items[start : start + _CHUNK]))
@@ -230,12 +236,20 @@ def feature_mode(model: HashModel, settings: TrainSettings) -> _Mode:
     fixed = any(model.branch(modality).fixed for modality in model.modalities)
     augmented = settings.augment == "progressive"
     if settings.features == "auto":
-        return "online" if not fixed else "bank" if augmented else "cached"
+        if not fixed:
+            return "online"
+        return "bank" if augmented else "cached"
+    _check_features(settings, model.name, fixed, augmented)
+    return settings.features
+
+
+def _check_features(settings: TrainSettings, name: str, fixed: bool, augmented: bool) -> None:
+    """Raise `InputError` unless ``train.features`` fits the model ``name`` and the augmentation."""
     if settings.features == "online":
-        return "online"
+        return
     if not fixed:
         raise InputError(
-            f"train.features is {settings.features}, but model {model.name!r} has no frozen "
+            f"train.features is {settings.features}, but model {name!r} has no frozen "
             "backbone whose features stay the same; use online, or freeze it "
             "(model.freeze_backbone, model.frozen_batchnorm: eval)"
         )
@@ -248,19 +262,16 @@ def feature_mode(model: HashModel, settings: TrainSettings) -> _Mode:
         raise InputError(
             "train.features: a bank holds augmented features; set train.augment, or use cached"
         )
-    return settings.features
 
 
 def feature_records(
     model: HashModel, records: Records, settings: TrainSettings, progress: StageProgress
 ) -> Records:
-    """Return ``records`` with features, memory-mapped from the cache, in place of what frozen
-    encoders would read.
+    """Return ``records`` with features in place of the raw items that frozen encoders read; the
+    features are memory-mapped from the cache.
 
     An image that several rows show is read once; its features are then in memory, one row for each.
-
-    The result goes with `HashModel.on_features`. The model has to be on the device that computes
-    what is missing.
+    The result is for `HashModel.on_features`. Missing features are computed on the model's device.
     """
     items: dict[str, RawItems] = dict(records.items)
     display = dict(records.display)
@@ -270,13 +281,14 @@ def feature_records(
             distinct, rows = _distinct_files(items[modality])
             file = _cached_features(branch, distinct, settings, progress(f"{modality} features"))
             items[modality] = file.rows if len(distinct) == len(rows) else file.rows[rows]
-            if (values := records.display_values(modality)) is not None:
-                display[modality] = values
+            shown = records.display_values(modality)
+            if shown is not None:
+                display[modality] = shown
     return replace(records, items=items, display=display)
 
 
 def _distinct_files(items: RawItems) -> tuple[RawItems, NDArray[np.int64]]:
-    """Return the items without repeated files, and which of those each item is."""
+    """Return the items without repeated files, and for each item its place among them."""
     if not are_files(items):
         return items, np.arange(len(items))
     number = {path: row for row, path in enumerate(dict.fromkeys(items))}
@@ -287,9 +299,8 @@ def collection_features(
     model: HashModel, collection: Collection, settings: TrainSettings, progress: StageProgress
 ) -> Records:
     """Return the `feature_records` of a collection, whose parts have a cache each."""
-    return Collection(
-        tuple(feature_records(model, part, settings, progress) for part in collection.parts)
-    ).records
+    parts = [feature_records(model, part, settings, progress) for part in collection.parts]
+    return Collection(tuple(parts)).records
 
 
 def training_sources(
@@ -338,47 +349,47 @@ def raw_source(
         return partial(_dense_batches, model, modality, raw)
     if are_files(raw) and not _fits(model, modality, raw, n):
         return partial(_disk_batches, ImageFiles(raw, model.branch(modality).prepare), settings)
-    return partial(
-        memory_batches, prepare_inputs(model, train, modality, progress).to(model.device), settings
-    )
+    held = prepare_inputs(model, train, modality, progress).to(model.device)
+    return partial(memory_batches, held, settings)
 
 
 def encoder_of_rows(
     model: HashModel, records: Records, settings: TrainSettings, progress: StageProgress
 ) -> Callable[[], dict[str, PackedCodes]]:
-    """Return a function that encodes ``records`` as ``model`` is at the time; inputs that fit stay
-    in memory.
+    """Return a function that encodes ``records`` by the present state of ``model``; inputs that fit
+    stay in memory.
     """
-    inputs = {
-        modality: prepare_inputs(model, records, modality, progress("read validation rows"))
-        for modality, items in (
-            (modality, records.items[modality]) for modality in model.modalities
-        )
-        if not isinstance(items, SparseRows)
-        and (not are_files(items) or _fits(model, modality, items, len(records)))
-    }
+    inputs = {}
+    for modality in model.modalities:
+        if _fits(model, modality, records.items[modality], len(records)):
+            report = progress("read validation rows")
+            inputs[modality] = prepare_inputs(model, records, modality, report)
 
     def encode() -> dict[str, PackedCodes]:
         codes = model.encode_prepared(inputs)
         for modality in set(model.modalities) - set(inputs):
-            codes[modality] = encode_items(
-                model, modality, records.items[modality], _n_workers(settings)
-            )
+            items = records.items[modality]
+            codes[modality] = encode_items(model, modality, items, _n_workers(settings))
         return codes
 
     return encode
 
 
 def _fits(model: HashModel, modality: str, items: RawItems, n_rows: int) -> bool:
-    """Return whether the inputs of ``n_rows`` items like the first of ``items`` may stay in
-    memory.
-    """
+    """Return whether inputs stay in memory: of few images, and of all dense features and texts."""
+    if isinstance(items, SparseRows):
+        return False
+    if not are_files(items):
+        return True
     return model.prepare(modality, items[:1]).nbytes * n_rows <= _HELD_BYTES
 
 
-_BATCH = 128  # rows that the encoder sees at a time
-_BLOCK = 8 * _BATCH  # rows between two checkpoints of a build
-_DRAWS = "augmentation 1"  # part of a bank's key: another number where a draw gives another image
+#: Rows that a frozen encoder takes at a time.
+_BATCH = 128
+#: Rows between two checkpoints of a build.
+_BLOCK = 8 * _BATCH
+#: Part of a bank's key: another number where a draw gives another image.
+_DRAWS = "augmentation 1"
 
 
 def _cached_features(
@@ -424,16 +435,21 @@ def _augmented_features(
     def changed(epoch: int) -> list[int]:
         return [row for row in range(n) if images.progression.plan(epoch, row)]
 
-    def compute(first: int) -> Iterator[StoredRows]:
+    def changed_from(first: int) -> Iterator[tuple[int, int]]:
         # Drawn when they are needed, not before: 2,000,000 draws take a minute.
-        draws = ((epoch, row) for epoch in range(first, epochs) for row in changed(epoch))
+        for epoch in range(first, epochs):
+            for row in changed(epoch):
+                yield epoch, row
+
+    def compute(first: int) -> Iterator[Rows]:
+        draws = changed_from(first)
         batches = iter(lambda: list(islice(draws, _BATCH)), [])
         encoded = _encoded(branch, image_batches(images, batches, _n_workers(settings)))
         features = _blocks(encoded, (len(changed(epoch)) for epoch in range(first, epochs)))
         for epoch, values in zip(range(first, epochs), features, strict=True):
             block = np.array(plain, dtype=np.float32)
-            if rows := changed(epoch):
-                block[rows] = values
+            if changed(epoch):
+                block[changed(epoch)] = values
             yield block
 
     return _feature_file("bank", branch, paths, draw, [n] * epochs, compute, settings, progress)
@@ -476,8 +492,8 @@ def _encoded(branch: Branch, batches: Iterator[Tensor]) -> Iterator[StoredRows]:
         yield features.numpy()
 
 
-def _blocks(parts: Iterator[StoredRows], sizes: Iterable[int]) -> Iterator[StoredRows]:
-    """Yield the rows of ``parts``, cut anew into blocks of ``sizes``."""
-    rows = (row for part in parts for row in part)
+def _blocks(parts: Iterator[Rows], sizes: Iterable[int]) -> Iterator[Rows]:
+    """Cut the rows of ``parts`` into blocks of other ``sizes``."""
+    rows = chain.from_iterable(parts)
     for size in sizes:
         yield np.array(list(islice(rows, size)), dtype=np.float32)

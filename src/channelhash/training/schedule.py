@@ -12,12 +12,12 @@ def learning_rate(
 ) -> float:
     """Return the learning rate after ``epoch`` epochs.
 
-    ``paper`` (``protocol.md`` § 6): constant within an epoch; constant, then a cosine to a tenth,
-    then constant. The paper's 200 epochs turn at 75 and 150; other lengths turn at the same
-    fractions, 3/8 and 3/4.
+    ``paper`` (``protocol.md`` § 6) changes it once an epoch: it is constant, then falls as a cosine
+    to a tenth, and stays there. Of the paper's 200 epochs it falls from 75 to 150; other lengths
+    turn at the same fractions, 3/8 and 3/4.
 
-    ``cosine``: from step to step; a rise from 0 over the first 5 % of the training, then half a
-    cosine to 0.
+    ``cosine`` changes it at every step: it rises from 0 over the first 5 % of the training, then
+    falls as half a cosine to 0.
 
     >>> [round(learning_rate(e, 200, 1e-5) * 1e6, 2) for e in (0, 74, 75, 112, 149, 150, 199)]
     [10.0, 10.0, 10.0, 5.59, 1.0, 1.0, 1.0]
@@ -29,6 +29,7 @@ def learning_rate(
         if progress < _WARM_UP:
             return initial * progress / _WARM_UP
         return initial * (1 + math.cos(math.pi * (progress - _WARM_UP) / (1 - _WARM_UP))) / 2
-    start, end = 75 / 200, 150 / 200
+    start = 75 / 200
+    end = 150 / 200
     progress = min(max(math.floor(epoch) / epochs, start), end)
     return initial * (0.1 + 0.9 * (1 + math.cos(math.pi * (progress - start) / (end - start))) / 2)

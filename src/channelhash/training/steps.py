@@ -1,4 +1,8 @@
-"""The steps of a training: the outputs of a batch, the loss over its pairs, the update."""
+"""The steps of a training, in the order of this file.
+
+`Steps.batches` draws the rows of each step and reads their inputs. `Steps.run` computes outputs and
+loss of each batch, adds up the gradients of a step, and updates what is trained.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -31,7 +35,7 @@ class _TrainingBatch(NamedTuple):
         rows: row numbers of the global batch among the training rows.
         labels: of those rows.
         anchor: the modality that is trained; None trains all.
-        time: epochs of the training before this batch, with the finished share of the current one.
+        time: epochs trained before this batch, with the finished share of the current one.
     """
 
     inputs: dict[str, Tensor]
@@ -42,9 +46,7 @@ class _TrainingBatch(NamedTuple):
 
 
 class _ForwardPass(nn.Module):
-    """The model's outputs of a batch by modality: the one call that `torch.compile` and DDP
-    wrap.
-    """
+    """The model's outputs of a batch: the one call that `torch.compile` and DDP wrap."""
 
     def __init__(self, model: HashModel, precision: Precision) -> None:
         super().__init__()
@@ -52,25 +54,27 @@ class _ForwardPass(nn.Module):
         self.precision = precision
 
     def forward(self, inputs: dict[str, Tensor], anchor: str | None) -> dict[str, Tensor]:
-        """Return ``(n, k)`` float32 by modality; with an ``anchor`` the other modality is a
-        constant.
-        """
+        """Return ``(n, k)`` float32 by modality; with an ``anchor`` the others are constants."""
         device = next(iter(inputs.values())).device
         with autocast(device, self.precision):
             if anchor is None:
                 outputs = self.model(inputs)
             else:
+                others = {name: values for name, values in inputs.items() if name != anchor}
                 with torch.no_grad():
-                    outputs = self.model(
-                        {name: values for name, values in inputs.items() if name != anchor}
-                    )
+                    outputs = self.model(others)
                 outputs |= self.model({anchor: inputs[anchor]})
         return {name: outputs[name].float() for name in inputs}
 
 
 class Steps:
-    """A model, its loss and its optimiser (Adam as in ``protocol.md`` § 6; AdamW with
-    ``weight_decay``).
+    """A model, its loss and its optimiser: Adam (``protocol.md`` § 6), with ``weight_decay`` AdamW.
+
+    Args:
+        model: the model that is trained, on its device.
+        loss: is moved to that device.
+        data: the training rows.
+        settings: section ``train`` of a configuration.
     """
 
     def __init__(
@@ -83,13 +87,15 @@ class Steps:
         self.loss = loss.to(self.device)
         self.labels = data.targets.to(self.device)
         self.anchors = model.modalities if loss.trains_anchor else ()
-        self.outputs: nn.Module = _ForwardPass(model, settings.precision)
+        self.forward_pass: nn.Module = _ForwardPass(model, settings.precision)
         if settings.compile:
-            self.outputs.compile()
+            self.forward_pass.compile()
         if distributed.world_size() > 1:
-            # One stream's parameters have no gradient while the other is the anchor.
-            self.outputs = DistributedDataParallel(
-                self.outputs, find_unused_parameters=bool(self.anchors), broadcast_buffers=False
+            # While one modality is the anchor, the parameters of the other have no gradient.
+            self.forward_pass = DistributedDataParallel(
+                self.forward_pass,
+                find_unused_parameters=bool(self.anchors),
+                broadcast_buffers=False,
             )
         by_rate = _parameters_by_rate(model, loss, settings)
         self.rates = list(by_rate)
@@ -102,12 +108,10 @@ class Steps:
 
     def batches(self, epoch: int) -> Iterator[_TrainingBatch]:
         """Yield this rank's batches of an epoch, on the device."""
-        steps = list(
-            inputs.epoch_steps(
-                len(self.labels), self.settings, epoch, self.anchors, self.data.images
-            )
-        )
-        local_rows = [_rows_of_rank(rows) for rows, _ in steps]
+        n = len(self.labels)
+        drawn = inputs.epoch_steps(n, self.settings, epoch, self.anchors, self.data.images)
+        steps = list(drawn)
+        local_rows = [distributed.rows_of_rank(rows) for rows, _ in steps]
         sources = self.data.sources
         streams = zip(*(source(epoch, local_rows) for source in sources.values()), strict=True)
         for number, (rows, anchor) in enumerate(steps):
@@ -117,12 +121,16 @@ class Steps:
             yield _TrainingBatch(placed, rows, self.labels[rows], anchor, time)
 
     def run(self, batches: Iterable[_TrainingBatch]) -> Tensor:
-        """Train on ``batches`` and return the loss of each, ``(batches,)`` on the device."""
+        """Train on ``batches``, ``train.accumulate`` of them a step.
+
+        Returns:
+            The loss of each batch, ``(batches,)`` on the device.
+        """
         remaining = iter(batches)
         losses: list[Tensor] = []
         while group := list(islice(remaining, self.settings.accumulate)):
             self._set_rates(group[0].time)
-            losses += self._accumulate(group)
+            losses += self._add_gradients(group)
             self._update()
         total = torch.stack(losses)
         if distributed.world_size() > 1:
@@ -135,7 +143,7 @@ class Steps:
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = learning_rate(time, settings.epochs, rate, settings.schedule)
 
-    def _accumulate(self, group: list[_TrainingBatch]) -> list[Tensor]:
+    def _add_gradients(self, group: list[_TrainingBatch]) -> list[Tensor]:
         """Add up the gradients of the batches of one step; return the loss of each."""
         self.optimizer.zero_grad(set_to_none=True)
         losses = []
@@ -147,16 +155,25 @@ class Steps:
         return losses
 
     def _exchange(self, is_last: bool) -> AbstractContextManager[object]:
-        """Return what a backward pass runs in: ranks exchange their gradients once, after the last
-        batch of a step.
+        """Return the context of a backward pass: ranks exchange their gradients once, after the
+        last batch of a step.
         """
-        if is_last or not isinstance(self.outputs, DistributedDataParallel):
+        if is_last or not isinstance(self.forward_pass, DistributedDataParallel):
             return nullcontext()
-        return self.outputs.no_sync()
+        return self.forward_pass.no_sync()
+
+    def value(self, batch: _TrainingBatch) -> Tensor:
+        """Return this rank's shard of the loss over the rows of all ranks; the shards add up."""
+        outputs = distributed.gather_outputs(self.forward_pass(batch.inputs, batch.anchor))
+        shard = Shard(distributed.rank(), distributed.world_size())
+        return cast(
+            Tensor,
+            self.loss(outputs, batch.labels, anchor=batch.anchor, rows=batch.rows, shard=shard),
+        )
 
     def _update(self) -> None:
-        """Take a step of the optimiser by the gradients that were added up."""
-        _sum_gradients(self.loss)
+        """Take a step of the optimiser along the gradients that were added up."""
+        distributed.sum_gradients(self.loss)
         if self.settings.clip_gradient:
             groups = self.optimizer.param_groups
             trained = chain.from_iterable(group["params"] for group in groups)
@@ -165,26 +182,15 @@ class Steps:
         if self.average:
             self.average.update()
 
-    def value(self, batch: _TrainingBatch) -> Tensor:
-        """Return this rank's shard of the loss over the rows of all ranks: the shards add up to
-        it.
-        """
-        outputs = _gather_outputs(self.outputs(batch.inputs, batch.anchor))
-        shard = Shard(distributed.rank(), distributed.world_size())
-        return cast(
-            Tensor,
-            self.loss(outputs, batch.labels, anchor=batch.anchor, rows=batch.rows, shard=shard),
-        )
-
     @property
     def rate(self) -> float:
-        """The learning rate of the last step: the heads', where parts have rates of their own."""
+        """The learning rate of the last step; that of the heads, where parts have their own."""
         head = self.settings.rates.get("head", self.settings.learning_rate)
         return float(self.optimizer.param_groups[self.rates.index(head)]["lr"])
 
     def save(self, path: Path, epochs_done: int) -> None:
-        """Write what is trained (in the model and in the loss), optimiser state, the number of
-        finished epochs, and the average of the weights, if any.
+        """Write a checkpoint: what is trained in model and loss, the state of the optimiser, the
+        number of finished epochs, and the average of the weights, if any.
 
         A frozen backbone is named with the hash of its weights, not stored. There is no generator
         state: every draw is a function of (seed, epoch), see `channelhash.utils.seeds`.
@@ -202,7 +208,7 @@ class Steps:
             torch.save(state, temporary)
 
     def load(self, path: Path) -> int:
-        """Go on from what `save` wrote; return the number of finished epochs."""
+        """Restore a checkpoint of `save`; return the number of finished epochs."""
         try:
             state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
             if state["backbones"] != self.model.backbones():
@@ -232,81 +238,18 @@ def _parameters_by_rate(
     >>> branch = Branch(torch.tensor, nn.Linear(3, 3), nn.Linear(3, 2), pretrained=True)
     >>> model = HashModel("mine", 2, {}, {"text": branch})
     >>> settings = TrainSettings(learning_rate=1e-3, rates={"backbone": 1e-5})
-    >>> {rate: len(trained) for rate, trained in _parameters_by_rate(model, nn.Linear(2, 5), settings).items()}
+    >>> by_rate = _parameters_by_rate(model, nn.Linear(2, 5), settings)
+    >>> {rate: len(parameters) for rate, parameters in by_rate.items()}
     {1e-05: 2, 0.001: 4}
     """
-    backbone: set[int] = set()
+    part_of = dict.fromkeys(model.parameters(), "head")
     for branch in map(model.branch, model.modalities):
         if branch.pretrained:
-            backbone |= {id(values) for values in branch.encoder.parameters()}
-    parts = [
-        ("backbone" if id(values) in backbone else "head", values) for values in model.parameters()
-    ]
-    parts += [("proxies", values) for values in loss.parameters()]
+            part_of.update(dict.fromkeys(branch.encoder.parameters(), "backbone"))
+    part_of.update(dict.fromkeys(loss.parameters(), "proxies"))
     rates = {str(part): rate for part, rate in settings.rates.items()}
     by_rate: dict[float, list[nn.Parameter]] = {}
-    for part, values in parts:
-        if values.requires_grad:
-            by_rate.setdefault(rates.get(part, settings.learning_rate), []).append(values)
+    for parameter, part in part_of.items():
+        if parameter.requires_grad:
+            by_rate.setdefault(rates.get(part, settings.learning_rate), []).append(parameter)
     return by_rate
-
-
-def _rows_of_rank(rows: Tensor) -> Tensor:
-    """Return this rank's consecutive rows of a global batch.
-
-    >>> _rows_of_rank(torch.arange(4)).tolist()
-    [0, 1, 2, 3]
-    """
-    size = distributed.world_size()
-    if len(rows) % size:
-        raise InputError(
-            f"train.batch_size is {len(rows)}: {size} processes cannot share it evenly"
-        )
-    return rows.chunk(size)[distributed.rank()]
-
-
-def _gather_outputs(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the outputs of all ranks, ``(n / world, k)`` each, as one ``(n, k)`` with gradients,
-    ordered by rank.
-
-    What is computed from them is this rank's part of a sum over ranks; the gradient is that of the
-    whole sum.
-
-    >>> _gather_outputs({"image": torch.zeros(2, 8)})["image"].shape
-    torch.Size([2, 8])
-    """
-    if distributed.world_size() == 1:
-        return outputs
-    together = _Gather.apply(torch.stack(list(outputs.values())))  # type: ignore[no-untyped-call]
-    return dict(zip(outputs, together.unbind(), strict=True))
-
-
-def _sum_gradients(module: nn.Module) -> None:
-    """Sum the gradients of a module outside DDP over ranks, of which each has its part."""
-    if distributed.world_size() > 1:
-        for parameter in module.parameters():
-            if parameter.grad is not None:
-                dist.all_reduce(parameter.grad)
-
-
-class _Gather(torch.autograd.Function):
-    """``(m, n / world, k)`` of each rank -> ``(m, n, k)``, all modalities in one exchange.
-
-    DDP averages the parameters' gradients over ranks, but the loss is a sum over them, hence the
-    factor.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor) -> Tensor:
-        parts = [torch.empty_like(values) for _ in range(distributed.world_size())]
-        dist.all_gather(parts, values.contiguous())
-        return torch.cat(parts, dim=1)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        gradient = gradients[0].contiguous()
-        dist.all_reduce(gradient)
-        return (
-            gradient.chunk(distributed.world_size(), dim=1)[distributed.rank()]
-            * distributed.world_size()
-        )

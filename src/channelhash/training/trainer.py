@@ -1,6 +1,6 @@
 """Fit a model to the training rows of a collection: the loop of the paper (``protocol.md`` § 6).
 
-An epoch: its steps, the validation, a line in the log, a checkpoint.
+An epoch is its steps (`Steps`), the validation, a line in the log, and a checkpoint.
 """
 
 import math
@@ -26,11 +26,17 @@ from channelhash.models.backbones import load_weights, memory_advice, read_weigh
 from channelhash.models.heads import fit_scales, rotate_outputs
 from channelhash.training import distributed, inputs
 from channelhash.training.steps import Steps
-from channelhash.training.validation import Entry, read_log, recorder, selection_score, validator
+from channelhash.training.validation import (
+    LogEntry,
+    read_log,
+    recorder,
+    selection_score,
+    validator,
+)
 from channelhash.utils.progress import Progress, StageProgress, no_progress, note
 from channelhash.utils.seeds import derive_seed
 
-#: What to do where the memory of the device does not suffice.
+#: Advice where the memory of the device does not suffice.
 _ADVICE = (
     "with train.batch_size {}; lower it (train.accumulate keeps the samples of a step), or give "
     "more processes"
@@ -43,24 +49,24 @@ def train(
     data: inputs.TrainingSet,
     settings: TrainSettings,
     folder: Path,
-    validate: Callable[[], Entry] | None = None,
+    validate: Callable[[], LogEntry] | None = None,
     progress: Progress = no_progress,
-) -> list[Entry]:
+) -> list[LogEntry]:
     """Train ``model`` in place, and write ``log.jsonl``, ``checkpoints/`` and events of TensorBoard
     into ``folder``.
 
-    It goes on from ``checkpoints/last.pt``, on a CPU to the bits of an uninterrupted training:
-    draws are functions of (seed, epoch). Of several processes (`distributed`) each takes its shard
-    of a batch, the first validates and writes.
+    A training that stopped goes on from ``checkpoints/last.pt``. On a CPU the result is
+    bit-identical to an uninterrupted training, because draws are functions of (seed, epoch). Of
+    several processes (`distributed`) each takes its shard of a batch; the first one validates and
+    writes.
     """
     steps = Steps(model.train(), loss, data, settings)
     last = folder / "checkpoints" / "last.pt"
     best = folder / "checkpoints" / "best"
     start = steps.load(last) if last.exists() else 0
     log = read_log(folder / "log.jsonl")[:start]
-    is_first = distributed.rank() == 0
     advice = memory_advice(_ADVICE.format(settings.batch_size))
-    with recorder(folder, start) if is_first else nullcontext() as record, advice:
+    with recorder(folder, start) if _is_first() else nullcontext() as record, advice:
         for epoch in range(start, settings.epochs):
             if _is_over(log, epoch, settings):
                 break
@@ -68,27 +74,26 @@ def train(
             entry = _train_epoch(steps, epoch, last)
             done = epoch + 1
             if validate and _is_validated(done, settings):
-                # Where the weights are averaged, it is the average that is validated and kept.
-                with steps.average.in_place() if steps.average else nullcontext():
-                    entry |= distributed.from_first(validate() if is_first else None)
-                    if is_first and _is_best(entry, log):
-                        model.save_pretrained(best)
+                entry |= _validate(steps, validate, log, best)
             entry["seconds"] = round(time.perf_counter() - began, 3)
             log.append(entry)
             if record:
                 record(log)
-                if done % settings.checkpoint_every == 0 or _is_over(log, done, settings):
-                    steps.save(last, done)
+                _save_if_due(steps, log, done, last)
             note(progress, f"loss {entry['loss']:.4g}")
             progress(done, settings.epochs)
     _keep(model, steps, best)
     return log
 
 
-def _train_epoch(steps: Steps, epoch: int, checkpoint: Path) -> Entry:
+def _is_first() -> bool:
+    """Return whether this process validates and writes."""
+    return distributed.rank() == 0
+
+
+def _train_epoch(steps: Steps, epoch: int, checkpoint: Path) -> LogEntry:
     """Take the steps of an epoch; return its entry of the log."""
-    rank = distributed.rank()
-    names = ("dropout", epoch) if rank == 0 else ("dropout", epoch, rank)
+    names = ("dropout", epoch) if _is_first() else ("dropout", epoch, distributed.rank())
     torch.manual_seed(derive_seed(steps.settings.seed, *names))
     losses = steps.run(steps.batches(epoch))
     _check_finite(losses, epoch, steps, checkpoint)
@@ -96,6 +101,7 @@ def _train_epoch(steps: Steps, epoch: int, checkpoint: Path) -> Entry:
 
 
 def _check_finite(losses: Tensor, epoch: int, steps: Steps, checkpoint: Path) -> None:
+    """Raise `JobError` at the first step whose loss is NaN or infinite."""
     if losses.isfinite().all():
         return
     step = int((~losses.isfinite()).nonzero()[0])
@@ -111,18 +117,35 @@ def _check_finite(losses: Tensor, epoch: int, steps: Steps, checkpoint: Path) ->
 
 
 def _is_validated(done: int, settings: TrainSettings) -> bool:
-    """Return whether the model is validated after so many epochs: every few, and after the last."""
+    """Return whether the model is validated after ``done`` epochs: every few, and after the
+    last.
+    """
     every = settings.validate_every
     return every > 0 and (done % every == 0 or done == settings.epochs)
 
 
-def _is_best(entry: Entry, log: list[Entry]) -> bool:
-    """Return whether a validation is better than all in a log."""
-    return selection_score(entry["validation"]) > max(_scores(log), default=-math.inf)
+def _validate(
+    steps: Steps, validate: Callable[[], LogEntry], log: list[LogEntry], best: Path
+) -> LogEntry:
+    """Validate the weights that the training keeps: their average, if there is one. Save the model
+    if it is better than all in the log.
+    """
+    with steps.average.in_place() if steps.average else nullcontext():
+        entry: LogEntry = distributed.from_first(validate() if _is_first() else None)
+        score = selection_score(entry["validation"])
+        if _is_first() and score > max(_scores(log), default=-math.inf):
+            steps.model.save_pretrained(best)
+    return entry
 
 
-def _is_over(log: list[Entry], done: int, settings: TrainSettings) -> bool:
-    """Return whether a training ends after so many epochs: they were all, or none of the last
+def _save_if_due(steps: Steps, log: list[LogEntry], done: int, checkpoint: Path) -> None:
+    """Write the checkpoint every few epochs, and after the last."""
+    if done % steps.settings.checkpoint_every == 0 or _is_over(log, done, steps.settings):
+        steps.save(checkpoint, done)
+
+
+def _is_over(log: list[LogEntry], done: int, settings: TrainSettings) -> bool:
+    """Return whether the training ends after ``done`` epochs: they are all, or none of the last
     ``patience`` validations is better than the best before them.
     """
     scores = _scores(log)
@@ -132,12 +155,12 @@ def _is_over(log: list[Entry], done: int, settings: TrainSettings) -> bool:
     return done == settings.epochs
 
 
-def _scores(log: list[Entry]) -> list[float]:
+def _scores(log: list[LogEntry]) -> list[float]:
     return [selection_score(entry["validation"]) for entry in log if "validation" in entry]
 
 
 def _keep(model: HashModel, steps: Steps, best: Path) -> None:
-    """Give a model the weights that its training keeps: the best, the average or the last."""
+    """Give the model the weights of ``train.keep``: the best, the average or the last."""
     if steps.settings.keep == "best":
         distributed.wait_for_all()  # the first process has written it
         file = best / "model.safetensors"
@@ -159,8 +182,8 @@ class Trainee(NamedTuple):
         sources: inputs of the training rows, as ``model`` takes them.
         settings: how it is trained.
         images: ``(n,)`` which image each training row shows, for ``train.captions: one``.
-        stored: codes that old items of the retrieval set keep, whatever the model makes of them
-            now.
+        stored: codes that old items of the retrieval set keep, whatever this model computes for
+            them.
     """
 
     model: HashModel
@@ -180,10 +203,10 @@ class Trainee(NamedTuple):
         settings: TrainSettings,
         progress: StageProgress,
     ) -> "Trainee":
-        """Bring a model to its device, and compute or read the features that it is trained and
-        validated on.
+        """Move a model to its device, and compute or read the features for training and
+        validation.
 
-        The scales of an ``aligned`` one are fitted to the training ``rows``, at most 20,000; an
+        The scales of a model ``aligned`` are fitted to the training ``rows``, at most 20,000; an
         extension keeps them.
         """
         train_records = collection.records.take(rows)
@@ -205,9 +228,7 @@ class Trainee(NamedTuple):
     def fit(
         self, loss: HashLoss, targets: Tensor, splits: Splits, folder: Path, progress: StageProgress
     ) -> HashModel:
-        """Train the model, validate it on V_q and V_r (without labels on V_q alone), and return
-        it.
-        """
+        """Train the model, validated on V_q and V_r (without labels on V_q alone); return it."""
         settings = self.settings
         validate = validator(
             self.feature_model, self.features, self.stored, splits, settings, progress
@@ -219,8 +240,9 @@ class Trainee(NamedTuple):
             )
         data = inputs.TrainingSet(self.sources, targets, self.images)
         train(self.model, loss, data, settings, folder, validate, progress("train"))
-        # of a model ``aligned``: they are to be codes
-        if n_leading := self.feature_model.architecture.get("nested"):
+        # Only a model ``aligned`` has them: numbers of leading outputs that become codes.
+        n_leading = self.feature_model.architecture.get("nested")
+        if n_leading:
             records = self.features.take(splits.train)
             images = _images_of_rows(records)
             rotate_outputs(
@@ -229,6 +251,7 @@ class Trainee(NamedTuple):
         return self.model
 
     def _inputs(self, records: Records) -> dict[str, Tensor]:
+        """Return the inputs of the feature model, in memory."""
         model = self.feature_model
         return {
             modality: inputs.prepare_inputs(model, records, modality)
@@ -237,7 +260,11 @@ class Trainee(NamedTuple):
 
 
 def training_images(train: Records, settings: TrainSettings) -> Tensor | None:
-    """Return `_images_of_rows` for ``captions: one``, else None."""
+    """Return which image each row shows, for ``captions: one``; else None.
+
+    Raises:
+        InputError: a batch is larger than the training set.
+    """
     images = _images_of_rows(train) if settings.captions == "one" else None
     n = len(train) if images is None else int(images.max()) + 1
     if settings.batch_size > n:
@@ -251,9 +278,10 @@ def training_images(train: Records, settings: TrainSettings) -> Tensor | None:
 def _images_of_rows(records: Records) -> Tensor:
     """Return ``(n,)`` which of the images 0 … m − 1 each row shows, by `Records.pair_ids`.
 
-    >>> _images_of_rows(Records(("b", "a", "b"), {"text": ("", "", "")}, np.zeros((3, 0), dtype=bool), ())).tolist()
+    >>> texts = {"text": ("", "", "")}
+    >>> records = Records(("b", "a", "b"), texts, np.zeros((3, 0), dtype=bool), ())
+    >>> _images_of_rows(records).tolist()
     [1, 0, 1]
     """
-    return torch.from_numpy(
-        np.unique(np.asarray(records.pair_ids, dtype=str), return_inverse=True)[1]
-    )
+    ids = np.asarray(records.pair_ids, dtype=str)
+    return torch.from_numpy(np.unique(ids, return_inverse=True)[1])

@@ -23,8 +23,8 @@ from channelhash.utils.files import space_for, write_text
 from channelhash.utils.progress import StageProgress
 
 #: A line of ``log.jsonl``: one epoch.
-Entry = dict[str, Any]
-#: Measure of a validation as in the reports of an evaluation -> its name for people.
+LogEntry = dict[str, Any]
+#: Measure of a validation, named as in the reports of an evaluation -> its name for people.
 MEASURES = {"map_tie_aware": "tie-aware mAP", "recall_at_10": "Recall@10"}
 
 
@@ -40,7 +40,7 @@ def selection_score(validation: dict[str, float]) -> float:
     return sum(values) / len(values)
 
 
-def read_log(path: Path) -> list[Entry]:
+def read_log(path: Path) -> list[LogEntry]:
     """Return the lines of ``log.jsonl``; an empty list if there is no such file.
 
     Raises:
@@ -49,10 +49,11 @@ def read_log(path: Path) -> list[Entry]:
     >>> read_log(Path("no run/log.jsonl"))
     []
     """
-    log: list[Entry] = []
-    for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else [], start=1):
+    log: list[LogEntry] = []
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    for number, line in enumerate(lines, start=1):
         with reading(f"{path}, line {number}", "no epoch of this version's log", "remove the line"):
-            entry: Entry = json.loads(line)
+            entry: LogEntry = json.loads(line)
             for value in (
                 entry["epoch"],
                 entry["loss"],
@@ -74,7 +75,7 @@ def measure_of(log: Sequence[Mapping[str, Any]]) -> str:
 
 
 @contextmanager
-def recorder(folder: Path, start: int) -> Iterator[Callable[[list[Entry]], None]]:
+def recorder(folder: Path, start: int) -> Iterator[Callable[[list[LogEntry]], None]]:
     """Yield a function that writes the log, and its last entry as events."""
     from torch.utils.tensorboard import SummaryWriter  # a second of import that only training pays
 
@@ -82,7 +83,7 @@ def recorder(folder: Path, start: int) -> Iterator[Callable[[list[Entry]], None]
     with space_for(place):
         events = SummaryWriter(str(place), purge_step=start)
 
-    def record(log: list[Entry]) -> None:
+    def record(log: list[LogEntry]) -> None:
         write_text(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in log))
         entry = log[-1]
         name = f"validation {measure_of(log)}"
@@ -106,24 +107,22 @@ def validator(
     splits: Splits,
     settings: TrainSettings,
     progress: StageProgress,
-) -> Callable[[], Entry] | None:
-    """Return the validation by tie-aware mAP on V_q and V_r, without labels by Recall@10 on V_q;
-    None without rows, and without labels where the model has one modality.
+) -> Callable[[], LogEntry] | None:
+    """Return the function that validates a model: by tie-aware mAP on V_q and V_r, or by Recall@10
+    on V_q if there are no labels.
 
-    It validates the model as it is at the time: ``validation``, task -> score of which the larger
-    is the better, and their ``measure`` in an entry of the log. See `Trainee` for the arguments.
+    Each call validates the model in its present state. It returns ``validation`` (task -> score,
+    where more is better) and their ``measure`` for the log. None stands for no validation: there
+    are no rows for it, or neither labels nor a second modality. See `Trainee` for the arguments.
     """
     if not len(splits.validation_query) or not len(splits.validation_retrieval):
         return None
-    query, database = (
-        features.take(rows) for rows in (splits.validation_query, splits.validation_retrieval)
-    )
+    query = features.take(splits.validation_query)
+    database = features.take(splits.validation_retrieval)
     if not features.label_names:
-        return (
-            _recall_validator(model, query, settings, progress)
-            if len(model.modalities) > 1
-            else None
-        )
+        if len(model.modalities) == 1:
+            return None
+        return _recall_validator(model, query, settings, progress)
     if not (query.labels.any(0) & database.labels.any(0)).any():
         raise InputError(
             f"none of the {len(query)} validation queries shares a label with the validation "
@@ -134,8 +133,9 @@ def validator(
     fixed = np.isin(splits.validation_retrieval, splits.retrieval[: len(stored) if stored else 0])
     stored_rows = np.searchsorted(splits.retrieval, splits.validation_retrieval[fixed])
 
-    def validate() -> Entry:
-        query_codes, database_codes = encode_query(), encode_database()
+    def validate() -> LogEntry:
+        query_codes = encode_query()
+        database_codes = encode_database()
         if stored:
             for modality in model.modalities:
                 database_codes[modality][fixed] = stored.codes[modality][stored_rows]
@@ -143,9 +143,8 @@ def validator(
         for a in model.modalities:
             for b in model.modalities:
                 pairs = query_codes[a], database_codes[b], query.labels, database.labels
-                scores[f"{a}->{b}"] = hamming_histogram(
-                    *pairs, model.n_bits
-                ).mean_average_precision()
+                histogram = hamming_histogram(*pairs, model.n_bits)
+                scores[f"{a}->{b}"] = histogram.mean_average_precision()
         return {"validation": scores}
 
     return validate
@@ -153,12 +152,12 @@ def validator(
 
 def _recall_validator(
     model: HashModel, query: Records, settings: TrainSettings, progress: StageProgress
-) -> Callable[[], Entry]:
+) -> Callable[[], LogEntry]:
     """Return the validation by instance retrieval among V_q."""
     encode = encoder_of_rows(model, query, settings, progress)
     images = query.display_values("image")
 
-    def validate() -> Entry:
+    def validate() -> LogEntry:
         codes = CodeSet(query.ids, encode(), None, model.n_bits, images=images)
         scores = {
             task: report["recall_at"]["10"]
