@@ -1,7 +1,7 @@
-"""Encoders: one word names what turns the images and texts of a store into features.
+"""Encoders turn the images and texts of a store into features; one word names each.
 
-Their forms are in `_ENCODERS`. A run or a saved model is no encoder in this sense: it makes codes
-of its own.
+`description.ENCODER_FORMS` lists the words. A run or a saved model is no encoder in this sense: it
+computes codes of its own.
 """
 
 import tempfile
@@ -32,9 +32,9 @@ from channelhash.utils.typed_settings import is_python_name, look_up, unknown
 if TYPE_CHECKING:
     from torch import nn
 
+#: Items encoded at a time.
 _BATCH = 256
-
-# Numbers of the probe differ by less between machines, and by more between any two encoders.
+#: Numbers of the probe differ by less between machines, and by more between any two encoders.
 _TOLERANCE = 0.02
 
 
@@ -78,18 +78,18 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True)
 class Encoder:
-    """What computes features of raw items; never trained.
+    """Networks that compute features of raw items and are never trained.
 
     Attributes:
-        word: what it is called, with absolute paths: `open_encoder` makes it again.
+        word: its name, with absolute paths; `open_encoder` opens it again.
         sides: modality -> its way to features.
         one_space: a text's features can be compared with an image's by their cosine.
-        seen: modality -> what an extractor makes of a fixed item (`_look_at_probe`), by which it is
-            known again.
-        own_bits: number of features whose signs are bits of a code of the encoder's own, as are the
-            leading ones of them; 0 where the features are none.
-        fits: number of bits -> what the probability that an image answers a text depends on
-            (`channelhash.search.match`), for codes of its own.
+        seen: modality -> numbers that identify an extractor: what it computes of a fixed item
+            (`_look_at_probe`).
+        own_bits: length of the encoder's own code, whose bits are the signs of its features; the
+            leading ones are a code, too. 0 where the features are no codes.
+        fits: number of bits -> parameters of the probability that an image answers a text
+            (`channelhash.search.match`), for its own codes.
 
     >>> encoder = open_encoder("features", widths={"image": 3})
     >>> encoder.modalities, encoder.features("image", np.ones((2, 3))).shape
@@ -158,8 +158,8 @@ _ENCODERS = ("photo", "photo-backbones", "openclip")
 
 
 def is_encoder(word: Word) -> bool:
-    """Return whether a word names an encoder by its form; otherwise it is a run's folder or a saved
-    model.
+    """Return whether a word has the form of an encoder's name; otherwise it is a run's folder or a
+    saved model.
 
     >>> is_encoder("photo"), is_encoder("openclip:ViT-B-32/openai"), is_encoder("runs/table")
     (True, True, False)
@@ -172,8 +172,7 @@ def is_encoder(word: Word) -> bool:
 
 
 def absolute_word(word: Word) -> Word:
-    """Return a word with the paths in it made absolute, as a saved model keeps it; open and import
-    nothing.
+    """Return a word with absolute paths, as a saved model keeps it. Nothing is opened or imported.
 
     >>> absolute_word("photo"), absolute_word("openclip:ViT-B-32/openai")
     ('photo', 'openclip:ViT-B-32/openai')
@@ -181,11 +180,9 @@ def absolute_word(word: Word) -> Word:
     if not isinstance(word, str):
         return absolute_names(word)
     kind, _, source = word.partition(":")
-    return (
-        "openclip:" + "/".join(filter(None, _split_open_clip(source)))
-        if kind == "openclip"
-        else word
-    )
+    if kind != "openclip":
+        return word
+    return "openclip:" + "/".join(filter(None, _split_open_clip(source)))
 
 
 def open_encoder(
@@ -196,32 +193,26 @@ def open_encoder(
     """Open the encoder that a word names.
 
     Args:
-        word: see the head of this file.
-        widths: modality -> number of features, of items that are features already and of a saved
+        word: one of the forms in `description.ENCODER_FORMS`.
+        widths: modality -> number of features, for items that are features already and for a saved
             model.
-        seen: of a saved model's extractors: they have to make the same of a fixed item, and do not
-            run before they are used. Without it they run once here.
+        seen: `Encoder.seen` of a saved model's extractors, which are compared with it when they are
+            first used. Without it each extractor runs once here.
 
     Raises:
         InputError: the word names no encoder, or it cannot be opened.
         JobError: its weights cannot be fetched.
     """
+    widths = widths or {}
     if not isinstance(word, str):
-        return _extractors(word, widths or {}, seen)
+        return _extractors(word, widths, seen)
     if word == FEATURES:
         return Encoder(
-            word, {name: Side(FeatureRows(name, n), None, n) for name, n in (widths or {}).items()}
+            word, {name: Side(FeatureRows(name, n), None, n) for name, n in widths.items()}
         )
-    kind, _, source = word.partition(":")
     if is_python_name(word):
-        make = look_up({}, word, "encoder")
-        encoder = make() if callable(make) else None
-        if not isinstance(encoder, Encoder):
-            raise InputError(
-                f"encoder {word}: is not a function that gives an Encoder "
-                "(channelhash.models.encoders)"
-            )
-        return replace(encoder, word=word)
+        return _own_encoder(word)
+    kind, _, source = word.partition(":")
     if kind not in _ENCODERS:
         raise InputError(
             f"{unknown(f'encoder {word!r}', kind, [*_ENCODERS, FEATURES])} A run is named by its "
@@ -231,7 +222,19 @@ def open_encoder(
         return _openclip(source)
     if source:
         raise InputError(f"encoder {word}: nothing follows this word; write {kind}")
-    return _photo() if kind == "photo" else _photo_backbones()
+    openers = {"photo": _photo, "photo-backbones": _photo_backbones}
+    return openers[kind]()
+
+
+def _own_encoder(word: str) -> Encoder:
+    """Call the function ``python:module:NAME``, which returns an encoder."""
+    make = look_up({}, word, "encoder")
+    encoder = make() if callable(make) else None
+    if not isinstance(encoder, Encoder):
+        raise InputError(
+            f"encoder {word}: is not a function that gives an Encoder (channelhash.models.encoders)"
+        )
+    return replace(encoder, word=word)
 
 
 def _photo() -> Encoder:
@@ -240,26 +243,26 @@ def _photo() -> Encoder:
     heads = photo.Head.read_all(read_arrays(photo.WEIGHTS / "model.safetensors"))
     form = read_description(photo.WEIGHTS / "config.json")
     for name, side in _photo_backbones().sides.items():
-        if side.identity != (expected := form["backbones"][name]):
+        expected = form["backbones"][name]
+        if side.identity != expected:
             raise InputError(
                 f"{photo.WEIGHTS}: heads of {expected}, not of {side.identity}; reinstall"
             )
         sides[name] = side._replace(width=len(heads[name].weights["linear.bias"]), head=heads[name])
     n_bits = sides["image"].width
-    return Encoder(
-        "photo", sides, one_space=True, own_bits=n_bits, fits=form["architecture"].get("fits", {})
-    )
+    fits = form["architecture"].get("fits", {})
+    return Encoder("photo", sides, one_space=True, own_bits=n_bits, fits=fits)
 
 
 def _photo_backbones() -> Encoder:
-    return Encoder(
-        "photo-backbones", {name: Side(*parts) for name, parts in photo.open_networks().items()}
-    )
+    """Open the encoder ``photo-backbones``, without heads."""
+    sides = {name: Side(*parts) for name, parts in photo.open_networks().items()}
+    return Encoder("photo-backbones", sides)
 
 
 class _KnownExtractor(Extractor):
-    """An extractor that has to make the same of the probe as when codes were fitted to its
-    features.
+    """An extractor that must compute the same features of the probe as when codes were fitted to
+    them.
     """
 
     def __init__(self, name: str, modality: str, width: int, seen: list[float]) -> None:
@@ -275,8 +278,8 @@ class _KnownExtractor(Extractor):
             self._waiting = expected
             raise InputError(
                 f"{self._modality} extractor {self.name}: makes other features than when these "
-                "codes were fitted; give "
-                "it the weights and libraries of then, or encode the items again"
+                "codes were fitted; give it the weights and libraries of then, or encode the items "
+                "again"
             )
         return super().__call__(items)
 
@@ -284,12 +287,13 @@ class _KnownExtractor(Extractor):
 def _extractors(
     word: Mapping[str, str], widths: Mapping[str, int], seen: Mapping[str, list[float]] | None
 ) -> Encoder:
+    """Open an extractor for each modality; the arguments are those of `open_encoder`."""
     names = absolute_names(word)
     sides = {}
     extractors = {}
     for modality, name in names.items():
         if seen is not None and modality not in seen:
-            continue  # its codes could not be compared with those of the other side
+            continue  # its codes cannot be compared with those of the other modality
         if seen is None:
             unknown_extractor = Extractor(name, modality, widths.get(modality))
             unknown_extractor.check_file()
@@ -305,8 +309,8 @@ def _extractors(
 def _look_at_probe(extractor: Callable[[Any], Any], modality: str) -> tuple[int, list[float]]:
     """Return (number of features, 8 numbers) of a fixed image or text.
 
-    The numbers are the features, of unit length, in 8 random directions: whatever an extractor
-    computes differently, other weights or another preprocessing, changes them.
+    The numbers are the features, of unit length, in 8 random directions. Other weights or another
+    preprocessing change them.
 
     >>> _look_at_probe(lambda texts: np.array([[3.0, 4.0]]), "text")[0]
     2

@@ -28,9 +28,9 @@ from channelhash.utils.typed_settings import pick, resolve, split_python_name, u
 if TYPE_CHECKING:
     from torch import nn
 
-#: A sequence of ``n`` raw items to their features ``(n, d)``: anything that NumPy or torch makes a
-#: matrix of.
+#: ``n`` raw items -> their features ``(n, d)``, as any array or tensor.
 _Extract = Callable[[Sequence[Any]], Any]
+#: Items encoded at a time.
 _BATCH = 32
 
 
@@ -38,9 +38,9 @@ class _Source(NamedTuple):
     """What an extractor is loaded from, not opened yet.
 
     Attributes:
-        what: ``WHAT``, with its path, if any, made absolute.
-        load: modality -> the function; this may take seconds. Raises `InputError` where it cannot
-            be loaded.
+        argument: ``WHAT`` of ``KIND:WHAT``, with an absolute path.
+        load: modality -> the function; this may take seconds, and raises `InputError` where it
+            cannot be loaded.
         file: the file or folder that it names, if any.
     """
 
@@ -118,12 +118,13 @@ class NetworkOfArrays:
 def _by_batches(network: "nn.Module", prepare: Prepare) -> _Extract:
     """Return the network as a function of raw items, in float32."""
     compute = NetworkOfArrays(network)
-    return lambda items: np.concatenate(
-        [
-            compute(prepare.arrays(items[start : start + _BATCH]))
-            for start in range(0, len(items), _BATCH)
-        ]
-    )
+
+    def extract(items: Sequence[Any]) -> NDArray[np.float32]:
+        starts = range(0, len(items), _BATCH)
+        batches = (items[start : start + _BATCH] for start in starts)
+        return np.concatenate([compute(prepare.arrays(batch)) for batch in batches])
+
+    return extract
 
 
 def _sentence_transformers(argument: str) -> _Source:
@@ -213,13 +214,27 @@ class Extractor:
         self._extract: _Extract | None = None
 
     def check_file(self) -> None:
-        """Raise `InputError` where the file or folder that it names is not there."""
+        """Raise `InputError` if the file or folder that it names is missing."""
         file = self._source.file
         if file is not None and not file.exists():
             raise InputError(f"model.extractors.{self._modality}: {file}: no such file or folder")
 
     def __call__(self, items: Sequence[Any]) -> NDArray[np.float32]:
         """Compute the features ``(n, width)`` of ``n`` raw items."""
+        self._check_items(items)
+        if self._extract is None:
+            with suppress(ModuleNotFoundError):  # before anyone's own import of torchvision
+                importlib.import_module("channelhash.utils.torchvision_compat")
+            with naming(self._where):
+                self._extract = self._source.load(self._modality)
+        rows = self._as_rows(self._extract(items))
+        self._check_rows(rows, items)
+        if not self._normalizes:
+            return rows
+        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+    def _check_items(self, items: Sequence[Any]) -> None:
+        """Raise `InputError` if an item is none of this modality."""
         for item in items:
             if not isinstance(item, _ITEM_TYPES[self._modality]):
                 expected = (
@@ -229,21 +244,22 @@ class Extractor:
                     f"{self._modality} items of type {type(item).__name__}: give {expected}, or "
                     "features as one array"
                 )
-        if self._extract is None:
-            with suppress(ModuleNotFoundError):  # before anyone's own import of torchvision
-                importlib.import_module("channelhash.utils.torchvision_compat")
-            with naming(self._where):
-                self._extract = self._source.load(self._modality)
-        features = self._extract(items)
+
+    def _as_rows(self, features: Any) -> NDArray[np.float32]:
+        """Convert what an extractor returned to an array."""
         if hasattr(features, "detach"):  # a tensor
             features = features.detach().float().cpu().numpy()
         try:
-            with np.errstate(over="ignore"):  # what is not finite then is reported with its item
-                rows = np.asarray(features, dtype=np.float32)
+            # An overflow is infinite, which `_check_rows` reports with its item.
+            with np.errstate(over="ignore"):
+                return np.asarray(features, dtype=np.float32)
         except (TypeError, ValueError):
             raise InputError(
                 f"{self._where}: gave a {type(features).__name__} that is no matrix of numbers"
             ) from None
+
+    def _check_rows(self, rows: NDArray[np.float32], items: Sequence[Any]) -> None:
+        """Raise `InputError` unless there is a row of finite features for each item."""
         if rows.ndim != 2 or len(rows) != len(items) or self._width not in (None, rows.shape[1]):
             expected = (
                 f"({len(items)}, {self._width or 'd'}) like those that the model was trained on"
@@ -256,11 +272,6 @@ class Extractor:
             raise InputError(
                 f"{self._where}: the features of {str(items[broken[0]])[:80]!r} are not finite"
             )
-        return (
-            rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-            if self._normalizes
-            else rows
-        )
 
 
 def absolute_names(extractors: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ are codes already, such as ``photo``, needs no fit. Nothing here needs PyTorch, 
 does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -184,14 +184,14 @@ def feature_widths(records: Records) -> dict[str, int]:
 
 
 class FittedModel(description.Model):
-    """An encoder and what was fitted to its features; used like a `HashModel`, of which it is none.
+    """An encoder and the maps that were fitted to its features. It is used like a `HashModel`,
+    without being one.
 
     Args:
         encoder: computes the features.
-        architecture: what `fit_codes` was told and has chosen, JSON-able: it is saved in
-            ``config.json``.
-        maps: modality -> from features to outputs; none where the encoder's features are outputs
-            themselves.
+        architecture: the settings of `fit_codes`, JSON-able; saved in ``config.json``.
+        maps: modality -> from features to outputs; empty where the encoder's features are the
+            outputs.
 
     >>> features = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
     >>> model = fit_codes(open_encoder("features", {"image": 4}), {"image": features}, n_bits=16)
@@ -230,9 +230,8 @@ class FittedModel(description.Model):
         """Compute outputs ``(n, k)`` of features of the encoder."""
         if modality not in self._maps:
             return features[:, : self.n_bits]
-        return self._maps[modality](
-            unit_rows(features) if self.architecture["unit"] else features
-        ).astype(np.float32)
+        rows = unit_rows(features) if self.architecture["unit"] else features
+        return self._maps[modality](rows).astype(np.float32)
 
     def outputs_prepared(
         self, inputs: Mapping[str, NDArray[Any]]
@@ -296,7 +295,7 @@ class FittedModel(description.Model):
 
     @classmethod
     def load(cls, folder: Path, trust_code: bool = False) -> "FittedModel":
-        """Read a model that was saved; its encoder has to be here, and the same."""
+        """Read a saved model. Its encoder has to be installed, with the same weights."""
         return cls._load(folder, trust_code)
 
     @classmethod
@@ -335,20 +334,19 @@ def fit_codes(
     ``auto`` is ``learned`` for an encoder with codes of its own that are long enough, ``cca-itq``
     where the sides lie in different spaces and there are `MIN_PAIRS` pairs, else ``itq``, which is
     as good as ``sign`` for five items and better for more. Features of one space have unit length
-    and share a map, but each modality is centred on its own mean: texts and images lie apart in
-    such a space. Where texts are not given, their mean is that of `_PHRASES`.
+    and share a map, but each modality is centred on its own mean, because texts and images lie
+    apart in such a space. Without texts, the mean of texts is that of `_PHRASES`.
 
     Args:
         encoder: computes the features of new items.
         features: modality -> ``(n, d)``; row i of each is of item i.
         n_bits: code length k; may exceed d.
-        codes: how.
+        codes: the method.
         seed: of random rotations.
 
     Returns:
-        A model of those modalities whose codes can be compared: of sides in different spaces that
-            no captions join,
-        only the images'.
+        A model of those modalities whose codes can be compared. If the sides lie in different
+        spaces that no captions join, these are images alone.
 
     Raises:
         InputError: ``n_bits`` or the number of items is too small, ``cca-itq`` lacks pairs, or the
@@ -357,41 +355,24 @@ def fit_codes(
     n_items = len(next(iter(features.values()), ()))
     if n_bits < 1:
         raise InputError(f"{argument('bits')} {n_bits}: a code has at least 1 bit")
-    chosen = _choose(encoder, features, n_items, n_bits, codes)
-    if chosen != "cca-itq" and not encoder.one_space:
+    method = _resolve_method(encoder, features, n_items, n_bits, codes)
+    if method != "cca-itq" and not encoder.one_space:
         features = dict([min(features.items())])  # "image" comes before "text"
-    maps = _fit_maps(encoder, features, n_bits, chosen, seed)
-    modalities = maps or encoder.modalities
-    architecture: dict[str, Any] = dict(
-        n_bits=n_bits,
-        encoder=encoder.word if isinstance(encoder.word, str) else "extractors",
-        codes=chosen,
-        seed=seed,
-        fitted_on=0 if chosen == "learned" else n_items,
-        widths={name: encoder.sides[name].width for name in modalities},
-        unit=encoder.one_space and chosen != "learned",
-    )
-    fit = encoder.fits.get(str(n_bits))
-    if chosen == "learned" and fit:
-        architecture["fit"] = list(fit)
-    if not isinstance(encoder.word, str):
-        architecture["extractors"] = dict(encoder.word)
-        architecture["seen"] = {name: encoder.seen[name] for name in modalities}
+    maps = _fit_maps(encoder, features, n_bits, method, seed)
+    architecture = _describe_fit(encoder, maps, n_bits, method, seed, n_items)
     return FittedModel(encoder, architecture, maps)
 
 
-def _choose(encoder: Encoder, features: _Features, n_items: int, n_bits: int, codes: Codes) -> str:
-    """Return the method that ``codes`` stands for."""
-    if codes == "learned" and n_bits > encoder.own_bits:
-        reason = "has no codes of its own"
-        if encoder.own_bits:
-            reason = f"has {encoder.own_bits} bits of its own"
-        word = description.in_one_word(encoder.word)
-        raise InputError(
-            f"{argument('codes')} learned: the encoder {word} {reason}, not {n_bits}; take itq"
-        )
+def _resolve_method(
+    encoder: Encoder, features: _Features, n_items: int, n_bits: int, codes: Codes
+) -> Codes:
+    """Return ``codes``, with ``auto`` resolved; raise `InputError` if encoder or items do not allow
+    it.
+    """
     if codes == "auto" and n_bits <= encoder.own_bits:
         return "learned"
+    if codes == "learned":
+        _check_learned_codes(encoder, n_bits)
     n_pairs = n_items if len(features) == 2 else 0
     if codes == "cca-itq" and n_pairs < 2:
         raise InputError(
@@ -400,34 +381,93 @@ def _choose(encoder: Encoder, features: _Features, n_items: int, n_bits: int, co
         )
     if n_items < 1:
         raise InputError("there is no item to fit codes to; name a source")
-    if codes != "auto":
-        return codes
+    return _automatic_method(encoder, n_items, n_pairs) if codes == "auto" else codes
+
+
+def _automatic_method(encoder: Encoder, n_items: int, n_pairs: int) -> Codes:
+    """Return the best method of those that fit codes."""
     if n_pairs >= MIN_PAIRS and not encoder.one_space:
         return "cca-itq"
-    return "itq" if n_items > 1 else "sign"  # one item has no directions
+    return "itq" if n_items > 1 else "sign"  # one item has no principal directions
+
+
+def _check_learned_codes(encoder: Encoder, n_bits: int) -> None:
+    """Raise `InputError` if an encoder has no code of its own of ``n_bits`` bits."""
+    if n_bits <= encoder.own_bits:
+        return
+    reason = "has no codes of its own"
+    if encoder.own_bits:
+        reason = f"has {encoder.own_bits} bits of its own"
+    word = description.in_one_word(encoder.word)
+    raise InputError(
+        f"{argument('codes')} learned: the encoder {word} {reason}, not {n_bits}; take itq"
+    )
 
 
 def _fit_maps(
-    encoder: Encoder, features: _Features, n_bits: int, chosen: str, seed: int
+    encoder: Encoder, features: _Features, n_bits: int, method: Codes, seed: int
 ) -> dict[str, _LinearMap]:
-    """Return modality -> the map that `_choose` chose, from features to outputs."""
-    if chosen == "learned":
+    """Return modality -> the map from features to outputs, fitted by a method."""
+    if method == "learned":
         return {}
     views = features
     if encoder.one_space:
         views = {name: unit_rows(values) for name, values in features.items()}
-    if chosen == "cca-itq":
+    if method == "cca-itq":
         n_items = len(next(iter(views.values())))
         n_features = sum(values.shape[1] for values in views.values())
         return _cca_itq(views, n_bits, seed, rho=_CCA_RHO * n_features / n_items)
-    method = _random_rotation if chosen == "sign" else _pca_itq
-    if not encoder.one_space:
-        return {name: method(values, n_bits, seed, name) for name, values in views.items()}
-    # One rotation for both modalities of the space, each around its own mean.
+    fit = _random_rotation if method == "sign" else _pca_itq
+    if encoder.one_space:
+        return _fit_shared_map(encoder, views, n_bits, fit, seed)
+    return {name: fit(values, n_bits, seed, name) for name, values in views.items()}
+
+
+def _fit_shared_map(
+    encoder: Encoder,
+    views: _Features,
+    n_bits: int,
+    fit: Callable[[_Rows, int, int, str], _LinearMap],
+    seed: int,
+) -> dict[str, _LinearMap]:
+    """Fit one rotation for all modalities of a space, each centred on its own mean."""
     means = {name: values.mean(axis=0) for name, values in views.items()}
     centred = np.concatenate([values - means[name] for name, values in views.items()])
-    shared = method(centred, n_bits, seed, "all")
+    shared = fit(centred, n_bits, seed, "all")
     if "text" in encoder.sides and "text" not in means:
         phrases = _PHRASES.read_text(encoding="utf-8").splitlines()
         means["text"] = unit_rows(encoder.features("text", phrases)).mean(axis=0)
     return {name: _LinearMap(mean, shared.weights) for name, mean in sorted(means.items())}
+
+
+def _describe_fit(
+    encoder: Encoder,
+    maps: Mapping[str, _LinearMap],
+    n_bits: int,
+    method: Codes,
+    seed: int,
+    n_items: int,
+) -> dict[str, Any]:
+    """Return the architecture of a fitted model, which is saved with it."""
+    is_learned = method == "learned"
+    modalities = maps or encoder.modalities
+    architecture: dict[str, Any] = dict(
+        n_bits=n_bits,
+        encoder=encoder.word if isinstance(encoder.word, str) else "extractors",
+        codes=method,
+        seed=seed,
+        fitted_on=0 if is_learned else n_items,
+        widths={name: encoder.sides[name].width for name in modalities},
+        unit=encoder.one_space and not is_learned,
+    )
+    if is_learned and str(n_bits) in encoder.fits:
+        architecture["fit"] = list(encoder.fits[str(n_bits)])
+    return architecture | _describe_extractors(encoder, modalities)
+
+
+def _describe_extractors(encoder: Encoder, modalities: Iterable[str]) -> dict[str, Any]:
+    """Return names of extractors and the numbers that identify them; nothing for other encoders."""
+    if isinstance(encoder.word, str):
+        return {}
+    seen = {name: encoder.seen[name] for name in modalities}
+    return {"extractors": dict(encoder.word), "seen": seen}
