@@ -19,10 +19,10 @@ from channelhash.models import MODELS, HashModel, load_model
 from channelhash.models.backbones import autocast, load_open_clip, load_torchvision
 from channelhash.models.paper import (
     PartlyFrozen,
-    _WordTable,
     build_cliphash_branches,
     build_tdsrdh_branches,
 )
+from channelhash.models.small import WordTable
 from channelhash.utils.torchvision_compat import torchvision
 from picture_runs import clip_model, resnet_model, tiny_clip
 from refusals import check_refusal
@@ -240,7 +240,7 @@ def test_models_of_raw_items_refuse_features(records, clip_settings):
 
 def test_a_word_table_gives_rows_of_its_vectors():
     vectors = torch.arange(20.0).reshape(10, 2).numpy()
-    table = _WordTable(vectors)
+    table = WordTable(vectors)
     for tokens in ([[1, 0, 10]], [[3, 3, 0], [10, 2, 1]]):
         expected = [
             [[0.0, 0.0] if t == 0 else vectors[t - 1].tolist() for t in row] for row in tokens

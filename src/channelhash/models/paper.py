@@ -1,4 +1,4 @@
-"""The paper's two models (``protocol.md`` § 4), and what keeps a backbone frozen but for its last
+"""The paper's two models (``protocol.md`` § 4), and backbones that are frozen except for their last
 blocks.
 
 ``tdsrdh``: a residual network and a Transformer over word vectors, each with a hash head.
@@ -6,14 +6,13 @@ blocks.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -23,7 +22,7 @@ from channelhash.errors import InputError
 from channelhash.models import backbones, photo
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import UnitLength, hash_head
-from channelhash.models.small import TransformerText, VocabularyTokens
+from channelhash.models.small import TransformerText, VocabularyTokens, WordTable
 from channelhash.text.word_vectors import SEGMENTATION_WORDS, WordVectors
 from channelhash.text.words import Vocabulary
 from channelhash.utils.files import cache_folder
@@ -45,9 +44,9 @@ def _parts_with_parameters(module: nn.Module) -> list[nn.Module]:
 class PartlyFrozen(nn.Module):
     """An encoder whose last blocks are trained, with the layers behind them; the rest is frozen.
 
-    What is frozen has no gradient, and stays in evaluation mode. Batch normalisation does so
-    everywhere: it keeps its statistics, as a few epochs are too short to learn those that
-    evaluation uses, and its scale and offset are trained.
+    Frozen parts have no gradient and stay in evaluation mode. So does batch normalisation
+    everywhere: a few epochs are too short to learn new statistics. In trained blocks, its scale and
+    offset are trained.
 
     Args:
         encoder: inputs to features.
@@ -88,7 +87,7 @@ class PartlyFrozen(nn.Module):
                 values.requires_grad_(True)
 
     def train(self, mode: bool = True) -> "PartlyFrozen":
-        """Set the training mode of what is trained."""
+        """Set the mode of the trained parts; frozen ones stay in evaluation mode."""
         super().train(mode)
         for part in self.encoder.modules():
             values = list(part.parameters())
@@ -104,22 +103,19 @@ class PartlyFrozen(nn.Module):
 
 
 def _blocks(part: nn.Module) -> Iterator[nn.Module]:
-    """Yield the blocks of an encoder in their order: what has parts of its own and stands in a row
-    with others.
+    """Yield the blocks of an encoder in their order: the bottlenecks of a ResNet, the layers of a
+    Transformer.
 
-    Those of a ResNet are its bottlenecks, those of a Transformer its layers.
+    A block is an entry of a sequence or list of modules that has parts of its own.
 
     >>> layer = nn.TransformerEncoderLayer(8, 2, batch_first=True)
     >>> len(list(_blocks(nn.TransformerEncoder(layer, num_layers=3))))
     3
     """
-    in_a_row = type(part) in (nn.Sequential, nn.ModuleList)
+    is_list = type(part) in (nn.Sequential, nn.ModuleList)
     for child in part.children():
-        if (
-            in_a_row
-            and type(child) is not nn.Sequential
-            and next(child.children(), None) is not None
-        ):
+        has_parts = next(child.children(), None) is not None
+        if is_list and has_parts and type(child) is not nn.Sequential:
             yield child
         else:
             yield from _blocks(child)
@@ -143,7 +139,8 @@ def _unfrozen(n_blocks: int, freeze_backbone: bool) -> dict[str, int]:
 def _check_raw_items(name: str, train: Records) -> None:
     """Raise `InputError` unless ``train`` holds raw items.
 
-    >>> _check_raw_items("tdsrdh", Records(("a",), {"text": ("a dog",)}, np.ones((1, 1), bool), ("dog",)))
+    >>> train = Records(("a",), {"text": ("a dog",)}, np.ones((1, 1), bool), ("dog",))
+    >>> _check_raw_items("tdsrdh", train)
     """
     for modality, values in train.items.items():
         if isinstance(values, Features):
@@ -274,9 +271,7 @@ def build_tdsrdh_branches(
     if "image" in modalities:
         resize = Resize(image_size, short_side=round(image_size * _SHORT_SIDE))
         is_frozen = freeze_backbone and not unfreeze_blocks
-        weights = pretrained if is_frozen or untrained else None
-        fixed = backbones.fixed_random_weights(backbone)
-        with fixed if is_frozen and weights is None else nullcontext():
+        with _weights_to_load(backbone, pretrained, is_frozen, untrained) as weights:
             encoder, width = _load_image_layers(backbone, weights)
         if is_frozen:
             library = "" if backbone == photo.IMAGES else "torchvision "
@@ -301,6 +296,22 @@ def build_tdsrdh_branches(
     return branches
 
 
+@contextmanager
+def _weights_to_load(
+    backbone: str, pretrained: str | None, is_frozen: bool, untrained: bool
+) -> Iterator[str | None]:
+    """Yield the pre-trained weights that a backbone starts with; None for weights drawn at random.
+
+    The block builds the backbone. Its own weights are saved with a model that trains it; a frozen
+    one without pre-trained weights draws the same ones in every process.
+    """
+    weights = pretrained if is_frozen or untrained else None
+    with (
+        backbones.fixed_random_weights(backbone) if is_frozen and weights is None else nullcontext()
+    ):
+        yield weights
+
+
 def _load_image_layers(backbone: str, weights: str | None) -> tuple[nn.Module, int]:
     """Return a backbone of images without its classifier, and the width of its features."""
     if backbone == photo.IMAGES:
@@ -308,14 +319,15 @@ def _load_image_layers(backbone: str, weights: str | None) -> tuple[nn.Module, i
     return backbones.load_torchvision(backbone, weights)
 
 
-class _WordVectors(NamedTuple):
-    """The first layer of the branch of texts.
+class _WordLayer(NamedTuple):
+    """The first layer of the text branch.
 
     Attributes:
         table: token numbers to vectors.
         width: of the vectors.
         prepare: texts to token numbers.
-        prepare_collection: prepares all texts of a collection together; None: one by one.
+        prepare_collection: prepares all texts of a collection together; None prepares them one by
+            one.
     """
 
     table: nn.Module
@@ -324,64 +336,28 @@ class _WordVectors(NamedTuple):
     prepare_collection: Callable[[Any, Progress | None], Tensor] | None = None
 
 
-def _learned_table(vocabulary: Sequence[str], max_tokens: int) -> _WordVectors:
-    """Return vectors that are learned, one a word of a vocabulary."""
+def _learned_table(vocabulary: Sequence[str], max_tokens: int) -> _WordLayer:
+    """Return a layer that learns a vector for each word of a vocabulary."""
     words = Vocabulary(tuple(vocabulary))
     table = nn.Embedding(len(words.words) + 1, _VECTOR_WIDTH, padding_idx=0)
-    return _WordVectors(table, _VECTOR_WIDTH, VocabularyTokens(words, max_tokens))
+    return _WordLayer(table, _VECTOR_WIDTH, VocabularyTokens(words, max_tokens))
 
 
 def _fixed_table(
     file: str, expected_hash: str | None, segmentation_words: int, max_tokens: int
-) -> _WordVectors:
-    """Return the word vectors of a file, which stay as they are."""
+) -> _WordLayer:
+    """Return a layer of word vectors from a file, which are not trained."""
     vectors = _open(file)
     if vectors.hash != expected_hash:
         raise InputError(f"{file}: not the word vectors that the model was trained with")
     prepare = _VectorTexts(vectors, segmentation_words, max_tokens)
     width = vectors.vectors.shape[1]
-    return _WordVectors(_WordTable(vectors.vectors), width, prepare, prepare.collection)
-
-
-class _WordTable(nn.Module):
-    """Map token ``t`` to row ``t − 1`` of fixed word vectors, and token 0 (padding) to zeros.
-
-    The vectors stay in their memory-mapped file. Rows in use are kept on the model's device: a
-    collection's words, not the 3,000,000 of Google News.
-
-    >>> _WordTable(np.array([[0.5, 1.0]]))(torch.tensor([[1, 0]])).tolist()
-    [[[0.5, 1.0], [0.0, 0.0]]]
-    """
-
-    def __init__(self, vectors: NDArray[np.floating[Any]]) -> None:
-        super().__init__()
-        self.vectors = vectors
-        self.places = nn.Buffer(
-            torch.full((len(vectors) + 1,), -1, dtype=torch.int32), persistent=False
-        )
-        self.rows: Tensor = nn.Buffer(torch.zeros(1, vectors.shape[1]), persistent=False)
-        self.places[0] = 0
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Look up ``(n, m)`` token ids; ``(n, m, d)`` float32."""
-        places = self.places[tokens.long()]
-        if (places < 0).any():
-            self._fetch(torch.unique(tokens.long()))
-            places = self.places[tokens.long()]
-        return self.rows[places.long()]
-
-    def _fetch(self, tokens: Tensor) -> None:
-        new = tokens[self.places[tokens] < 0]
-        vectors = np.asarray(self.vectors[new.cpu().numpy() - 1], dtype=np.float32)
-        self.places[new] = torch.arange(
-            len(self.rows), len(self.rows) + len(new), dtype=torch.int32, device=new.device
-        )
-        self.rows = torch.cat([self.rows, torch.from_numpy(vectors).to(self.rows.device)])
+    return _WordLayer(WordTable(vectors.vectors), width, prepare, prepare.collection)
 
 
 class _VectorTexts:
-    """Encoder of texts as rows of word vectors; SymSpell's dictionaries are loaded for the first
-    text not cached.
+    """Encode texts as rows of word vectors. SymSpell's dictionaries are loaded for the first text
+    that is not cached.
     """
 
     def __init__(self, vectors: WordVectors, segmentation_words: int, max_tokens: int) -> None:
@@ -479,9 +455,8 @@ def build_cliphash_branches(
     ``untrained`` loads the pre-trained weights of a backbone that will be trained; a saved model
     has trained ones.
     """
-    frozen = freeze_backbone and not unfreeze_blocks
-    weights = pretrained if frozen or untrained else None
-    with backbones.fixed_random_weights(backbone) if frozen and weights is None else nullcontext():
+    is_frozen = freeze_backbone and not unfreeze_blocks
+    with _weights_to_load(backbone, pretrained, is_frozen, untrained) as weights:
         towers, width = backbones.load_open_clip(backbone, weights, preprocess, prompt)
     head = hash_head([width, *hidden, n_bits], dropout)
     branches = {}
@@ -491,7 +466,7 @@ def build_cliphash_branches(
         if normalize:
             encoder = nn.Sequential(encoder, UnitLength())
             inputs = f"{inputs}, unit length"
-        if frozen:
+        if is_frozen:
             name = f"open_clip {backbone} {pretrained}, {modality}"
             encoder = backbones.Frozen(encoder, name, inputs, width)
         elif unfreeze_blocks:

@@ -1,5 +1,5 @@
 """``small``: a convolutional image encoder and a text encoder trained from scratch, for a laptop;
-text encoders.
+and the text encoders of other models.
 
 Token id 0 is padding; a text without tokens has a finite code.
 """
@@ -7,9 +7,12 @@ Token id 0 is padding; a text without tokens has a finite code.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Literal, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from channelhash.data.images import square
@@ -67,7 +70,7 @@ class _BagOfTags(nn.Module):
         super().__init__()
         # padding_idx is left out of the mean, and an empty bag is zeros.
         self.tokens = nn.EmbeddingBag(n_tokens + 1, n_features, mode="mean", padding_idx=0)
-        # Small at first: a word that training hardly met has little weight among words that it met.
+        # Small at first: a rare word of the training then weighs little beside frequent ones.
         nn.init.normal_(self.tokens.weight, std=0.1)
         with torch.no_grad():
             self.tokens.weight[0].zero_()
@@ -84,7 +87,8 @@ class TransformerText(nn.Module):
     """One post-norm Transformer layer of 4 heads over token vectors, mean over the real tokens
     (``protocol.md`` § 2).
 
-    >>> encoder = TransformerText(nn.Embedding(10, 16, padding_idx=0), n_features=16, feed_forward=32)
+    >>> table = nn.Embedding(10, 16, padding_idx=0)
+    >>> encoder = TransformerText(table, n_features=16, feed_forward=32)
     >>> encoder(torch.tensor([[3, 1, 0], [0, 0, 0]])).shape
     torch.Size([2, 16])
     """
@@ -109,12 +113,14 @@ class TransformerText(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Encode ``(n, m)`` token ids as ``(n, n_features)``; a text without tokens gives zeros."""
         real = tokens != 0
-        # an exported network has one width
-        cut = self.mask_padding and not torch.onnx.is_in_onnx_export()
-        if cut and (used := real.any(0).nonzero()).numel():
+        # An exported network has one width.
+        if self.mask_padding and not torch.onnx.is_in_onnx_export():
             # Masked columns without a token in any row change nothing but cost: captions have 10
             # tokens, not 128.
-            tokens, real = tokens[:, : int(used.max()) + 1], real[:, : int(used.max()) + 1]
+            used = real.any(0).nonzero()
+            n_used = int(used.max()) + 1 if used.numel() else tokens.shape[1]
+            tokens = tokens[:, :n_used]
+            real = real[:, :n_used]
         hidden = self.tokens(tokens) + self.positions[: tokens.shape[1]]
         # A row of padding alone would attend to nothing, which is NaN: the first place, padding in
         # no other row, stays visible and is left out of the mean below.
@@ -122,6 +128,42 @@ class TransformerText(nn.Module):
         hidden = self.layer(hidden, src_key_padding_mask=hidden_from if self.mask_padding else None)
         weight = real.unsqueeze(-1).to(hidden)
         return cast(Tensor, (hidden * weight).sum(1) / weight.sum(1).clamp_min(1))
+
+
+class WordTable(nn.Module):
+    """Map token ``t`` to row ``t − 1`` of fixed word vectors, and token 0 (padding) to zeros.
+
+    The vectors stay in their memory-mapped file. Rows in use are kept on the model's device: a
+    collection's words, not the 3,000,000 of Google News.
+
+    >>> WordTable(np.array([[0.5, 1.0]]))(torch.tensor([[1, 0]])).tolist()
+    [[[0.5, 1.0], [0.0, 0.0]]]
+    """
+
+    def __init__(self, vectors: NDArray[np.floating[Any]]) -> None:
+        super().__init__()
+        self.vectors = vectors
+        self.places = nn.Buffer(
+            torch.full((len(vectors) + 1,), -1, dtype=torch.int32), persistent=False
+        )
+        self.rows: Tensor = nn.Buffer(torch.zeros(1, vectors.shape[1]), persistent=False)
+        self.places[0] = 0
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Look up ``(n, m)`` token ids; ``(n, m, d)`` float32."""
+        places = self.places[tokens.long()]
+        if (places < 0).any():
+            self._fetch(torch.unique(tokens.long()))
+            places = self.places[tokens.long()]
+        return self.rows[places.long()]
+
+    def _fetch(self, tokens: Tensor) -> None:
+        new = tokens[self.places[tokens] < 0]
+        vectors = np.asarray(self.vectors[new.cpu().numpy() - 1], dtype=np.float32)
+        self.places[new] = torch.arange(
+            len(self.rows), len(self.rows) + len(new), dtype=torch.int32, device=new.device
+        )
+        self.rows = torch.cat([self.rows, torch.from_numpy(vectors).to(self.rows.device)])
 
 
 def _sinusoidal_positions(length: int, width: int) -> Tensor:
@@ -180,9 +222,8 @@ def _quarters(maps: Tensor) -> Tensor:
     """
     side = int(maps.shape[-1])
     halves = (slice(0, (side + 1) // 2), slice(side // 2, side))
-    return torch.stack(
-        [maps[:, :, rows, columns].mean((2, 3)) for rows in halves for columns in halves], dim=2
-    )
+    quarters = [maps[:, :, rows, columns].mean((2, 3)) for rows, columns in product(halves, halves)]
+    return torch.stack(quarters, dim=2)
 
 
 def create_small_model(
@@ -214,8 +255,8 @@ def create_small_model(
     Raises:
         InputError: a setting is out of range, or no training word is frequent enough.
 
-    >>> import numpy as np
-    >>> train = Records(("a", "b"), {"text": ("a dog", "a cat")}, np.ones((2, 1), dtype=bool), ("animal",))
+    >>> texts = {"text": ("a dog", "a cat")}
+    >>> train = Records(("a", "b"), texts, np.ones((2, 1), dtype=bool), ("animal",))
     >>> create_small_model(train, n_bits=12, min_count=1).encode_texts(["a dog", "two cats"]).shape
     (2, 2)
     """
@@ -225,24 +266,32 @@ def create_small_model(
         raise InputError(
             f"model.text_width is {text_width}; choose a multiple of 4 for a Transformer"
         )
-    vocabulary: list[str] = []
-    if "text" in train.items:
-        vocabulary = list(
-            Vocabulary.from_texts(map(str, train.items["text"]), min_count=min_count).words
-        )
-        if not vocabulary:
-            raise InputError(
-                f"model.min_count: no word occurs {min_count} times in the {len(train)} training "
-                "texts"
-            )
     architecture: dict[str, Any] = dict(
-        n_bits=n_bits, modalities=list(train.items), image_size=image_size, width=width
-    )
-    architecture |= dict(text_encoder=text_encoder, text_width=text_width, vocabulary=vocabulary)
-    architecture |= dict(
-        max_tokens=max_tokens, hidden=[512] if hidden is None else hidden, dropout=dropout
+        n_bits=n_bits,
+        modalities=list(train.items),
+        image_size=image_size,
+        width=width,
+        text_encoder=text_encoder,
+        text_width=text_width,
+        vocabulary=_frequent_words(train, min_count),
+        max_tokens=max_tokens,
+        hidden=[512] if hidden is None else hidden,
+        dropout=dropout,
     )
     return HashModel("small", n_bits, architecture, build_small_branches(**architecture))
+
+
+def _frequent_words(train: Records, min_count: int) -> list[str]:
+    """Return the words of the training texts that occur often enough; none without texts."""
+    if "text" not in train.items:
+        return []
+    texts = map(str, train.items["text"])
+    words = list(Vocabulary.from_texts(texts, min_count=min_count).words)
+    if not words:
+        raise InputError(
+            f"model.min_count: no word occurs {min_count} times in the {len(train)} training texts"
+        )
+    return words
 
 
 def build_small_branches(
