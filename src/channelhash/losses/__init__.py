@@ -277,8 +277,8 @@ class LossWithTerms(HashLoss):
 
 
 def expand_settings(name: str, settings: Mapping[str, Any], n_bits: int) -> dict[str, Any]:
-    """Return ``settings`` without the keys ``published`` and ``recommended``; where one is true,
-    with the settings that it stands for beside those given.
+    """Replace the keys ``published`` and ``recommended`` of ``settings`` by the settings that they
+    stand for; given settings go first.
 
     >>> expand_settings("talr", {"published": True, "bin_width": 1}, 64)
     {'alpha': 0.5, 'bin_width': 1}
@@ -336,20 +336,15 @@ def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> HashLos
     """
     kind = resolve_loss(name)
     fields = settings_of(kind).model_fields
+    term_fields = settings_of(Terms).model_fields
     settings = expand_settings(name, settings, n_bits)
     if not n_labels and "n_labels" in fields:
         raise InputError(
             f"loss.name: {name!r} learns from labels, and this collection has none; take "
             "contrastive, or dsch, sch … to which each pair is a class of its own"
         )
-    of_terms: dict[str, Any] = {}
-    of_loss = {"n_bits": n_bits, "n_labels": n_labels}
-    of_loss = {key: value for key, value in of_loss.items() if key in fields}
-    for key, value in settings.items():
-        if key in settings_of(Terms).model_fields:
-            of_terms[key] = value
-        if key not in of_terms or key in fields:
-            of_loss[key] = value
-    terms = Terms(**of_terms)
-    loss = kind(**of_loss)
+    terms = Terms(**{key: settings[key] for key in settings if key in term_fields})
+    of_loss: dict[str, Any] = {"n_bits": n_bits, "n_labels": n_labels} | settings
+    foreign = {"n_bits", "n_labels"} | term_fields.keys()
+    loss = kind(**{key: of_loss[key] for key in of_loss if key in fields or key not in foreign})
     return LossWithTerms(loss, n_bits, terms) if terms.active else loss

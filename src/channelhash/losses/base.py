@@ -23,7 +23,7 @@ Bounds = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class Shard(NamedTuple):
-    """The ``number``-th, from 0, of so many ``parts`` that add up to the whole.
+    """Part ``number`` (from 0) of the ``parts`` that add up to a loss.
 
     >>> Shard(0, 3).parts
     3
@@ -38,7 +38,7 @@ _WHOLE = Shard(0, 1)
 
 @dataclass(frozen=True)
 class Batch:
-    """What `HashLoss.compute` sees of a batch of n samples, checked.
+    """A batch of n samples as `HashLoss.compute` gets it, checked.
 
     Attributes:
         outputs: modality -> ``(n, k)`` real-valued codes, at least float32.
@@ -65,9 +65,7 @@ class Batch:
         return torch.stack(list(self.outputs.values()))
 
     def codes_of_width(self, n_bits: int) -> Tensor:
-        """Return `codes`; raise a `ValueError` if they have other than the ``n_bits`` that a loss
-        was made for.
-        """
+        """Return `codes`; raise `ValueError` if they do not have the ``n_bits`` of the loss."""
         codes = self.codes
         if codes.shape[2] != n_bits:
             raise ValueError(
@@ -85,9 +83,8 @@ class HashLoss(nn.Module, ABC):
 
     Attributes:
         trains_anchor: the loss trains one modality at a time, its ``anchor``.
-
         sharded: `compute` computes the asked shard alone; shards add up in value and in gradient.
-            Without it the whole loss is computed for each shard and divided by their number.
+            If false, the whole loss is computed for each shard and divided by their number.
         needs_rows: `compute` reads the numbers of the training rows.
         needs_teacher: the loss compares outputs with a teacher's outputs, which take the place of
             labels.
@@ -139,32 +136,40 @@ class HashLoss(nn.Module, ABC):
         """
         outputs = _checked_outputs(outputs)
         codes = next(iter(outputs.values()))
-        if anchor is not None and not self.trains_anchor:
-            raise ValueError(
-                f"{type(self).__name__} trains all modalities at once; leave anchor out"
-            )
-        if anchor is not None and anchor not in outputs:
-            raise ValueError(f"anchor {anchor!r} is not one of the modalities {', '.join(outputs)}")
+        if anchor is not None:
+            self._check_anchor(anchor, outputs)
         if rows is None and self.needs_rows:
             raise ValueError(
                 f"{type(self).__name__} needs the numbers of the batch's training rows; give rows"
             )
         labels = torch.as_tensor(labels)
         if not self.needs_teacher:
-            if not (self._saw_labels and codes.is_cuda):
-                check_labels(labels, 1.0)
-                self._saw_labels = True
-            if labels.ndim != 2 or len(labels) != len(codes):
-                raise ValueError(
-                    f"labels are (n, c) with n = {len(codes)} as the outputs, not "
-                    f"{tuple(labels.shape)}"
-                )
+            self._check_labels(labels, codes)
         with torch.autocast(codes.device.type, enabled=False):
             return self.compute_shard(Batch(outputs, labels.to(codes.device), anchor, rows, shard))
 
+    def _check_anchor(self, anchor: str, outputs: Outputs) -> None:
+        """Raise `ValueError` if the loss trains no anchor, or has no outputs of this one."""
+        if not self.trains_anchor:
+            raise ValueError(
+                f"{type(self).__name__} trains all modalities at once; leave anchor out"
+            )
+        if anchor not in outputs:
+            raise ValueError(f"anchor {anchor!r} is not one of the modalities {', '.join(outputs)}")
+
+    def _check_labels(self, labels: Tensor, codes: Tensor) -> None:
+        """Raise `ValueError` unless labels are ``(n, c)`` numbers from 0 to 1."""
+        if not (self._saw_labels and codes.is_cuda):
+            check_labels(labels, 1.0)
+            self._saw_labels = True
+        if labels.ndim != 2 or len(labels) != len(codes):
+            raise ValueError(
+                f"labels are (n, c) with n = {len(codes)} as the outputs, not {tuple(labels.shape)}"
+            )
+
     def compute_shard(self, batch: Batch) -> Tensor:
-        """Return the shard of the loss that ``batch`` asks for, of losses that cannot be sharded an
-        even fraction.
+        """Return the shard of the loss that ``batch`` asks for, an even fraction if the loss is not
+        `sharded`.
         """
         value = self.compute(batch)
         problem = _value_problem(value, batch.outputs)
@@ -176,9 +181,7 @@ class HashLoss(nn.Module, ABC):
 
     @property
     def channels(self) -> "ChannelLoss | None":
-        """The loss that says which channel a similarity has, for pairs that are not of a batch;
-        None without one.
-        """
+        """The loss whose channels apply to pairs outside a batch; None for other losses."""
         return None
 
 
@@ -199,7 +202,9 @@ class ChannelLoss(HashLoss):
     Raises:
         ValueError: ``n_bits`` is below 1.
 
-    >>> class HalfChannels(ChannelLoss):  # similar: a quarter of the bits at most; others: a half on
+    Similar samples differ in at most a quarter of the bits here, others in at least a half:
+
+    >>> class HalfChannels(ChannelLoss):
     ...     def bounds(self, similarity):
     ...         dissimilar = similarity == 0
     ...         return dissimilar * self.n_bits / 2, torch.where(dissimilar, 1, 0.25) * self.n_bits
@@ -234,8 +239,8 @@ class ChannelLoss(HashLoss):
         """Return the lower and upper end of the channel of each similarity, in bits."""
 
     def bounds_for(self, labels: Tensor) -> Bounds:
-        """Return the bounds for pairs of samples with ``labels`` ``(n, c)``; only BSCH's depend on
-        them.
+        """Return the bounds for pairs of samples with ``labels`` ``(n, c)``, on which only BSCH's
+        depend.
         """
         return self.bounds
 
@@ -274,13 +279,14 @@ class ChannelLoss(HashLoss):
             similarity: S of the pairs, ``(r, c)``.
             bounds: of the pairs; None takes `bounds`.
         """
-        # for all pairs of modalities
-        lower, upper = (ends[:, None] for ends in (bounds or self.bounds)(similarity))
+        lower, upper = (bounds or self.bounds)(similarity)
+        # One axis more, for all pairs of modalities.
+        lower = lower[:, None]
+        upper = upper[:, None]
         m, r, k = a.shape
         half_k = lower.new_tensor(0.5 * k)
-        distances = torch.addmm(half_k, a.flatten(0, 1), b.flatten(0, 1).T, alpha=-0.5 * k).view(
-            m, r, m, b.shape[1]
-        )
+        flat = torch.addmm(half_k, a.flatten(0, 1), b.flatten(0, 1).T, alpha=-0.5 * k)
+        distances = flat.view(m, r, m, b.shape[1])
         # The nearest point of the channel is a constant to the gradient: outside it stays where it
         # is as d moves, inside d is that point itself and |0| has slope 0.
         violation = (distances - torch.clamp(distances.detach(), lower, upper)).abs()
@@ -295,7 +301,7 @@ class ChannelLoss(HashLoss):
 
 
 def _value_problem(value: object, outputs: Outputs) -> str:
-    """Say what is wrong with what a loss returned of a batch; empty if nothing is.
+    """Describe what is wrong with the value of a loss; return "" if nothing is.
 
     >>> codes = torch.ones(2, 8, requires_grad=True)
     >>> [_value_problem(value, {"text": codes}) for value in (codes.mean(), (codes, 1), None)]
@@ -323,7 +329,7 @@ def _checked_outputs(outputs: Outputs) -> Outputs:
         ValueError: there is no modality, or the modalities' outputs differ in shape.
     """
     shapes = {modality: tuple(codes.shape) for modality, codes in outputs.items()}
-    if not shapes or len(set(shapes.values())) != 1 or len(next(iter(shapes.values()))) != 2:
+    if [len(shape) for shape in set(shapes.values())] != [2]:
         raise ValueError(
             f"outputs are one (n, k) tensor per modality, all of one shape, not {shapes}"
         )
@@ -374,7 +380,8 @@ def sign(values: Tensor) -> Tensor:
 _TileError = Callable[[Tensor, Tensor, slice, slice], Tensor]
 
 
-# Samples on a tile's side. On a CPU tiles of 1,024 take nearly twice as long: they leave the cache.
+#: Samples on a tile's side. On a CPU, tiles of 1,024 take nearly twice as long: they leave the
+#: cache.
 _SIDE = 512
 
 

@@ -100,7 +100,8 @@ class Items:
             chosen: ``(N, N)`` bool, the same pairs of samples for each two modalities.
 
         >>> items = Items(torch.zeros(2, 8), torch.ones(2, 1), n_modalities=2)
-        >>> values = torch.tensor([[1.0, 10.0], [10.0, 100.0]])  # image–image, image–text, text–text
+        >>> image_image, image_text, text_text = 1.0, 10.0, 100.0
+        >>> values = torch.tensor([[image_image, image_text], [image_text, text_text]])
         >>> items.sum_of_pairs(values, torch.ones(2, 2) > 0).item()
         111.0
         """
