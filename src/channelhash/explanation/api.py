@@ -1,6 +1,4 @@
-"""From what a person names (words, images, ids) to the explanation of a pair: its bits, their
-labels, and maps.
-"""
+"""Explain a pair of words, images or ids: its bits, their labels, and maps."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -175,7 +173,7 @@ def explain(
         address: a run's folder, a store or a file of codes, as for a search.
         images: image files or opened images.
         texts: words.
-        likes: ids of items of the store. Images, texts and likes are two together: the pair, in
+        likes: ids of items of the store. Images, texts and likes together are the two items, in
             this order.
         by: for each like, the modality of its code, ``"image"`` or ``"text"``; by default the one
             that a search compares.
@@ -200,17 +198,18 @@ def explain(
     with open_filled_store(address) as store:
         encoders: dict[str, Encode] = {}
         if images or texts or model or store.model_folder:
-            encoder = load_encoder(store, None if model is None else Path(model), trust_code)
-            for modality in encoder.modalities:
-                encoders[modality] = partial(encode_items, encoder, modality)
-        paths = [Path(image) if isinstance(image, str) else image for image in images]
-        sides = [
-            *(_encode_side(encoders, "image", path) for path in paths),
-            *(_encode_side(encoders, "text", text) for text in texts),
-        ]
+            encoders = _load_encoders(store, model, trust_code)
+        sides = [_encode_side(encoders, "image", image) for image in images]
+        sides += [_encode_side(encoders, "text", text) for text in texts]
         for item_id, modality in zip_longest(likes, by):
             sides.append(_load_side(store, item_id, modality, encoders))
         return explain_pair((sides[0], sides[1]), BitLabels.load(store), encoders, settings)
+
+
+def _load_encoders(store: Store, model: str | Path | None, trust_code: bool) -> dict[str, Encode]:
+    """Return modality -> the function that encodes its items, of the model of a store."""
+    encoder = load_encoder(store, None if model is None else Path(model), trust_code)
+    return {name: partial(encode_items, encoder, name) for name in encoder.modalities}
 
 
 def _check_pair(
@@ -236,9 +235,11 @@ def _check_pair(
 def _encode_side(
     encoders: Mapping[str, Encode], modality: str, item: str | Path | Image.Image
 ) -> Side:
-    """Encode one raw item that is to be explained."""
+    """Encode a raw item: words, or an image that is opened or named by its file."""
     if modality not in encoders:
         raise InputError(f"{argument(f'{modality}s')}: this model encodes {' and '.join(encoders)}")
+    if modality == "image" and isinstance(item, str):
+        item = Path(item)
     return Side.encode(modality, item, encoders[modality])
 
 
