@@ -4,6 +4,7 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import permutations
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -113,7 +114,7 @@ def _rankings(
     """
     rows = {"text": np.arange(len(names)), "image": np.unique(names, return_index=True)[1]}
     scores: _Scores = {}
-    for a, b in (_SIDES, _SIDES[::-1]):
+    for a, b in permutations(_SIDES):
         query = values[a][rows[a]]
         items = values[b][rows[b]]
         pairs = counterparts(names[rows[a]].tolist(), names[rows[b]].tolist())
@@ -136,8 +137,8 @@ def _rankings(
 def _second_stage(
     query: NDArray[Any], items: NDArray[Any], pairs: NDArray[np.int64], first: int = FIRST
 ) -> FirstGroup:
-    """Find each query's first counterpart by a store that keeps projections; one that the second
-    stage does not reach is anywhere behind.
+    """Find each query's first counterpart by a store that keeps projections; counterparts that the
+    second stage does not reach are somewhere behind.
     """
     n_bits = query.shape[1]
     with tempfile.TemporaryDirectory() as folder:
@@ -163,8 +164,8 @@ def _second_stage(
 
 
 def _known_rows(records: Records, run: OpenedRun | None) -> NDArray[np.bool_]:
-    """Return ``(n,)`` which rows are in the collection of a run and are no test queries, by id and
-    text.
+    """Return ``(n,)`` whether each row is in the collection of a run, test queries aside; rows are
+    compared by id and text.
     """
     if run is None:
         return np.zeros(len(records), dtype=bool)
@@ -327,14 +328,22 @@ def run_codes(
     codes = {}
     for role, part in rows.items():
         path = folder / "codes" / f"{name}-{role}.parquet"
-        saved = CodeSet.load(path) if path.exists() else None
-        if saved and saved.model == fingerprint and len(saved) == len(part):
+        saved = _saved_codes(path, fingerprint, len(part))
+        if saved is not None:
             codes[role] = saved
             continue
         stored = stored_codes(folder) if role == "retrieval" else None
         codes[role] = database_codes(stored, splits.retrieval, part, partial(encode, role))
         codes[role].save(path)
     return _RunCodes(codes["query"], codes["retrieval"], np.isin(rows["retrieval"], splits.train))
+
+
+def _saved_codes(path: Path, fingerprint: str, n: int) -> CodeSet | None:
+    """Return the codes in a file if a model with this fingerprint has written all ``n``."""
+    if not path.exists():
+        return None
+    saved = CodeSet.load(path)
+    return saved if saved.model == fingerprint and len(saved) == n else None
 
 
 def plots_folder(folder: Path, split: str, checkpoint: str, leak_free: bool) -> Path:
