@@ -80,9 +80,8 @@ def __dir__() -> list[str]:
 def resolve_model(name: str) -> "ModelKind":
     """Return a registered model, or one's own that ``python:module:NAME`` names.
 
-    >>> resolve_model("python:channelhash.models:MODELS")
-    Traceback (most recent call last):
-    channelhash.errors.InputError: model.name python:channelhash.models:MODELS: is not a channelhash.models.ModelKind
+    >>> resolve_model("small").create.__name__
+    'create_small_model'
     """
     from channelhash.models.hash_model import ModelKind
 

@@ -180,11 +180,10 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     ``model``.
     """
     with reading_weights(path):
-        state = (
-            load(path.read_bytes())
-            if path.suffix == ".safetensors"
-            else torch.load(path, "cpu", weights_only=True)
-        )
+        if path.suffix == ".safetensors":
+            state = load(path.read_bytes())
+        else:
+            state = torch.load(path, "cpu", weights_only=True)
     for key in ("state_dict", "model"):
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
@@ -197,6 +196,17 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return {name.removeprefix("module."): value for name, value in state.items()}
 
 
+def _misfits(target: dict[str, Tensor], state: dict[str, Tensor]) -> list[str]:
+    """Return a phrase for each tensor that has another name or shape."""
+    wrong = [f"{name} is missing" for name in target if name not in state]
+    wrong += [f"{name} is unknown" for name in state if name not in target]
+    for name, value in target.items():
+        if name in state and state[name].shape != value.shape:
+            shapes = f"{tuple(state[name].shape)}, expected {tuple(value.shape)}"
+            wrong.append(f"{name} is {shapes}")
+    return wrong
+
+
 def load_weights(target: dict[str, Tensor], state: dict[str, Tensor], where: str) -> None:
     """Copy ``state`` into the tensors of ``target``; names and shapes must agree.
 
@@ -205,13 +215,7 @@ def load_weights(target: dict[str, Tensor], state: dict[str, Tensor], where: str
     >>> target["weight"].tolist()
     [1.0, 1.0]
     """
-    wrong = [f"{name} is missing" for name in target if name not in state]
-    wrong += [f"{name} is unknown" for name in state if name not in target]
-    wrong += [
-        f"{name} is {tuple(state[name].shape)}, expected {tuple(value.shape)}"
-        for name, value in target.items()
-        if name in state and state[name].shape != value.shape
-    ]
+    wrong = _misfits(target, state)
     if wrong:
         more = f", and {len(wrong) - 2} more" if len(wrong) > 2 else ""
         raise InputError(f"{where}: the weights do not fit ({'; '.join(wrong[:2])}{more})")
@@ -288,7 +292,8 @@ def image_layers(pretrained: str | None) -> nn.Module:
     from timm.models.efficientnet import tf_efficientnet_lite2
 
     layers: nn.Module = tf_efficientnet_lite2(num_classes=0)
-    layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # half the time on a CPU
+    # It takes half the time on a CPU.
+    layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if pretrained is not None:
         if pretrained != "package":
             raise InputError(
@@ -397,7 +402,8 @@ def _register(path: Path) -> str:
             f"model.backbone: {path}: asks to trust_remote_code, which is never done; remove the "
             "key"
         )
-    if missing := {"embed_dim", "vision_cfg", "text_cfg"} - config.keys():
+    missing = {"embed_dim", "vision_cfg", "text_cfg"} - config.keys()
+    if missing:
         raise InputError(
             f"model.backbone: {path}: no model configuration of OpenCLIP, {min(missing)} is missing"
         )
@@ -406,9 +412,9 @@ def _register(path: Path) -> str:
 
 
 def _library() -> Any:
-    """Import the library: seconds, which other models do not wait for."""
-    import channelhash.utils.torchvision_compat  # noqa: F401  before open_clip, which imports torchvision
-
+    """Import the library, which takes seconds that other models need not wait."""
+    # before open_clip, which imports torchvision
+    importlib.import_module("channelhash.utils.torchvision_compat")
     return importlib.import_module("open_clip")
 
 
@@ -417,7 +423,7 @@ class PromptTokens(Prepare):
     """Put texts in a prompt and tokenize them: texts -> ``(n, context)`` int64, by the OpenCLIP
     model's ``tokenize``.
 
-    >>> PromptTokens("a photo of {}", lambda texts: torch.tensor([[len(text)] for text in texts]))(["a dog"])
+    >>> PromptTokens("a photo of {}", lambda texts: torch.tensor([[len(texts[0])]]))(["a dog"])
     tensor([[16]])
     """
 
@@ -445,9 +451,10 @@ class PromptTokens(Prepare):
         )
 
 
-#: Mean and standard deviation of ImageNet's pixels, as most of torchvision's classification weights
-#: want them.
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+#: Mean of ImageNet's pixels by channel, for weights of torchvision that name none.
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+#: Their standard deviation.
+IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 def load_torchvision(name: str, pretrained: str | None) -> tuple[nn.Module, int]:
@@ -456,17 +463,11 @@ def load_torchvision(name: str, pretrained: str | None) -> tuple[nn.Module, int]
     """
     from channelhash.utils.torchvision_compat import torchvision  # takes longer than a photo search
 
-    pick(
-        dict.fromkeys(torchvision.models.list_models(module=torchvision.models)),
-        name,
-        "model.backbone",
-    )
+    names = torchvision.models.list_models(module=torchvision.models)
+    pick(dict.fromkeys(names), name, "model.backbone")
     tag, file = weights_source(pretrained)
-    _check_tag(
-        tag,
-        name,
-        ["DEFAULT", *(weights.name for weights in torchvision.models.get_model_weights(name))],
-    )
+    tags = [weights.name for weights in torchvision.models.get_model_weights(name)]
+    _check_tag(tag, name, ["DEFAULT", *tags])
     build: Callable[..., nn.Module] = torchvision.models.get_model
     try:
         model = build(name, weights=None if file else tag)
@@ -477,25 +478,22 @@ def load_torchvision(name: str, pretrained: str | None) -> tuple[nn.Module, int]
         ) from None
     classifier, width = _cut_classifier(model)
     if file:
-        state = {
-            key: value
-            for key, value in read_weights(file).items()
-            if not key.startswith(f"{classifier}.")
-        }
+        state = read_weights(file)
+        state = {key: state[key] for key in state if not key.startswith(f"{classifier}.")}
         load_weights(model.state_dict(), state, f"{file} into {name}")
     mean = IMAGENET_MEAN
     std = IMAGENET_STD
     if tag:
         preset = torchvision.models.get_model_weights(name)[tag].transforms()
-        mean, std = tuple(preset.mean), tuple(preset.std)
+        mean = tuple(preset.mean)
+        std = tuple(preset.std)
     return nn.Sequential(_Normalize(mean, std), model), width
 
 
 def _cut_classifier(model: nn.Module) -> tuple[str, int]:
     """Remove the last linear layer; return its name and its number of inputs."""
-    name, last = [
-        (name, part) for name, part in model.named_modules() if isinstance(part, nn.Linear)
-    ][-1]
+    linear = [(name, part) for name, part in model.named_modules() if isinstance(part, nn.Linear)]
+    name, last = linear[-1]
     parent, _, child = name.rpartition(".")
     setattr(model.get_submodule(parent), child, nn.Identity())
     return name, last.in_features

@@ -171,7 +171,9 @@ Word = str | Mapping[str, str]
 ENCODER_FORMS = {
     "photo": "the encoder that is there after pip install 'channelhash[photos]'",
     "photo-backbones": "the two networks of photo as they are",
-    "openclip:NAME/WEIGHTS": "a model of OpenCLIP, its tag or file of weights; NAME may be a .json configuration",
+    "openclip:NAME/WEIGHTS": (
+        "a model of OpenCLIP, its tag or file of weights; NAME may be a .json configuration"
+    ),
     "image=KIND:WHAT": "an extractor for each modality (`extractors`), one or two such words",
     "features": "the items are features already",
     "python:module:NAME": "a function of your own that returns an `Encoder`",
@@ -202,8 +204,10 @@ def extra_of(word: Word | None) -> str:
     """Return the extra of this package that brings what an encoder needs; None is the default
     encoder of pictures.
 
-    >>> extra_of(None), extra_of("openclip:ViT-B-32/openai"), extra_of({"image": "python:a:b"}), extra_of("runs/a")
-    ('photos', 'clip', 'extractors', 'train')
+    >>> extra_of(None), extra_of("openclip:ViT-B-32/openai"), extra_of("runs/a")
+    ('photos', 'clip', 'train')
+    >>> extra_of({"image": "python:a:b"})
+    'extractors'
     """
     if word is not None and not isinstance(word, str):
         return "extractors"
@@ -227,13 +231,19 @@ def split_source(pretrained: str) -> tuple[str | None, Path | None, str]:
     (('DEFAULT', None, 'DEFAULT'), 'weights.pt')
     """
     tag, at, file = pretrained.partition("@")
-    if "/" in tag or (not at and (Path(pretrained).is_file() or Path(pretrained).suffix)):
-        tag = ""
-        file = pretrained
-    if at and not file:
+    if "/" in tag or (not at and _looks_like_file(pretrained)):
+        path = Path(pretrained).resolve()
+        return None, path, str(path)
+    if not at:
+        return tag or None, None, pretrained
+    if not file:
         raise InputError(f"{pretrained}: no file follows the @; write TAG, FILE or TAG@FILE")
-    path = Path(file).resolve() if file else None
-    return tag or None, path, "@".join(str(part) for part in (tag, path) if part) or pretrained
+    path = Path(file).resolve()
+    return tag or None, path, f"{tag}@{path}" if tag else str(path)
+
+
+def _looks_like_file(pretrained: str) -> bool:
+    return Path(pretrained).is_file() or bool(Path(pretrained).suffix)
 
 
 def model_card(
@@ -249,18 +259,16 @@ def model_card(
     >>> model_card("small", 16, ("text",), 5, "abc").splitlines()[5]
     '# Text hashing, 16 bits'
     """
-    encode = (
-        'encode_images(["photo.jpg"])'
-        if "image" in modalities
-        else 'encode_texts(["a dog on a beach"])'
-    )
     if name == "features":
         encode = f'encode("{modalities[0]}", features)  # rows (n, d) of what it was trained on'
-    training = (
-        f"\n## Training\n\n```yaml\n{yaml.safe_dump(dict(settings), sort_keys=False)}```\n"
-        if settings
-        else ""
-    )
+    elif "image" in modalities:
+        encode = 'encode_images(["photo.jpg"])'
+    else:
+        encode = 'encode_texts(["a dog on a beach"])'
+    training = ""
+    if settings:
+        written = yaml.safe_dump(dict(settings), sort_keys=False)
+        training = f"\n## Training\n\n```yaml\n{written}```\n"
     template = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
     return template.format(
         name=name,
@@ -294,8 +302,8 @@ def fit_facts(description: Mapping[str, Any]) -> dict[str, str]:
     """Return facts for people about a saved model: its encoder, and how its codes were fitted; of
     others, nothing.
 
-    >>> fit_facts({"name": "fitted", "architecture": {"encoder": "photo", "codes": "itq", "fitted_on": 1000,
-    ...                                               "widths": {"image": 1280}}})
+    >>> fit = {"encoder": "photo", "codes": "itq", "fitted_on": 1000, "widths": {"image": 1280}}
+    >>> fit_facts({"name": "fitted", "architecture": fit})
     {'encoder': 'photo', 'fitted': 'itq to 1,000 images; no captions join texts to them'}
     """
     if description.get("name") != "fitted":
@@ -309,10 +317,8 @@ def fit_facts(description: Mapping[str, Any]) -> dict[str, str]:
             "encoder": in_one_word(architecture["encoder"]),
             "fitted": "learned codes of the encoder",
         }
-    fitted = (
-        f"{codes} to {n:,} "
-        f"{'pairs of image and text' if codes == 'cca-itq' else f'{min(modalities)}s'}"
-    )
+    items = "pairs of image and text" if codes == "cca-itq" else f"{min(modalities)}s"
+    fitted = f"{codes} to {n:,} {items}"
     if modalities == ["image"]:
         fitted += "; no captions join texts to them"
     return {
@@ -327,11 +333,9 @@ def in_one_word(word: str | Mapping[str, str]) -> str:
     >>> in_one_word({"image": "torchvision:resnet50"})
     'image=torchvision:resnet50'
     """
-    return (
-        word
-        if isinstance(word, str)
-        else " ".join(f"{modality}={name}" for modality, name in sorted(word.items()))
-    )
+    if isinstance(word, str):
+        return word
+    return " ".join(f"{modality}={name}" for modality, name in sorted(word.items()))
 
 
 def _weights_checksum(content: bytes) -> str:
@@ -340,7 +344,8 @@ def _weights_checksum(content: bytes) -> str:
 
     >>> from safetensors.numpy import save
     >>> import numpy as np
-    >>> _weights_checksum(save({"a": np.zeros(2)})) == _weights_checksum(save({"a": np.zeros(2)}, {"of": "example"}))
+    >>> weights = {"a": np.zeros(2)}
+    >>> _weights_checksum(save(weights)) == _weights_checksum(save(weights, {"of": "example"}))
     True
     """
     import safetensors  # of the extras photos and train
@@ -409,8 +414,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def damaged_files(folder: Path) -> list[str]:
-    """Return a line for each damaged file of a saved model, which is not built; all of them are
-    read.
+    """Read the files of a saved model, without building it; return a line for each damaged one.
 
     >>> damaged_files(Path("none"))
     ['config.json: is missing', 'model.safetensors: is missing']

@@ -1,8 +1,7 @@
-"""Encoders as ONNX files, with a description from which any ONNX runtime computes the same codes;
-and they run here.
+"""Export encoders as ONNX files, and encode queries with them, without PyTorch.
 
-``export.json`` is that description; docs/how-to/export.md shows how to read it. Codes of queries
-need no PyTorch.
+``export.json`` describes how any ONNX runtime computes the same codes; docs/how-to/export.md shows
+how to read it.
 """
 
 import json
@@ -33,12 +32,12 @@ if TYPE_CHECKING:
 
     from channelhash.models.hash_model import HashModel
 
-#: The file that describes the others, and the folder of a run or a store that `channelhash export`
-#: writes by default.
+#: The file that describes the others.
 DESCRIPTION = "export.json"
+#: The folder of a run or a store that `channelhash export` writes by default.
 FOLDER = "onnx"
 
-#: Outputs of the file and of PyTorch may differ by this much, relative to the largest output where
+#: Largest difference of outputs of the file and of PyTorch, relative to the largest output where
 #: that is above 1.
 _TOLERANCE = 1e-4
 
@@ -96,8 +95,8 @@ class ExportedModel(QueryEncoder):
         return self._fingerprint
 
     def reads(self, modalities: Iterable[str]) -> bool:
-        """Return whether images and texts of these modalities were exported, and not heads for rows
-        of features.
+        """Return whether these modalities were exported as encoders of images and texts, not as
+        heads for rows of features.
         """
         entries = [self._entries.get(modality) for modality in modalities]
         return all(
@@ -106,7 +105,8 @@ class ExportedModel(QueryEncoder):
 
     def check_encodes(self, modalities: Iterable[str]) -> None:
         """Raise `InputError` if one of the modalities was not exported."""
-        if missing := set(modalities) - set(self._entries):
+        missing = set(modalities) - set(self._entries)
+        if missing:
             names = " and ".join(self.modalities)
             raise InputError(
                 f"{self.folder}: encodes {names}, not {min(missing)}; export the model with it, too"
@@ -206,7 +206,8 @@ def export_onnx(model: "HashModel", folder: Path, modalities: Sequence[str] = ()
             f"{folder}: is there already; remove it, or name another folder with "
             f"{argument('folder')}"
         )
-    if unknown := set(modalities) - set(model.modalities):
+    unknown = set(modalities) - set(model.modalities)
+    if unknown:
         raise InputError(
             f"{argument('modalities')}: this model encodes {', '.join(model.modalities)}, not "
             f"{min(unknown)}"
@@ -233,12 +234,17 @@ def export_onnx(model: "HashModel", folder: Path, modalities: Sequence[str] = ()
         (temporary / DESCRIPTION).write_text(
             json.dumps(description, indent=2, ensure_ascii=False), encoding="utf-8"
         )
-        for path in temporary.iterdir():  # on the disk before the name is
-            sync(path)
-        if folder.is_dir():  # it is empty, and Windows renames nothing to it
-            folder.rmdir()
-        temporary.rename(folder)
+        _publish(temporary, folder)
     return description
+
+
+def _publish(temporary: Path, folder: Path) -> None:
+    """Give a finished folder its name, after its files are on the disk."""
+    for path in temporary.iterdir():
+        sync(path)
+    if folder.is_dir():  # it is empty, and Windows renames nothing to it
+        folder.rmdir()
+    temporary.rename(folder)
 
 
 def _recipe(model: "HashModel", modality: str) -> dict[str, Any]:

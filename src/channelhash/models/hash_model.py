@@ -332,7 +332,9 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
         # the registry imports the model files, which import this one
         from channelhash.models import resolve_model
 
-        name, n_bits, architecture = (config[key] for key in ("name", "n_bits", "architecture"))
+        name = config["name"]
+        n_bits = config["n_bits"]
+        architecture = config["architecture"]
         if not isinstance(n_bits, int) or architecture.get("n_bits", n_bits) != n_bits:
             raise ValueError(
                 f"n_bits is {n_bits!r}, in its architecture {architecture.get('n_bits')!r}"
@@ -343,9 +345,8 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
             key: value for key, value in architecture.items() if key in fields.model_fields
         }
         try:
-            branches = build(
-                **architecture | vars(read_settings(fields, arguments, "architecture"))
-            )
+            checked = vars(read_settings(fields, arguments, "architecture"))
+            branches = build(**architecture | checked)
         except InputError as error:
             raise ValueError(str(error)) from error
         if not branches:
@@ -354,21 +355,23 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
         extends = map(str, config.get("extends", ()))
         model = cls(name, n_bits, architecture, branches, None, spaces, tuple(extends))
         for modality, identity in config.get("backbones", {}).items():
-            frozen = model.branch(modality).frozen
-            if frozen is None:
-                raise InputError(
-                    f"{folder / 'config.json'}: names a backbone for {modality}, but the model has "
-                    "none"
-                )
-            frozen.precision = identity["precision"]
-            if frozen.weights_hash != identity["weights"]:
-                weights = architecture.get("pretrained", frozen.name)
-                raise InputError(
-                    f"{folder / 'config.json'}: trained on {identity['name']} with weights "
-                    f"{identity['weights']}, but {weights} holds {frozen.weights_hash}; give the "
-                    "same weights, or make it again"
-                )
+            model._set_backbone(modality, identity, folder / "config.json")
         return model
+
+    def _set_backbone(self, modality: str, identity: Mapping[str, Any], file: Path) -> None:
+        """Take over the precision of a frozen backbone from a configuration; raise `InputError` if
+        its weights are others.
+        """
+        frozen = self.branch(modality).frozen
+        if frozen is None:
+            raise InputError(f"{file}: names a backbone for {modality}, but the model has none")
+        frozen.precision = identity["precision"]
+        if frozen.weights_hash != identity["weights"]:
+            weights = self.architecture.get("pretrained", frozen.name)
+            raise InputError(
+                f"{file}: trained on {identity['name']} with weights {identity['weights']}, but "
+                f"{weights} holds {frozen.weights_hash}; give the same weights, or make it again"
+            )
 
 
 def feature_rows(items: Any, modality: str, width: int) -> Tensor:
@@ -380,7 +383,7 @@ def feature_rows(items: Any, modality: str, width: int) -> Tensor:
     return torch.from_numpy(FeatureRows(modality, width).check(items))
 
 
-# Images read by worker processes are encoded so many at a time.
+#: Images that worker processes read are encoded this many at a time.
 _BATCH = 128
 
 
@@ -393,17 +396,14 @@ def encode_records(
     """Return codes of every modality that both the model and the records have, with labels, texts
     and image paths.
     """
-    items = {
-        modality: records.items[modality]
-        for modality in model.modalities
-        if modality in records.items
-    }
+    codes = {}
+    for modality in model.modalities:
+        if modality in records.items:
+            items = records.items[modality]
+            codes[modality] = encode_items(model, modality, items, usable_cores(), progress)
     return CodeSet(
         records.ids,
-        {
-            name: encode_items(model, name, values, usable_cores(), progress)
-            for name, values in items.items()
-        },
+        codes,
         records.labels if records.label_names else None,
         model.n_bits,
         label_names=records.label_names,
@@ -420,11 +420,10 @@ def encode_items(
     if not are_files(items) or not workers:
         return model.encode(modality, items, progress)
     images = ImageFiles(items, model.branch(modality).prepare)
-    batches = [
-        range(start, min(start + _BATCH, len(items))) for start in range(0, len(items), _BATCH)
-    ]
+    n = len(items)
+    batches = [range(start, min(start + _BATCH, n)) for start in range(0, n, _BATCH)]
     codes = []
     for rows, pixels in zip(batches, image_batches(images, batches, workers), strict=True):
         codes.append(model.encode_prepared({modality: pixels})[modality])
-        progress(rows.stop, len(items))
+        progress(rows.stop, n)
     return np.concatenate(codes)

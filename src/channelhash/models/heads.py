@@ -128,15 +128,18 @@ def create_features_model(
         InputError: the records are images and texts, not features; or an extractor's name is wrong.
 
     >>> features = np.random.default_rng(0).normal(size=(10, 4))
-    >>> train = Records(tuple("abcdefghij"), {"image": features}, np.ones((10, 1), dtype=bool), ("any",))
+    >>> labels = np.ones((10, 1), dtype=bool)
+    >>> train = Records(tuple("abcdefghij"), {"image": features}, labels, ("any",))
     >>> create_features_model(train, n_bits=16, hidden=[8]).encode("image", features).shape
     (10, 2)
     """
     widths = feature_widths(train)
-    if raw := [modality for modality in train.items if modality not in widths]:
-        raise InputError(
-            f"model.name: 'features' needs precomputed {raw[0]} features; use data.kind 'features'"
-        )
+    for modality in train.items:
+        if modality not in widths:
+            raise InputError(
+                f"model.name: 'features' needs precomputed {modality} features; use data.kind "
+                "'features'"
+            )
     hidden = [1024, 1024] if hidden is None else hidden
     architecture: dict[str, Any] = dict(
         n_bits=n_bits, widths=widths, hidden=hidden, dropout=dropout
@@ -266,14 +269,13 @@ def create_aligned_model(
         drop_features: probability of dropping a feature while training.
         nested: numbers p < k of leading outputs whose signs are to be codes, too: after the
             training, outputs are rotated to that end, which changes no cosine (`rotate_outputs`).
-            Only for a loss of cosines, such as ``contrastive``; None never rotates.
+            For losses of cosines, such as ``contrastive``, alone.
 
     Raises:
         InputError: ``nested`` names more than k outputs; the records are features and the encoder
             takes raw items, or the other way round; the encoder has no side for them; or as
             `open_encoder`.
 
-    >>> import numpy as np
     >>> features = np.random.default_rng(0).normal(size=(10, 4))
     >>> labels = np.ones((10, 1), dtype=bool)
     >>> train = Records(tuple("abcdefghij"), {"image": features}, labels, ("any",))
@@ -284,16 +286,12 @@ def create_aligned_model(
         raise InputError(f"model.nested: {max(nested)} of {n_bits} outputs; name fewer")
     widths = feature_widths(train)
     if bool(widths) != (encoder == FEATURES):
-        what = (
-            "precomputed features; take the encoder features"
-            if widths
-            else "no precomputed features; name another"
-        )
-        raise InputError(f"model.encoder is {encoder}, but the data holds {what}")
+        remedy = "no precomputed features; name another"
+        if widths:
+            remedy = "precomputed features; take the encoder features"
+        raise InputError(f"model.encoder is {encoder}, but the data holds {remedy}")
     opened = open_encoder(encoder, widths)
-    sides = {
-        modality: side.width for modality, side in opened.sides.items() if modality in train.items
-    }
+    sides = {name: side.width for name, side in opened.sides.items() if name in train.items}
     if not sides:
         raise InputError(f"model.encoder: {encoder} has no side for {' and '.join(train.items)}s")
     architecture: dict[str, Any] = dict(

