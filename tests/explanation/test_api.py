@@ -23,9 +23,9 @@ from channelhash.explanation.bits import (
 )
 from channelhash.explanation.occlusion import (
     MapSettings,
-    _Grid,
     _hide,
     _make_filler,
+    _PatchGrid,
     map_image,
     map_words,
 )
@@ -369,7 +369,7 @@ def test_a_map_is_hiding_one_patch_after_another(fill):
     def relaxed(outputs):  # equation (2) of the paper
         return 9 / 2 * (1 - outputs @ other / np.linalg.norm(outputs) / np.linalg.norm(other))
 
-    grid = _Grid(6, 8, 3)
+    grid = _PatchGrid(6, 8, 3)
     influence, flips, count = np.zeros((3, 6, 8))
     filler, whole = _make_filler(picture, fill), encode([picture])[0]
     patches = []  # the change of each, and the bits that flip

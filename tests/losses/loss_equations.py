@@ -9,7 +9,7 @@ from torch import Tensor
 
 from losses.baseline_equations import similarity
 
-Outputs = dict[str, Tensor]
+OutputsByModality = dict[str, Tensor]
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ def hamming(a: Tensor, b: Tensor) -> Tensor:
     return len(a) / 2 * (1 - cosine(a, b))
 
 
-def quantization(outputs: Outputs) -> Tensor:
+def quantization(outputs: OutputsByModality) -> Tensor:
     n, k = next(iter(outputs.values())).shape
     total = torch.zeros((), dtype=torch.float64)
     for i, bit in itertools.product(range(n), range(k)):
@@ -36,7 +36,13 @@ def quantization(outputs: Outputs) -> Tensor:
 
 
 def violations(
-    outputs: Outputs, others: Outputs, similarities, bounds, gamma_l, alpha, beta
+    outputs: OutputsByModality,
+    others: OutputsByModality,
+    similarities,
+    bounds,
+    gamma_l,
+    alpha,
+    beta,
 ) -> Tensor:
     """Sum over all pairs of a code with one of ``others``; ``similarities[i][j]`` is S of a pair of
     samples.

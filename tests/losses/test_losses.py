@@ -274,7 +274,7 @@ def assert_shards_add_up(loss, outputs, labels, side, parts):
     whole = value_and_gradients(loss, outputs, labels)
     with in_tiles(side):
         shards = [
-            value_and_gradients(loss, outputs, labels, shard=tiles.Shard(i, parts))
+            value_and_gradients(loss, outputs, labels, shard=tiles.LossShard(i, parts))
             for i in range(parts)
         ]
     for want, *pieces in zip(whole, *shards, strict=True):
@@ -458,7 +458,9 @@ def test_a_name_that_is_no_loss_is_one_line(name, says, in_folder):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 @pytest.mark.parametrize("terms", [{}, {"average_precision": 1.0}], ids=["alone", "with terms"])
-@pytest.mark.parametrize("shard", [tiles.Shard(0, 1), tiles.Shard(0, 2)], ids=["whole", "half"])
+@pytest.mark.parametrize(
+    "shard", [tiles.LossShard(0, 1), tiles.LossShard(0, 2)], ids=["whole", "half"]
+)
 def test_a_loss_that_returns_no_scalar_is_named(returned, says, terms, shard):
     class Odd(tiles.HashLoss):
         def compute(self, batch):

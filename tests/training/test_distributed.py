@@ -146,7 +146,7 @@ def test_a_process_that_lost_another_says_so_in_one_line_and_the_run_goes_on(tmp
 RANK = """
 import sys, torch, torch.distributed as dist
 from channelhash.losses import make_loss
-from channelhash.losses.base import Shard
+from channelhash.losses.base import LossShard
 from channelhash.training.distributed import gather_outputs, rank, sum_gradients, world_size
 if world_size() == 1 and len(sys.argv) > 2:
     dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
@@ -158,7 +158,7 @@ for name in ("dnph", "dcgh", "greedyhash", "contrastive"):
     labels = torch.rand(6, 3) < 0.5
     n = 6 // world_size()
     mine = {modality: values[rank() * n :][:n].requires_grad_() for modality, values in outputs.items()}
-    value = loss(gather_outputs(mine), labels, shard=Shard(rank(), world_size()))
+    value = loss(gather_outputs(mine), labels, shard=LossShard(rank(), world_size()))
     value.backward()
     sum_gradients(loss)
     gradients = [parameter.grad for parameter in loss.parameters()] or [torch.stack([v.grad for v in mine.values()])]

@@ -18,22 +18,22 @@ from channelhash.codes import binarize, unit_rows
 from channelhash.errors import InputError, argument
 from channelhash.utils.image_files import decode, upright_size
 
-#: Outputs of a model, ``k`` of an item.
+#: ``(n, k)`` outputs of a model, or ``(k,)`` of one item.
 Outputs = NDArray[np.float32]
 #: Maps ``n`` items of one modality to real-valued outputs ``(n, k)``.
 Encode = Callable[[Sequence[Any]], Outputs]
-_Values = NDArray[np.float64]
+_Influences = NDArray[np.float64]
 _Fill = Literal["grey", "blur"]
-_Cell = tuple[int, int]
+_GridCell = tuple[int, int]
 
 #: Short side in pixels to which larger images are reduced before parts are hidden; no model here
 #: reads more.
 _SHORT_SIDE = 512
-# Occluded images in memory at a time.
+#: Occluded images in memory at a time.
 _BATCH = 32
 
 
-class _Grid(NamedTuple):
+class _PatchGrid(NamedTuple):
     """An image as ``rows`` × ``columns`` cells, over which a square patch moves cell by cell.
 
     Attributes:
@@ -41,7 +41,7 @@ class _Grid(NamedTuple):
         columns: cells from left to right.
         patch: side of the patch in cells.
 
-    >>> _Grid(2, 3, patch=2).positions()
+    >>> _PatchGrid(2, 3, patch=2).positions()
     [(0, 0), (0, 1)]
     """
 
@@ -49,23 +49,25 @@ class _Grid(NamedTuple):
     columns: int
     patch: int
 
-    def positions(self) -> list[_Cell]:
+    def positions(self) -> list[_GridCell]:
         """Return the upper left cell of every position of the patch, row by row."""
         rows = range(self.rows - self.patch + 1)
         columns = range(self.columns - self.patch + 1)
         return list(product(rows, columns))
 
-    def box(self, position: _Cell, size: tuple[int, int]) -> tuple[int, int, int, int]:
+    def box(self, position: _GridCell, size: tuple[int, int]) -> tuple[int, int, int, int]:
         """Return the patch's (left, top, right, bottom) in pixels of an image of ``size`` (width,
         height).
         """
         row, column = position
         width, height = size
-        left, right = (round(edge * width / self.columns) for edge in (column, column + self.patch))
-        top, bottom = (round(edge * height / self.rows) for edge in (row, row + self.patch))
+        left = round(column * width / self.columns)
+        right = round((column + self.patch) * width / self.columns)
+        top = round(row * height / self.rows)
+        bottom = round((row + self.patch) * height / self.rows)
         return left, top, right, bottom
 
-    def cell_means(self, values: NDArray[Any]) -> _Values:
+    def cell_means(self, values: NDArray[Any]) -> _Influences:
         """Average ``(len(positions),)`` values over the positions that cover each cell: ``(rows,
         columns)``.
         """
@@ -111,15 +113,15 @@ class MapSettings:
                 "no more than the short side has"
             )
 
-    def grid(self, size: tuple[int, int]) -> _Grid:
+    def grid(self, size: tuple[int, int]) -> _PatchGrid:
         """Divide an image of ``size`` (width, height) into nearly square cells, ``cells`` along its
         short side.
 
         >>> MapSettings(cells=8, patch=2).grid((640, 480))
-        _Grid(rows=8, columns=11, patch=2)
+        _PatchGrid(rows=8, columns=11, patch=2)
         """
         columns, rows = (max(self.cells, round(self.cells * side / min(size))) for side in size)
-        return _Grid(rows, columns, self.patch)
+        return _PatchGrid(rows, columns, self.patch)
 
 
 def reduce_image(image: Image.Image) -> Image.Image:
@@ -161,7 +163,7 @@ def _hide(image: Image.Image, box: tuple[int, int, int, int], filler: Image.Imag
     return copy
 
 
-def _distance_changes(full: Outputs, parts: Outputs, partner: Outputs) -> _Values:
+def _distance_changes(full: Outputs, parts: Outputs, partner: Outputs) -> _Influences:
     """Return how many bits farther from the partner each part is than the whole: d(part, ·) −
     d(whole, ·).
 
@@ -188,15 +190,15 @@ class ImageMap(NamedTuple):
     """
 
     image: Image.Image
-    influence: _Values
-    flips: _Values
+    influence: _Influences
+    flips: _Influences
     patch: int
     strongest: tuple[int, ...]
-    flipping: _Values
+    flipping: _Influences
 
 
 def map_image(
-    image: Image.Image, grid: _Grid, encode: Encode, partner: Outputs, fill: _Fill
+    image: Image.Image, grid: _PatchGrid, encode: Encode, partner: Outputs, fill: _Fill
 ) -> ImageMap:
     """Slide the patch over an image.
 
@@ -204,7 +206,8 @@ def map_image(
     ...     bright = [np.asarray(image)[:, :4].mean() > 192 for image in images]
     ...     return np.array([[1.0 if is_bright else -1.0, 1.0] for is_bright in bright])
     >>> white = Image.new("RGB", (8, 8), "white")
-    >>> map_image(white, _Grid(2, 2, patch=1), encode, encode([white])[0], "grey").flips.tolist()
+    >>> grid = _PatchGrid(2, 2, patch=1)
+    >>> map_image(white, grid, encode, encode([white])[0], "grey").flips.tolist()
     [[1.0, 0.0], [1.0, 0.0]]
     """
     full = encode([image])[0]

@@ -11,7 +11,7 @@ from channelhash.errors import InputError, argument
 from channelhash.indexing.encode import EncodedBatch, Outputs, encode_batches, mean_by_image
 from channelhash.indexing.source import Source
 from channelhash.models import fitted
-from channelhash.models.description import FEATURES, Model, Word
+from channelhash.models.description import FEATURES, EncoderWord, Model
 from channelhash.models.encoders import Encoder, is_encoder, open_encoder
 from channelhash.utils.progress import Progress
 from channelhash.utils.seeds import generator
@@ -36,7 +36,7 @@ class NewCodes:
     256
     """
 
-    encoder: Word | None = None
+    encoder: EncoderWord | None = None
     codes: fitted.Codes = "auto"
     n_bits: int = fitted.N_BITS
     seed: int = 0

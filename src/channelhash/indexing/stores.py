@@ -25,7 +25,7 @@ from channelhash.indexing.fit import NewCodes, fit_source
 from channelhash.indexing.ocr import open_reader
 from channelhash.indexing.source import PhotoSource, Source
 from channelhash.models import fitted, load_model
-from channelhash.models.description import Model, Word, fit_facts, in_one_word
+from channelhash.models.description import EncoderWord, Model, fit_facts, in_one_word
 from channelhash.models.encoders import absolute_word, is_encoder
 from channelhash.search import (
     Address,
@@ -139,7 +139,7 @@ def index(
     store: str | Path | None = None,
     *,
     model: str | PathLike[str] | None = None,
-    encoder: Word | None = None,
+    encoder: EncoderWord | None = None,
     codes: fitted.Codes = "auto",
     n_bits: int = fitted.N_BITS,
     root: str | Path | None = None,
@@ -289,7 +289,7 @@ def _holds_items(address: Address) -> bool:
         return False
 
 
-def _check_encoder(store: Store, word: Word) -> None:
+def _check_encoder(store: Store, word: EncoderWord) -> None:
     """Refuse an encoder to whose features the codes of a store were not fitted."""
     present = fit_facts(described_fit(store)).get("encoder", "a run")
     given = in_one_word(absolute_word(word))
@@ -383,7 +383,7 @@ def _add_to_store(
     model: Path | None,
     progress: StageProgress,
     prune: bool,
-    encoder: Word | None = None,
+    encoder: EncoderWord | None = None,
 ) -> tuple[Store, Indexed]:
     with ExitStack() as opened:
         store = opened.enter_context(open_store(address))

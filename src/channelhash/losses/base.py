@@ -17,15 +17,15 @@ from channelhash.channels import check_labels, label_cosines, unit_rows
 from channelhash.utils.seeds import generator
 
 #: Modality -> ``(n, k)`` real-valued codes.
-Outputs = dict[str, Tensor]
+OutputsByModality = dict[str, Tensor]
 #: Similarities of any shape -> lower and upper end of their channels, in bits, of the same shape.
 Bounds = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
-class Shard(NamedTuple):
+class LossShard(NamedTuple):
     """Part ``number`` (from 0) of the ``parts`` that add up to a loss.
 
-    >>> Shard(0, 3).parts
+    >>> LossShard(0, 3).parts
     3
     """
 
@@ -33,7 +33,7 @@ class Shard(NamedTuple):
     parts: int
 
 
-_WHOLE = Shard(0, 1)
+_WHOLE = LossShard(0, 1)
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class Batch:
     torch.Size([2, 3, 8])
     """
 
-    outputs: Outputs
+    outputs: OutputsByModality
     labels: Tensor
     anchor: str | None = None
     rows: Tensor | None = None
-    shard: Shard = _WHOLE
+    shard: LossShard = _WHOLE
 
     @property
     def codes(self) -> Tensor:
@@ -108,12 +108,12 @@ class HashLoss(nn.Module, ABC):
 
     def forward(
         self,
-        outputs: Outputs,
+        outputs: OutputsByModality,
         labels: Tensor,
         *,
         anchor: str | None = None,
         rows: Tensor | None = None,
-        shard: Shard = _WHOLE,
+        shard: LossShard = _WHOLE,
     ) -> Tensor:
         """Return the loss of one batch, or a shard of it.
 
@@ -148,7 +148,7 @@ class HashLoss(nn.Module, ABC):
         with torch.autocast(codes.device.type, enabled=False):
             return self.compute_shard(Batch(outputs, labels.to(codes.device), anchor, rows, shard))
 
-    def _check_anchor(self, anchor: str, outputs: Outputs) -> None:
+    def _check_anchor(self, anchor: str, outputs: OutputsByModality) -> None:
         """Raise `ValueError` if the loss trains no anchor, or has no outputs of this one."""
         if not self.trains_anchor:
             raise ValueError(
@@ -300,7 +300,7 @@ class ChannelLoss(HashLoss):
         return violation.sum()
 
 
-def _value_problem(value: object, outputs: Outputs) -> str:
+def _value_problem(value: object, outputs: OutputsByModality) -> str:
     """Describe what is wrong with the value of a loss; return "" if nothing is.
 
     >>> codes = torch.ones(2, 8, requires_grad=True)
@@ -319,7 +319,7 @@ def _value_problem(value: object, outputs: Outputs) -> str:
     return ""
 
 
-def _checked_outputs(outputs: Outputs) -> Outputs:
+def _checked_outputs(outputs: OutputsByModality) -> OutputsByModality:
     """Return the outputs in at least float32, as half precision loses whole bits of distance.
 
     >>> _checked_outputs({"text": torch.zeros(2, 8, dtype=torch.float16)})["text"].dtype
@@ -385,7 +385,7 @@ _TileError = Callable[[Tensor, Tensor, slice, slice], Tensor]
 _SIDE = 512
 
 
-def _sum_over_pairs(codes: Tensor, tile_error: _TileError, shard: Shard = _WHOLE) -> Tensor:
+def _sum_over_pairs(codes: Tensor, tile_error: _TileError, shard: LossShard = _WHOLE) -> Tensor:
     """Sum an error that is symmetric in two samples over all ordered pairs of samples.
 
     Up to 512 samples are one tile. More are cut into tiles of 512 × 512 pairs; those on and above

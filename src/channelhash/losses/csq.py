@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from channelhash.losses.base import hash_centres, random_signs
-from channelhash.losses.multimodal import ItemLoss, Items
+from channelhash.losses.multimodal import ItemLoss, StackedItems
 
 
 class CSQLoss(ItemLoss):
@@ -61,7 +61,7 @@ class CSQLoss(ItemLoss):
         votes = labels @ self.centres.to(labels)
         return torch.where(votes == 0, self.tie_break.to(labels), votes.sign())
 
-    def compute_items(self, items: Items) -> Tensor:
+    def compute_items(self, items: StackedItems) -> Tensor:
         """Return the loss of ``items``."""
         target = (self.centres_of(items.labels) + 1) / 2
         # h = (1 + tanh z) / 2 is the sigmoid of 2z, whose logarithm does not overflow.

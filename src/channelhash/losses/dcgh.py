@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from channelhash.channels import unit_rows
-from channelhash.losses.multimodal import ItemLoss, Items, mean_where
+from channelhash.losses.multimodal import ItemLoss, StackedItems, mean_where
 
 
 class DCGHLoss(ItemLoss):
@@ -50,7 +50,7 @@ class DCGHLoss(ItemLoss):
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
         self.proxies.data.tanh_()
 
-    def compute_items(self, items: Items) -> Tensor:
+    def compute_items(self, items: StackedItems) -> Tensor:
         """Return the loss of ``items``."""
         directions = unit_rows(items.codes.tanh())
         to_proxies = directions @ unit_rows(self.proxies.to(directions)).T

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from channelhash.losses.base import sign
-from channelhash.losses.multimodal import ItemLoss, Items
+from channelhash.losses.multimodal import ItemLoss, StackedItems
 
 
 class DCMHLoss(ItemLoss):
@@ -59,7 +59,7 @@ class DCMHLoss(ItemLoss):
         self.eta = eta
         self.n_train = n_train
 
-    def compute_items(self, items: Items) -> Tensor:
+    def compute_items(self, items: StackedItems) -> Tensor:
         """Return the loss of ``items``."""
         theta = 0.5 * (items.codes @ items.codes.T)
         similar = (items.similarity() > 0).to(theta)

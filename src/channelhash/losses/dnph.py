@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from channelhash.channels import unit_rows
 from channelhash.losses.base import random_signs
-from channelhash.losses.multimodal import ItemLoss, Items
+from channelhash.losses.multimodal import ItemLoss, StackedItems
 from channelhash.utils.hashes import content_hash
 
 
@@ -58,7 +58,7 @@ class DNPHLoss(ItemLoss):
         batch = content_hash(np.packbits(labels.cpu().numpy() > 0).tobytes())
         return random_signs((len(labels), self.n_bits), self.seed, "dnph codes", batch)
 
-    def compute_items(self, items: Items) -> Tensor:
+    def compute_items(self, items: StackedItems) -> Tensor:
         """Return the loss of ``items``."""
         codes = torch.tanh(items.codes)
         squared = 2 - 2 * unit_rows(codes) @ unit_rows(self.proxies.to(codes)).T

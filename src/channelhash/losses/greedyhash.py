@@ -5,7 +5,7 @@ NeurIPS 2018).
 from torch import Tensor, nn
 
 from channelhash.losses.base import sign
-from channelhash.losses.multimodal import ItemLoss, Items
+from channelhash.losses.multimodal import ItemLoss, StackedItems
 
 
 class GreedyHashLoss(ItemLoss):
@@ -37,7 +37,7 @@ class GreedyHashLoss(ItemLoss):
         self.alpha = alpha
         self.classifier = nn.Linear(n_bits, n_labels, bias=False)
 
-    def compute_items(self, items: Items) -> Tensor:
+    def compute_items(self, items: StackedItems) -> Tensor:
         """Return the loss of ``items``."""
         # exactly ±1, with the slope of the codes
         bits = sign(items.codes) + (items.codes - items.codes.detach())

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from channelhash.losses.multimodal import ItemLoss, Items
+from channelhash.losses.multimodal import ItemLoss, StackedItems
 
 
 class HashNetLoss(ItemLoss):
@@ -48,7 +48,7 @@ class HashNetLoss(ItemLoss):
         self.beta = beta
         self.weighted = weighted
 
-    def compute_items(self, items: Items) -> Tensor:
+    def compute_items(self, items: StackedItems) -> Tensor:
         """Return the loss of ``items``."""
         codes = torch.tanh(self.beta * items.codes)
         if not self.weighted:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from channelhash.channels import unit_rows
-from channelhash.losses.multimodal import ItemLoss, Items, mean_where
+from channelhash.losses.multimodal import ItemLoss, StackedItems, mean_where
 
 
 class HyP2Loss(ItemLoss):
@@ -60,7 +60,7 @@ class HyP2Loss(ItemLoss):
         self.proxies = nn.Parameter(torch.empty(n_labels, n_bits))
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
 
-    def compute_items(self, items: Items) -> Tensor:
+    def compute_items(self, items: StackedItems) -> Tensor:
         """Return the loss of ``items``."""
         directions = unit_rows(items.codes.tanh() if self.dsph else items.codes)
         to_proxies = directions @ unit_rows(self.proxies.to(directions)).T

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from channelhash.losses.multimodal import ItemLoss, Items
+from channelhash.losses.multimodal import ItemLoss, StackedItems
 
 
 class IDHNLoss(ItemLoss):
@@ -38,7 +38,7 @@ class IDHNLoss(ItemLoss):
         self.gamma = gamma
         self.lambda_q = lambda_q
 
-    def compute_items(self, items: Items) -> Tensor:
+    def compute_items(self, items: StackedItems) -> Tensor:
         """Return the loss of ``items``."""
         codes = F.softsign(items.codes)
         agreement = codes @ codes.T / self.n_bits  # in [−1, 1]

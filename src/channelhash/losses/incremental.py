@@ -13,12 +13,16 @@ import torch
 from torch import Tensor
 
 from channelhash.channels import label_similarity, unit_rows
-from channelhash.losses.base import Batch, ChannelLoss, HashLoss, Outputs
+from channelhash.losses.base import Batch, ChannelLoss, HashLoss, OutputsByModality
 from channelhash.utils.seeds import generator
 
 
 def _stored_loss(
-    outputs: Outputs, labels: Tensor, stored: Outputs, stored_labels: Tensor, channels: ChannelLoss
+    outputs: OutputsByModality,
+    labels: Tensor,
+    stored: OutputsByModality,
+    stored_labels: Tensor,
+    channels: ChannelLoss,
 ) -> Tensor:
     """Return how far the outputs of r samples are outside their channels with c stored codes, which
     are constants::
@@ -37,7 +41,7 @@ def _stored_loss(
     return channels.pair_error(directions, constants, similarity) / similarity.numel()
 
 
-def _keep_loss(outputs: Outputs, codes: Outputs) -> Tensor:
+def _keep_loss(outputs: OutputsByModality, codes: OutputsByModality) -> Tensor:
     """Return 1/r · Σ_m Σ_i d(û_i^m, b_i^m): how many bits r samples have moved away from their own
     codes.
 
@@ -50,7 +54,7 @@ def _keep_loss(outputs: Outputs, codes: Outputs) -> Tensor:
     return 0.5 * k * (1 - (directions * constants).sum(dim=2)).sum() / r
 
 
-def _directions(outputs: Outputs, codes: Outputs) -> tuple[Tensor, Tensor]:
+def _directions(outputs: OutputsByModality, codes: OutputsByModality) -> tuple[Tensor, Tensor]:
     """Return outputs and codes of ±1 of the same modalities as rows of length 1, ``(m, n, k)``
     each.
     """
@@ -87,7 +91,7 @@ class ExtensionLoss(HashLoss):
     def __init__(
         self,
         base_loss: HashLoss,
-        codes: Outputs,
+        codes: OutputsByModality,
         labels: Tensor,
         rows: Tensor,
         stored: float = 1.0,
@@ -134,7 +138,7 @@ class ExtensionLoss(HashLoss):
             total = total + self.keep * _keep_loss(_rows(outputs, old), codes)
         return total
 
-    def _codes(self, outputs: Outputs, rows: Tensor) -> Outputs:
+    def _codes(self, outputs: OutputsByModality, rows: Tensor) -> OutputsByModality:
         return {modality: self.get_buffer(f"codes_{modality}")[rows] for modality in outputs}
 
     def _partners(self, rows: Tensor) -> Tensor:
@@ -146,5 +150,5 @@ class ExtensionLoss(HashLoss):
         return torch.from_numpy(random.integers(0, n_stored, self.partners)).to(rows.device)
 
 
-def _rows(outputs: Outputs, part: Tensor) -> Outputs:
+def _rows(outputs: OutputsByModality, part: Tensor) -> OutputsByModality:
     return {modality: values[part] for modality, values in outputs.items()}

@@ -23,7 +23,7 @@ from channelhash.losses.base import Batch, HashLoss
 
 
 @dataclass(frozen=True)
-class Items:
+class StackedItems:
     """The N = m · n codes of a batch of n samples in m modalities, modality by modality.
 
     Attributes:
@@ -31,7 +31,7 @@ class Items:
         labels: ``(N, c)`` 0/1 in the type of the codes.
         n_modalities: m.
 
-    >>> items = Items(torch.zeros(4, 8), torch.eye(2).repeat(2, 1), n_modalities=2)
+    >>> items = StackedItems(torch.zeros(4, 8), torch.eye(2).repeat(2, 1), n_modalities=2)
     >>> items.similarity()[0].tolist()  # the first sample's image with all four items
     [1.0, 0.0, 1.0, 0.0]
     """
@@ -57,7 +57,7 @@ class Items:
         Authors of losses over pairs for one modality draw their pairs so, from two halves of a
         batch.
 
-        >>> items = Items(torch.zeros(2, 4), torch.ones(2, 1), n_modalities=2)
+        >>> items = StackedItems(torch.zeros(2, 4), torch.ones(2, 1), n_modalities=2)
         >>> round(items.likelihood_of_halves(items.codes, alpha=2.5).item(), 4)  # log(1 + e^0)
         0.6931
         """
@@ -69,7 +69,7 @@ class Items:
     def mean_of_labelled(self, values: Tensor) -> Tensor:
         """Return the mean of ``values`` ``(N,)`` over the items that have a label; 0 if none has.
 
-        >>> items = Items(torch.zeros(2, 8), torch.tensor([[1], [0]]), n_modalities=1)
+        >>> items = StackedItems(torch.zeros(2, 8), torch.tensor([[1], [0]]), n_modalities=1)
         >>> items.mean_of_labelled(torch.tensor([1.0, 5.0])).item()
         1.0
         """
@@ -79,7 +79,7 @@ class Items:
         """Return the mean cross-entropy of ``(N, c)`` logits against a distribution that is even
         over an item's labels; items without labels are left out.
 
-        >>> items = Items(torch.zeros(2, 8), torch.tensor([[1, 1], [0, 0]]), 1)
+        >>> items = StackedItems(torch.zeros(2, 8), torch.tensor([[1, 1], [0, 0]]), 1)
         >>> round(items.cross_entropy(torch.zeros(2, 2)).item(), 4)  # log 2
         0.6931
         """
@@ -99,7 +99,7 @@ class Items:
             values: ``(N, N)``.
             chosen: ``(N, N)`` bool, the same pairs of samples for each two modalities.
 
-        >>> items = Items(torch.zeros(2, 8), torch.ones(2, 1), n_modalities=2)
+        >>> items = StackedItems(torch.zeros(2, 8), torch.ones(2, 1), n_modalities=2)
         >>> image_image, image_text, text_text = 1.0, 10.0, 100.0
         >>> values = torch.tensor([[image_image, image_text], [image_text, text_text]])
         >>> items.sum_of_pairs(values, torch.ones(2, 2) > 0).item()
@@ -115,7 +115,7 @@ class Items:
         return values.view(self.n_modalities, -1, *values.shape[1:])
 
 
-def items_of(batch: Batch, n_bits: int, n_labels: int | None = None) -> Items:
+def items_of(batch: Batch, n_bits: int, n_labels: int | None = None) -> StackedItems:
     """Return the items of a batch for a loss that was made for ``n_bits`` and, unless None, for
     ``n_labels``.
 
@@ -131,11 +131,13 @@ def items_of(batch: Batch, n_bits: int, n_labels: int | None = None) -> Items:
         raise ValueError(
             f"this loss is for {n_labels} labels, the batch has {batch.labels.shape[1]}"
         )
-    return Items(codes, batch.labels.to(codes).repeat(len(batch.outputs), 1), len(batch.outputs))
+    return StackedItems(
+        codes, batch.labels.to(codes).repeat(len(batch.outputs), 1), len(batch.outputs)
+    )
 
 
 class ItemLoss(HashLoss):
-    """A loss that sees a batch as its `Items`. A subclass implements `compute_items`.
+    """A loss that sees a batch as its `StackedItems`. A subclass implements `compute_items`.
 
     Args:
         n_bits: code length k.
@@ -152,7 +154,7 @@ class ItemLoss(HashLoss):
         return self.compute_items(items_of(batch, self.n_bits, self.n_labels))
 
     @abstractmethod
-    def compute_items(self, items: Items) -> Tensor:
+    def compute_items(self, items: StackedItems) -> Tensor:
         """Return the loss of the items of a batch."""
 
 

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from channelhash.channels import unit_rows
 from channelhash.losses.base import hash_centres
-from channelhash.losses.multimodal import ItemLoss, Items
+from channelhash.losses.multimodal import ItemLoss, StackedItems
 
 
 class OrthoHashLoss(ItemLoss):
@@ -46,7 +46,7 @@ class OrthoHashLoss(ItemLoss):
         self.m = m
         self.centres = nn.Buffer(hash_centres(n_labels, n_bits, seed), persistent=False)
 
-    def compute_items(self, items: Items) -> Tensor:
+    def compute_items(self, items: StackedItems) -> Tensor:
         """Return the loss of ``items``."""
         cosines = unit_rows(items.codes) @ self.centres.to(items.codes).T / self.n_bits**0.5
         return items.cross_entropy(self.s * (cosines - self.m * items.labels))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from channelhash.channels import unit_rows
-from channelhash.losses.multimodal import ItemLoss, Items
+from channelhash.losses.multimodal import ItemLoss, StackedItems
 
 
 class QSMILoss(ItemLoss):
@@ -32,7 +32,7 @@ class QSMILoss(ItemLoss):
     def __init__(self, n_bits: int) -> None:
         super().__init__(n_bits)
 
-    def compute_items(self, items: Items) -> Tensor:
+    def compute_items(self, items: StackedItems) -> Tensor:
         """Return the loss of ``items``."""
         directions = unit_rows(items.codes.tanh())
         near = (1 + directions @ directions.T) / 2

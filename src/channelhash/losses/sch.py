@@ -7,7 +7,7 @@ from torch import Tensor
 
 from channelhash.channels import sch_bounds
 from channelhash.losses.base import ChannelLoss, set_weights
-from channelhash.losses.multimodal import ItemLoss, Items
+from channelhash.losses.multimodal import ItemLoss, StackedItems
 
 
 class SCHLoss(ChannelLoss):
@@ -88,7 +88,7 @@ class SCHOriginalLoss(ItemLoss):
         self.alpha = alpha
         self.beta = beta
 
-    def compute_items(self, items: Items) -> Tensor:
+    def compute_items(self, items: StackedItems) -> Tensor:
         """Return the loss of ``items``."""
         codes = torch.tanh(items.codes)
         similarity = items.similarity()

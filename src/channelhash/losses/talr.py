@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from channelhash.losses.multimodal import ItemLoss, Items
+from channelhash.losses.multimodal import ItemLoss, StackedItems
 
 
 class TALRLoss(ItemLoss):
@@ -50,7 +50,7 @@ class TALRLoss(ItemLoss):
         self.alpha = alpha
         self.bin_width = bin_width
 
-    def compute_items(self, items: Items) -> Tensor:
+    def compute_items(self, items: StackedItems) -> Tensor:
         """Return the loss of ``items``."""
         codes = torch.tanh(self.alpha * items.codes)
         distances = 0.5 * (self.n_bits - codes @ codes.T)

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from channelhash.channels import label_cosines
-from channelhash.losses.base import Batch, HashLoss, Outputs, sign
+from channelhash.losses.base import Batch, HashLoss, OutputsByModality, sign
 
 
 class TDSRDHLoss(HashLoss):
@@ -51,7 +51,7 @@ class TDSRDHLoss(HashLoss):
             [self._one_anchor(batch.outputs, related, name) for name in anchors]
         ).sum()
 
-    def _one_anchor(self, outputs: Outputs, related: Tensor, name: str) -> Tensor:
+    def _one_anchor(self, outputs: OutputsByModality, related: Tensor, name: str) -> Tensor:
         anchor = outputs[name]
         n = len(anchor)
         others = [codes.detach() for modality, codes in outputs.items() if modality != name] or [

@@ -13,7 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
-from channelhash.metrics.count_distances import Pairs, RowPairs, checked_pairs, precisions_in_order
+from channelhash.metrics.count_distances import (
+    CodesAndLabels,
+    RowPairs,
+    checked_pairs,
+    precisions_in_order,
+)
 from channelhash.metrics.histogram import HammingHistogram, Scores, divide
 from channelhash.utils.typed_settings import pick
 
@@ -43,7 +48,7 @@ _CONVENTIONS = {
 def convention_scores(
     name: str,
     histogram: HammingHistogram,
-    pairs: Pairs | None = None,
+    pairs: CodesAndLabels | None = None,
     self_pairs: RowPairs | None = None,
 ) -> dict[str, dict[str, float | None]]:
     """Compute what the toolboxes of a convention print: ``"map"``, ``"map@50"`` and so on, up to
@@ -80,7 +85,7 @@ def convention_scores(
 
 
 def _average_precisions_cut(
-    pairs: Pairs, convention: _Convention, self_pairs: RowPairs | None = None
+    pairs: CodesAndLabels, convention: _Convention, self_pairs: RowPairs | None = None
 ) -> Scores:
     """Compute AP at each cut-off of a convention, ties in the order of the database.
 

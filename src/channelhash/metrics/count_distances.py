@@ -33,7 +33,7 @@ _PARTS = 64
 
 
 #: Codes of the queries and of the items, and the labels of both.
-Pairs = tuple[PackedCodes, PackedCodes, NDArray[np.bool_], NDArray[np.bool_]]
+CodesAndLabels = tuple[PackedCodes, PackedCodes, NDArray[np.bool_], NDArray[np.bool_]]
 
 
 class _WordPairs(NamedTuple):
@@ -304,7 +304,7 @@ RowPairs = NDArray[np.int64]
 _CELLS = 1 << 22
 
 
-def checked_pairs(pairs: Pairs, n_bits: int) -> Pairs:
+def checked_pairs(pairs: CodesAndLabels, n_bits: int) -> CodesAndLabels:
     """Return codes and labels that have been checked, the labels as bool."""
     query_codes, database_codes, query_labels, database_labels = pairs
     for name, codes, labels in (
@@ -330,7 +330,7 @@ def checked_pairs(pairs: Pairs, n_bits: int) -> Pairs:
 
 
 def count_distances(
-    pairs: Pairs, n_bits: int, self_pairs: RowPairs | None = None
+    pairs: CodesAndLabels, n_bits: int, self_pairs: RowPairs | None = None
 ) -> tuple[Counts, Counts, LabelGains]:
     """Count, by distance and query, all items, the relevant ones (those sharing a label) and their
     gains; without the pairs ``self_pairs``, if any, of a query and an item. The first two are n_d
@@ -381,7 +381,7 @@ def count_distances(
     return total, relevant, _label_gains(gained, lists)
 
 
-def count_jointly(pairs: Pairs, n_bits: int) -> Counts:
+def count_jointly(pairs: CodesAndLabels, n_bits: int) -> Counts:
     """Count the pairs at each distance that share so many labels: ``(k + 1, most labels of a query
     + 1)`` int64.
 
@@ -395,7 +395,9 @@ def count_jointly(pairs: Pairs, n_bits: int) -> Counts:
     return cast(Counts, counts.sum(axis=0).reshape(n_bits + 1, width))
 
 
-def precisions_in_order(pairs: Pairs, total: Counts, relevant: Counts) -> NDArray[np.float64]:
+def precisions_in_order(
+    pairs: CodesAndLabels, total: Counts, relevant: Counts
+) -> NDArray[np.float64]:
     """Sum the precisions at each query's relevant items ``(nq,)``, tied items in the order of the
     database.
 
@@ -426,7 +428,7 @@ def _by_label_count(size_of_item: Counts) -> tuple[Counts, Counts, Counts]:
     return order, sizes, np.cumsum(counts[sizes])
 
 
-def _word_pairs(pairs: Pairs) -> _WordPairs:
+def _word_pairs(pairs: CodesAndLabels) -> _WordPairs:
     """Return codes and labels as the kernels take them: contiguous, and not read-only as those of a
     mapped file.
     """

@@ -29,7 +29,7 @@ _PAIRS = 1 << 21
 _STEPS = 1 << 22
 
 # Database rows of each query's counterparts, (nq,) or (nq, m), -1 where a query has fewer.
-_Rows = NDArray[np.integer[Any]]
+_RowNumbers = NDArray[np.integer[Any]]
 _Matrix = NDArray[np.floating[Any]]
 _Vectors = Mapping[str, _Matrix]
 
@@ -77,7 +77,7 @@ class FirstGroup(NamedTuple):
 
     @classmethod
     def of_codes(
-        cls, query: PackedCodes, database: PackedCodes, pairs: _Rows, n_bits: int
+        cls, query: PackedCodes, database: PackedCodes, pairs: _RowNumbers, n_bits: int
     ) -> "FirstGroup":
         """Find the group of each query's first counterpart by Hamming distance.
 
@@ -97,7 +97,7 @@ class FirstGroup(NamedTuple):
         )
 
     @classmethod
-    def of_vectors(cls, query: _Matrix, database: _Matrix, pairs: _Rows) -> "FirstGroup":
+    def of_vectors(cls, query: _Matrix, database: _Matrix, pairs: _RowNumbers) -> "FirstGroup":
         """Find the group of each query's first counterpart by cosine; equal to 2⁻²² is tied.
 
         >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0]])
@@ -153,7 +153,7 @@ class FirstGroup(NamedTuple):
 def recall_at_k(
     query: CodeSet | _Vectors,
     database: CodeSet | _Vectors,
-    pairs: _Rows | None = None,
+    pairs: _RowNumbers | None = None,
     k: Iterable[int] = _DEFAULT_K,
 ) -> dict[str, _RecallReport]:
     """Compute Recall@K and the median rank of every cross-modal task, in expectation over the
@@ -193,7 +193,7 @@ def recall_at_k(
 
 
 def _groups_by_task(
-    query: CodeSet | _Vectors, database: CodeSet | _Vectors, pairs: _Rows | None
+    query: CodeSet | _Vectors, database: CodeSet | _Vectors, pairs: _RowNumbers | None
 ) -> dict[str, FirstGroup]:
     """Find the groups of the first counterparts, of each cross-modal task."""
     if isinstance(query, CodeSet) and isinstance(database, CodeSet):
@@ -286,7 +286,7 @@ def find_self_pairs(query: CodeSet, database: CodeSet) -> NDArray[np.int64] | No
 
 
 def _first_groups(
-    similarities: Callable[[slice], NDArray[Any]], shape: tuple[int, int], pairs: _Rows
+    similarities: Callable[[slice], NDArray[Any]], shape: tuple[int, int], pairs: _RowNumbers
 ) -> FirstGroup:
     """Find the group of each query's first counterpart by any similarity.
 
@@ -312,7 +312,7 @@ def _first_groups(
     return FirstGroup(ahead, tied, n_found)
 
 
-def _checked(pairs: _Rows, nq: int, nd: int) -> NDArray[np.int64]:
+def _checked(pairs: _RowNumbers, nq: int, nd: int) -> NDArray[np.int64]:
     """Return pairs as ``(nq, m)`` int64."""
     array = np.asarray(pairs)
     rows = array.reshape(-1, 1) if array.ndim == 1 else array

@@ -12,7 +12,7 @@ from channelhash.codes import CodeSet, PackedCodes
 from channelhash.codes.foreign_files import read_export
 from channelhash.errors import InputError, hide_secrets, naming
 from channelhash.metrics.conventions import average_precisions_in_order, convention_scores
-from channelhash.metrics.count_distances import Pairs, RowPairs
+from channelhash.metrics.count_distances import CodesAndLabels, RowPairs
 from channelhash.metrics.histogram import HammingHistogram, Scores, hamming_histogram
 from channelhash.metrics.recall import check_comparable, find_self_pairs, instance_recall
 from channelhash.metrics.resampling import bootstrap_interval
@@ -165,7 +165,7 @@ def count_tasks(query: CodeSet, database: CodeSet) -> dict[str, HammingHistogram
     return {task: hamming_histogram(*pairs[task], query.n_bits, self_pairs) for task in pairs}
 
 
-def _pairs(query: CodeSet, database: CodeSet) -> dict[str, Pairs]:
+def _pairs(query: CodeSet, database: CodeSet) -> dict[str, CodesAndLabels]:
     """Return task -> codes of queries and database, labels of both; cross-modal tasks come
     first.
     """
@@ -192,7 +192,7 @@ def report_tasks(
     n_items: int,
     cutoffs: Sequence[int] = _CUTOFFS,
     conventions: Sequence[str] = (),
-    pairs: Mapping[str, Pairs] | None = None,
+    pairs: Mapping[str, CodesAndLabels] | None = None,
     self_pairs: RowPairs | None = None,
 ) -> dict[str, TaskReport]:
     """Compute the scores of each task from its counts over ``n_items``.

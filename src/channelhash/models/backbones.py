@@ -180,6 +180,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     ``model``.
     """
     with reading_weights(path):
+        state: Any
         if path.suffix == ".safetensors":
             state = load(path.read_bytes())
         else:

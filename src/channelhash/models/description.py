@@ -165,7 +165,7 @@ def fingerprint_of(
 
 
 #: A word, or modality -> the name of its extractor.
-Word = str | Mapping[str, str]
+EncoderWord = str | Mapping[str, str]
 
 #: Forms of the word, and what each names.
 ENCODER_FORMS = {
@@ -182,7 +182,7 @@ ENCODER_FORMS = {
 FEATURES = "features"
 
 
-def read_words(words: list[str]) -> Word:
+def read_words(words: list[str]) -> EncoderWord:
     """Return the encoder that the words of a command name: one word, or ``MODALITY=KIND:WHAT`` for
     each modality.
 
@@ -200,7 +200,7 @@ def read_words(words: list[str]) -> Word:
     return {modality: name for modality, _, name in pairs}
 
 
-def extra_of(word: Word | None) -> str:
+def extra_of(word: EncoderWord | None) -> str:
     """Return the extra of this package that brings what an encoder needs; None is the default
     encoder of pictures.
 

@@ -19,7 +19,7 @@ from channelhash.errors import InputError
 from channelhash.models import photo
 from channelhash.models.description import (
     FEATURES,
-    Word,
+    EncoderWord,
     read_arrays,
     read_description,
     split_source,
@@ -38,7 +38,7 @@ _BATCH = 256
 _TOLERANCE = 0.02
 
 
-class Side(NamedTuple):
+class EncoderSide(NamedTuple):
     """One modality's way from raw items to features.
 
     Attributes:
@@ -96,8 +96,8 @@ class Encoder:
     (('image',), (2, 3))
     """
 
-    word: Word
-    sides: Mapping[str, Side]
+    word: EncoderWord
+    sides: Mapping[str, EncoderSide]
     one_space: bool = False
     seen: Mapping[str, list[float]] = field(default_factory=dict)
     own_bits: int = 0
@@ -133,7 +133,7 @@ def _openclip(source: str) -> Encoder:
     inputs = str(towers["image"][0])
     for modality, (prepare, network) in towers.items():
         frozen = Frozen(network, f"{word}, {modality}", inputs, width)
-        sides[modality] = Side(prepare, NetworkOfArrays(frozen), width, frozen.identity())
+        sides[modality] = EncoderSide(prepare, NetworkOfArrays(frozen), width, frozen.identity())
     return Encoder(word, sides, one_space=True)
 
 
@@ -157,7 +157,7 @@ def _split_open_clip(source: str) -> tuple[str, str | None]:
 _ENCODERS = ("photo", "photo-backbones", "openclip")
 
 
-def is_encoder(word: Word) -> bool:
+def is_encoder(word: EncoderWord) -> bool:
     """Return whether a word has the form of an encoder's name; otherwise it is a run's folder or a
     saved model.
 
@@ -171,7 +171,7 @@ def is_encoder(word: Word) -> bool:
     )
 
 
-def absolute_word(word: Word) -> Word:
+def absolute_word(word: EncoderWord) -> EncoderWord:
     """Return a word with absolute paths, as a saved model keeps it. Nothing is opened or imported.
 
     >>> absolute_word("photo"), absolute_word("openclip:ViT-B-32/openai")
@@ -186,7 +186,7 @@ def absolute_word(word: Word) -> Word:
 
 
 def open_encoder(
-    word: Word,
+    word: EncoderWord,
     widths: Mapping[str, int] | None = None,
     seen: Mapping[str, list[float]] | None = None,
 ) -> Encoder:
@@ -208,7 +208,7 @@ def open_encoder(
         return _extractors(word, widths, seen)
     if word == FEATURES:
         return Encoder(
-            word, {name: Side(FeatureRows(name, n), None, n) for name, n in widths.items()}
+            word, {name: EncoderSide(FeatureRows(name, n), None, n) for name, n in widths.items()}
         )
     if is_python_name(word):
         return _own_encoder(word)
@@ -256,7 +256,7 @@ def _photo() -> Encoder:
 
 def _photo_backbones() -> Encoder:
     """Open the encoder ``photo-backbones``, without heads."""
-    sides = {name: Side(*parts) for name, parts in photo.open_networks().items()}
+    sides = {name: EncoderSide(*parts) for name, parts in photo.open_networks().items()}
     return Encoder("photo-backbones", sides)
 
 
@@ -302,7 +302,7 @@ def _extractors(
             width = widths[modality]
             extractors[modality] = seen[modality]
         extractor = _KnownExtractor(name, modality, width, extractors[modality])
-        sides[modality] = Side(FeatureRows(modality, width, extractor), None, width)
+        sides[modality] = EncoderSide(FeatureRows(modality, width, extractor), None, width)
     return Encoder(names, sides, seen=extractors)
 
 

@@ -52,7 +52,7 @@ _BITS = {
 _DAMAGED = "not what `channelhash export` wrote"
 _AGAIN = "export the model again"
 
-_Prepare = Callable[[Sequence[Any]], NDArray[Any]]
+_EncodeItems = Callable[[Sequence[Any]], NDArray[Any]]
 
 
 class ExportedModel(QueryEncoder):
@@ -83,7 +83,7 @@ class ExportedModel(QueryEncoder):
             self._sha256: dict[str, str] = dict(description["sha256"])
             #: Whether all modalities of the model were exported.
             self.is_complete = set(description["model_modalities"]) == set(self._entries)
-        self._sides: dict[str, _Prepare] = {}
+        self._sides: dict[str, _EncodeItems] = {}
 
     @property
     def modalities(self) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ class ExportedModel(QueryEncoder):
 
 def _open_side(
     folder: Path, modality: str, entry: Mapping[str, Any], sha256: Mapping[str, str]
-) -> _Prepare:
+) -> _EncodeItems:
     """Open one exported modality: a function from items to outputs."""
     with reading(folder / DESCRIPTION, _DAMAGED, _AGAIN):
         path = folder / str(entry["file"])
@@ -153,7 +153,7 @@ def _open_side(
     return compute
 
 
-def _features(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
+def _features(recipe: Mapping[str, Any], folder: Path) -> _EncodeItems:
     width = int(recipe["width"])
 
     def rows(items: Sequence[Any]) -> NDArray[Any]:
@@ -167,11 +167,11 @@ def _features(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
     return rows
 
 
-def _vocabulary(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
+def _vocabulary(recipe: Mapping[str, Any], folder: Path) -> _EncodeItems:
     return partial(Vocabulary(tuple(recipe["words"])).encode, max_tokens=int(recipe["max_tokens"]))
 
 
-def _open_clip(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
+def _open_clip(recipe: Mapping[str, Any], folder: Path) -> _EncodeItems:
     kind = str(recipe["tokenizer"]).removeprefix("open_clip.")
     if kind != "SimpleTokenizer":
         raise InputError(
@@ -186,7 +186,7 @@ def _open_clip(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
 
 
 #: ``kind`` of a recipe -> what prepares items as it says.
-_PREPARE: dict[str, Callable[[Mapping[str, Any], Path], _Prepare]] = {
+_PREPARE: dict[str, Callable[[Mapping[str, Any], Path], _EncodeItems]] = {
     "pixels": lambda recipe, folder: resize_of(recipe).arrays,
     "features": _features,
     "vocabulary": _vocabulary,

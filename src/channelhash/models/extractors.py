@@ -34,7 +34,7 @@ _Extract = Callable[[Sequence[Any]], Any]
 _BATCH = 32
 
 
-class _Source(NamedTuple):
+class _ExtractorSource(NamedTuple):
     """What an extractor is loaded from, not opened yet.
 
     Attributes:
@@ -49,7 +49,7 @@ class _Source(NamedTuple):
     file: Path | None = None
 
 
-def _torchvision(argument: str) -> _Source:
+def _torchvision(argument: str) -> _ExtractorSource:
     """``torchvision:NAME[/WEIGHTS]``: features below the classifier of images prepared as the
     weights expect.
 
@@ -73,10 +73,10 @@ def _torchvision(argument: str) -> _Source:
         (short_side,) = preset.resize_size
         return _by_batches(encoder, Resize(size, short_side, preset.interpolation.value))
 
-    return _Source(f"{name}/{pretrained}", load, file)
+    return _ExtractorSource(f"{name}/{pretrained}", load, file)
 
 
-def _open_clip(argument: str) -> _Source:
+def _open_clip(argument: str) -> _ExtractorSource:
     """``open_clip:NAME/PRETRAINED``: embeddings of a model, with its own preprocessing and
     tokenizer.
 
@@ -95,7 +95,7 @@ def _open_clip(argument: str) -> _Source:
         prepare, network = towers[modality]
         return _by_batches(network, prepare)
 
-    return _Source(f"{name}/{pretrained}", load, file)
+    return _ExtractorSource(f"{name}/{pretrained}", load, file)
 
 
 @dataclass
@@ -127,7 +127,7 @@ def _by_batches(network: "nn.Module", prepare: Prepare) -> _Extract:
     return extract
 
 
-def _sentence_transformers(argument: str) -> _Source:
+def _sentence_transformers(argument: str) -> _ExtractorSource:
     """``sentence-transformers:FOLDER_OR_NAME``: a text encoder of that library, from a folder or
     the hub.
     """
@@ -148,10 +148,10 @@ def _sentence_transformers(argument: str) -> _Source:
             ) from None
         return lambda texts: model.encode(list(texts), show_progress_bar=False)
 
-    return _Source(name, load, file)
+    return _ExtractorSource(name, load, file)
 
 
-def _python(argument: str) -> _Source:
+def _python(argument: str) -> _ExtractorSource:
     """``python:package.module:function``: a function of your own, from a sequence of items to an
     ``(n, d)`` matrix.
 
@@ -166,12 +166,12 @@ def _python(argument: str) -> _Source:
             raise InputError("is not a function")
         return extract
 
-    return _Source(argument, load)
+    return _ExtractorSource(argument, load)
 
 
 #: KIND -> (what reads WHAT, modalities that it extracts from). A new kind is one function and one
 #: line here.
-_EXTRACTORS: dict[str, tuple[Callable[[str], _Source], tuple[str, ...]]] = {
+_EXTRACTORS: dict[str, tuple[Callable[[str], _ExtractorSource], tuple[str, ...]]] = {
     "sentence-transformers": (_sentence_transformers, ("text",)),
     "torchvision": (_torchvision, ("image",)),
     "open_clip": (_open_clip, ("image", "text")),
@@ -205,7 +205,7 @@ class Extractor:
                 f"{where}: {unknown(f'option {option!r} of {kind}', option, ['normalize'])}"
             )
         with naming(where):
-            self._source: _Source = read(argument)
+            self._source: _ExtractorSource = read(argument)
         self.name = f"{kind}:{self._source.argument}{question}{option}"
         self._modality = modality
         self._width = width
@@ -229,9 +229,9 @@ class Extractor:
                 self._extract = self._source.load(self._modality)
         rows = self._as_rows(self._extract(items))
         self._check_rows(rows, items)
-        if not self._normalizes:
-            return rows
-        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        if self._normalizes:
+            rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        return rows
 
     def _check_items(self, items: Sequence[Any]) -> None:
         """Raise `InputError` if an item is none of this modality."""

@@ -26,10 +26,10 @@ from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.machine import one_blas_thread
 from channelhash.utils.seeds import generator
 
-_Array = NDArray[np.float64]
-_Rows = NDArray[np.floating[Any]]
+_Doubles = NDArray[np.float64]
+_FeatureMatrix = NDArray[np.floating[Any]]
 #: modality -> features ``(n, d)``, row i of each of item i.
-_Features = Mapping[str, _Rows]
+_FeaturesByModality = Mapping[str, _FeatureMatrix]
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,15 @@ class _LinearMap:
     [[2.0, 0.0]]
     """
 
-    mean: _Array
-    weights: _Array
+    mean: _Doubles
+    weights: _Doubles
 
-    def __call__(self, features: _Rows) -> _Array:
+    def __call__(self, features: _FeatureMatrix) -> _Doubles:
         """Project ``(n, d)`` features to ``(n, k)``."""
         return (np.asarray(features, dtype=np.float64) - self.mean) @ self.weights
 
 
-def _random_rotation(features: _Rows, n_bits: int, seed: int, name: str) -> _LinearMap:
+def _random_rotation(features: _FeatureMatrix, n_bits: int, seed: int, name: str) -> _LinearMap:
     """Draw a random rotation of the centred features, cut to k directions; with more bits than
     features, a tight frame.
 
@@ -72,7 +72,7 @@ def _random_rotation(features: _Rows, n_bits: int, seed: int, name: str) -> _Lin
     return _LinearMap(values.mean(axis=0), orthonormal if n_bits <= d else orthonormal.T)
 
 
-def _pca_itq(features: _Rows, n_bits: int, seed: int, name: str) -> _LinearMap:
+def _pca_itq(features: _FeatureMatrix, n_bits: int, seed: int, name: str) -> _LinearMap:
     """Fit PCA-ITQ (Gong et al., TPAMI 2013, § 3): the k leading principal components, rotated by
     `_itq_rotation`.
 
@@ -90,7 +90,7 @@ def _pca_itq(features: _Rows, n_bits: int, seed: int, name: str) -> _LinearMap:
 
 
 def _cca_itq(
-    features: _Features, n_bits: int, seed: int, rho: float = 1e-4
+    features: _FeaturesByModality, n_bits: int, seed: int, rho: float = 1e-4
 ) -> dict[str, _LinearMap]:
     """Fit CCA-ITQ (Gong et al., TPAMI 2013, § 5) with two modalities as the views: k canonical
     directions, each scaled by its correlation, and one rotation of both views together; ``rho`` as
@@ -107,7 +107,9 @@ def _cca_itq(
     return {name: _LinearMap(view.mean, view.weights @ rotation) for name, view in maps.items()}
 
 
-def _cca(features: _Features, n_dimensions: int, rho: float = 1e-4) -> dict[str, _LinearMap]:
+def _cca(
+    features: _FeaturesByModality, n_dimensions: int, rho: float = 1e-4
+) -> dict[str, _LinearMap]:
     """Compute the regularised canonical correlation analysis of two modalities.
 
     >>> x = np.array([[0.0], [1.0], [2.0]])
@@ -136,7 +138,7 @@ def _cca(features: _Features, n_dimensions: int, rho: float = 1e-4) -> dict[str,
     }
 
 
-def _itq_rotation(projected: _Array, seed: int, name: str, iterations: int = 50) -> _Array:
+def _itq_rotation(projected: _Doubles, seed: int, name: str, iterations: int = 50) -> _Doubles:
     """Find a rotation R with small ‖B − VR‖_F, B = sgn(VR), by iterative quantisation (Gong et al.,
     TPAMI 2013, § 3.2).
 
@@ -154,7 +156,7 @@ def _itq_rotation(projected: _Array, seed: int, name: str, iterations: int = 50)
     return rotation
 
 
-def _columns(vectors: _Array, n: int) -> _Array:
+def _columns(vectors: _Doubles, n: int) -> _Doubles:
     """Return the first ``n`` columns, padded with zeros."""
     columns = vectors[:, :n]
     return np.pad(columns, ((0, 0), (0, n - columns.shape[1])))
@@ -324,7 +326,7 @@ class FittedModel(description.Model):
 
 def fit_codes(
     encoder: Encoder,
-    features: _Features,
+    features: _FeaturesByModality,
     n_bits: int = N_BITS,
     codes: Codes = "auto",
     seed: int = 0,
@@ -364,7 +366,7 @@ def fit_codes(
 
 
 def _resolve_method(
-    encoder: Encoder, features: _Features, n_items: int, n_bits: int, codes: Codes
+    encoder: Encoder, features: _FeaturesByModality, n_items: int, n_bits: int, codes: Codes
 ) -> Codes:
     """Return ``codes``, with ``auto`` resolved; raise `InputError` if encoder or items do not allow
     it.
@@ -405,7 +407,7 @@ def _check_learned_codes(encoder: Encoder, n_bits: int) -> None:
 
 
 def _fit_maps(
-    encoder: Encoder, features: _Features, n_bits: int, method: Codes, seed: int
+    encoder: Encoder, features: _FeaturesByModality, n_bits: int, method: Codes, seed: int
 ) -> dict[str, _LinearMap]:
     """Return modality -> the map from features to outputs, fitted by a method."""
     if method == "learned":
@@ -425,9 +427,9 @@ def _fit_maps(
 
 def _fit_shared_map(
     encoder: Encoder,
-    views: _Features,
+    views: _FeaturesByModality,
     n_bits: int,
-    fit: Callable[[_Rows, int, int, str], _LinearMap],
+    fit: Callable[[_FeatureMatrix, int, int, str], _LinearMap],
     seed: int,
 ) -> dict[str, _LinearMap]:
     """Fit one rotation for all modalities of a space, each centred on its own mean."""

@@ -29,7 +29,7 @@ from channelhash.text.words import SentencePieces, Spelling, WordPieces, pad_tok
 from channelhash.utils.machine import one_blas_thread
 from channelhash.utils.optional_imports import onnx_runtime, package_file
 
-_Array = NDArray[np.float32]
+_Singles = NDArray[np.float32]
 
 #: The network of images, the heads, and what the networks of texts need; its README.md says where
 #: they come from.
@@ -116,7 +116,7 @@ def missing_packages() -> list[str]:
     ]
 
 
-def _image_features(pixels: NDArray[np.uint8]) -> _Array:
+def _image_features(pixels: NDArray[np.uint8]) -> _Singles:
     """Compute features ``(n, 1280)``, after ReLU6 and the mean, of ``(n, 3, 260, 260)`` pixels."""
     session = _image_session(os.getpid())
     starts = range(0, len(pixels), _IMAGE_BATCH)
@@ -149,7 +149,7 @@ class _Sentences(Prepare):
         return np.array(rows, bytes)[:, None].view(np.uint8)
 
 
-def _text_features(inputs: NDArray[np.uint8]) -> _Array:
+def _text_features(inputs: NDArray[np.uint8]) -> _Singles:
     """Compute features ``(n, 896)`` of texts in UTF-8, 0 for padding; both parts of unit length."""
     texts = [row.tobytes().rstrip(b"\0").decode(errors="ignore") for row in inputs]
     with one_blas_thread():
@@ -171,7 +171,7 @@ def _text_features(inputs: NDArray[np.uint8]) -> _Array:
 
 
 @cache
-def _arrays(address: tuple[str, str, str]) -> Mapping[str, _Array]:
+def _arrays(address: tuple[str, str, str]) -> Mapping[str, _Singles]:
     """Read the arrays of a file but for tables, of which a sentence needs a few."""
     with np.load(_file(address)) as file:
         return {
@@ -257,7 +257,7 @@ class _Bert:
     weights: Mapping[str, NDArray[Any]]
     matrices: Sequence[str]
 
-    def __call__(self, tokens: NDArray[np.int32]) -> _Array:
+    def __call__(self, tokens: NDArray[np.int32]) -> _Singles:
         """Compute the mean of the last layer over each row's tokens, divided by its norm."""
         n, m = tokens.shape
         real = (tokens > 0).astype(np.float32)[:, :, None]
@@ -291,22 +291,22 @@ class _Bert:
             )
         total = (x * real).sum(axis=1)  # the mean's direction
         return cast(
-            _Array,
+            _Singles,
             total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), np.float32(1e-12)),
         )
 
-    def _linear(self, x: _Array, matrix: str, bias: str) -> _Array:
+    def _linear(self, x: _Singles, matrix: str, bias: str) -> _Singles:
         # float32 only while it is used: a quarter of the memory.
         product = x @ self.weights[f"{matrix}_q"].astype(np.float32)
         scaled = product * self.weights[f"{matrix}_scale"]
-        return cast(_Array, scaled + self.weights[f"{bias}.bias"])
+        return cast(_Singles, scaled + self.weights[f"{bias}.bias"])
 
-    def _rows(self, table: str, places: NDArray[np.integer[Any]]) -> _Array:
+    def _rows(self, table: str, places: NDArray[np.integer[Any]]) -> _Singles:
         return cast(
-            _Array, self.weights[f"{table}_q"][places] * self.weights[f"{table}_scale"][places]
+            _Singles, self.weights[f"{table}_q"][places] * self.weights[f"{table}_scale"][places]
         )
 
-    def _normalized(self, x: _Array, layer: str) -> _Array:
+    def _normalized(self, x: _Singles, layer: str) -> _Singles:
         norm = f"{layer}.LayerNorm"
         return _standardized(x, self.weights[f"{norm}.weight"], self.weights[f"{norm}.bias"])
 
@@ -317,7 +317,7 @@ _TABLES = 17
 _WINDOWS = {2: 0, 3: 1, 5: 2}
 
 
-def _use(tokens: Sequence[int]) -> _Array:
+def _use(tokens: Sequence[int]) -> _Singles:
     """Compute the features ``(512,)`` of a sentence: convolutions over its tokens, their sum, and
     dense layers.
     """
@@ -342,11 +342,11 @@ def _use(tokens: Sequence[int]) -> _Array:
     total = _standardized(np.concatenate(parts, axis=1), w["ln_g"], w["ln_b"]).sum(axis=0)
     mean = (total @ w["cnn_W"] + np.float32(len(ids)) * w["cnn_b"]) / np.float32(len(ids) ** 0.5)
     hidden = np.maximum(mean @ w["p1"] + np.maximum(mean @ w["d0"], 0) @ w["d1"], 0)
-    outputs: _Array = np.tanh(hidden @ w["p3"] + np.maximum(hidden @ w["d2"], 0) @ w["d3"])
+    outputs: _Singles = np.tanh(hidden @ w["p3"] + np.maximum(hidden @ w["d2"], 0) @ w["d3"])
     return outputs / np.linalg.norm(outputs)
 
 
-def _windows(x: _Array, width: int, before: int) -> _Array:
+def _windows(x: _Singles, width: int, before: int) -> _Singles:
     """Put the rows around each row of ``(m, d)`` side by side, zeros beyond both ends: ``(m, width
     · d)``.
     """
@@ -361,14 +361,14 @@ def _use_table(number: int) -> NDArray[np.uint8]:
         return cast(NDArray[np.uint8], file[f"q{number + 1}"])
 
 
-def _standardized(x: _Array, gain: _Array, offset: _Array) -> _Array:
+def _standardized(x: _Singles, gain: _Singles, offset: _Singles) -> _Singles:
     """Normalise each row to mean 0 and spread 1, then scale and shift (layer normalisation)."""
     centred = x - x.mean(axis=-1, keepdims=True)
     spread = np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + np.float32(1e-12))
-    return cast(_Array, centred / spread * gain + offset)
+    return cast(_Singles, centred / spread * gain + offset)
 
 
-def _gelu(x: _Array) -> _Array:
+def _gelu(x: _Singles) -> _Singles:
     """Compute x Φ(x), erf by formula 7.1.26 of Abramowitz and Stegun (1964), whose error is at most
     1.5e-7.
 
@@ -381,7 +381,7 @@ def _gelu(x: _Array) -> _Array:
     for coefficient in (1.421413741, -0.284496736, 0.254829592):
         series = series * t + np.float32(coefficient)
     erf = np.copysign(1 - series * t * np.exp(-z * z), x)
-    return cast(_Array, x * (1 + erf) / 2)
+    return cast(_Singles, x * (1 + erf) / 2)
 
 
 _ONNX_TYPES = {1: np.float32, 3: np.int8, 7: np.int64, 9: np.bool_}
@@ -464,20 +464,20 @@ class Head(NamedTuple):
                 heads.setdefault(modality, {})[weight] = np.asarray(values, np.float32)
         return {modality: cls(weights) for modality, weights in heads.items()}
 
-    def __call__(self, features: _Array) -> _Array:
+    def __call__(self, features: _Singles) -> _Singles:
         """Compute ``(n, k)`` outputs."""
         x = (features - self.weights["mean"]) / self.weights["scale"]
-        hidden: _Array = x
+        hidden: _Singles = x
         for number in range(sum(name.endswith(".weight") for name in self.weights) - 1):
             hidden = self._linear(_gelu(hidden) if number else hidden, f"mlp.{number}")
         return self._linear(x, "linear") + hidden
 
-    def _linear(self, x: _Array, layer: str) -> _Array:
-        return cast(_Array, x @ self.weights[f"{layer}.weight"].T + self.weights[f"{layer}.bias"])
+    def _linear(self, x: _Singles, layer: str) -> _Singles:
+        return cast(_Singles, x @ self.weights[f"{layer}.weight"].T + self.weights[f"{layer}.bias"])
 
 
 def open_networks() -> dict[
-    str, tuple[Prepare, Callable[[NDArray[Any]], _Array], int, Mapping[str, str]]
+    str, tuple[Prepare, Callable[[NDArray[Any]], _Singles], int, Mapping[str, str]]
 ]:
     """Return modality -> what prepares its items, the network, the number of features, and what
     these depend on.

@@ -35,7 +35,7 @@ from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.typed_settings import pick, trusting
 
 #: Ranking -> task -> ``recall_at`` and ``median_rank``.
-_Scores = dict[str, dict[str, dict[str, Any]]]
+_TaskScores = dict[str, dict[str, dict[str, Any]]]
 
 #: The two modalities of a pair.
 _SIDES = ("text", "image")
@@ -70,7 +70,7 @@ def evaluate_pairs(
         )
     outputs = _outputs(model, records, run.config.train if run else TrainSettings(), progress)
     lengths = sorted({model.n_bits, *model.architecture.get("nested", ())}, reverse=True)
-    tests: list[_Scores] = []
+    tests: list[_TaskScores] = []
     for start in range(0, len(ids) - size + 1, size):
         rows = asking[np.isin(names[asking], ids[start : start + size])]
         values = {side: outputs[side][rows] for side in _SIDES}
@@ -103,7 +103,7 @@ def _outputs(
 
 def _rankings(
     values: Mapping[str, NDArray[Any]], names: NDArray[np.str_], lengths: Sequence[int]
-) -> _Scores:
+) -> _TaskScores:
     """Score texts that search images, and images that search texts; row i of all ``values`` is
     sample i.
 
@@ -113,7 +113,7 @@ def _rankings(
     ['real values', '2 bits, then int8 values of the first 500', '2 bits', '1 bits']
     """
     rows = {"text": np.arange(len(names)), "image": np.unique(names, return_index=True)[1]}
-    scores: _Scores = {}
+    scores: _TaskScores = {}
     for a, b in permutations(_SIDES):
         query = values[a][rows[a]]
         items = values[b][rows[b]]

@@ -17,7 +17,7 @@ from channelhash.runs.create import check_pairs, create_loss, create_model
 from channelhash.runs.folder import check_evaluable
 from channelhash.training.distributed import local_device
 from channelhash.training.inputs import (
-    Source,
+    BatchSource,
     TrainingSet,
     epoch_steps,
     feature_mode,
@@ -52,7 +52,7 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
     mode = feature_mode(model, settings)
     batch = train.take(np.arange(settings.batch_size))
     features = 0.0
-    sources = dict[str, Source]()
+    sources = dict[str, BatchSource]()
     for name in model.modalities:
         frozen = model.branch(name).fixed
         if mode == "online" or frozen is None:

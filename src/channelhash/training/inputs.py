@@ -55,7 +55,7 @@ class _AugmentedImages(Dataset[Tensor]):
 
 #: (epoch, row numbers of each batch) -> the inputs of one modality for each batch, in order. Every
 #: random change is a function of (seed, epoch, row).
-Source = Callable[[int, Sequence[Tensor]], Iterator[Tensor]]
+BatchSource = Callable[[int, Sequence[Tensor]], Iterator[Tensor]]
 
 
 class TrainingSet(NamedTuple):
@@ -75,7 +75,7 @@ class TrainingSet(NamedTuple):
     2
     """
 
-    sources: Mapping[str, Source]
+    sources: Mapping[str, BatchSource]
     targets: Tensor
     images: Tensor | None = None
 
@@ -310,9 +310,9 @@ def training_sources(
     mode: _Mode,
     settings: TrainSettings,
     progress: StageProgress,
-) -> dict[str, Source]:
+) -> dict[str, BatchSource]:
     """Return the source of each modality's training inputs."""
-    sources: dict[str, Source] = {}
+    sources: dict[str, BatchSource] = {}
     feature_model = model.on_features()
     device = model.device
     for modality in model.modalities:
@@ -340,7 +340,7 @@ def raw_source(
     n: int,
     settings: TrainSettings,
     progress: Progress = no_progress,
-) -> Source:
+) -> BatchSource:
     """Return a source of raw items: in memory, or image files on the disk if ``n`` rows are too
     many to hold.
     """

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from channelhash.config import TrainSettings
 from channelhash.errors import InputError
-from channelhash.losses.base import HashLoss, Shard
+from channelhash.losses.base import HashLoss, LossShard
 from channelhash.models import HashModel
 from channelhash.models.backbones import Precision, autocast, load_weights
 from channelhash.training import distributed, inputs
@@ -165,7 +165,7 @@ class Steps:
     def value(self, batch: _TrainingBatch) -> Tensor:
         """Return this rank's shard of the loss over the rows of all ranks; the shards add up."""
         outputs = distributed.gather_outputs(self.forward_pass(batch.inputs, batch.anchor))
-        shard = Shard(distributed.rank(), distributed.world_size())
+        shard = LossShard(distributed.rank(), distributed.world_size())
         return cast(
             Tensor,
             self.loss(outputs, batch.labels, anchor=batch.anchor, rows=batch.rows, shard=shard),

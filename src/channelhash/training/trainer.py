@@ -189,7 +189,7 @@ class Trainee(NamedTuple):
     model: HashModel
     feature_model: HashModel
     features: Records
-    sources: dict[str, inputs.Source]
+    sources: dict[str, inputs.BatchSource]
     settings: TrainSettings
     images: Tensor | None = None
     stored: CodeSet | None = None
