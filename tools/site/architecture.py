@@ -46,7 +46,7 @@ WAY: dict[str, tuple[str, list[Step]]] = {
             Step("data.table.load_table", "Path", "Records", "Records"),
             Step("training.inputs.prepare_inputs", "Records", "Tensor", "input tensors"),
             Step("models.hash_model.HashModel.forward", "Tensor", "Tensor", "outputs (n, k)"),
-            Step("losses.base.HashLoss.forward", "Outputs", "Tensor", "loss"),
+            Step("losses.base.HashLoss.forward", "OutputsByModality", "Tensor", "loss"),
         ],
     ),
     "measure": (
