@@ -29,6 +29,8 @@ from losses import loss_equations as literal
 from pages import ROOT
 from refusals import check_refusal, refusal
 
+refuse = partial(check_refusal, error=ValueError)
+
 MODALITIES = ("image", "text", "audio")
 
 
@@ -147,10 +149,9 @@ def test_bsch_has_no_gap_that_codes_could_not_attain():
     assert loss({"image": simplex, "text": simplex}, labels).item() == pytest.approx(0, abs=1e-6)
     lower, _ = loss.bounds(label_similarity(labels))
     assert lower.max().item() == pytest.approx(4.0)
-    assert LOSSES["bsch"](7, rho=0.0).bounds(label_similarity(labels))[
-        0
-    ].max().item() == pytest.approx(3.5)
-    """r is infinite there, and 0 · ∞ is no number."""
+    lower, _ = LOSSES["bsch"](7, rho=0.0).bounds(label_similarity(labels))
+    assert lower.max().item() == pytest.approx(3.5)
+    # r is infinite here, and 0 · ∞ is no number.
     outputs, labels = batch(16)
     labels[:, 0] = True
     assert torch.isfinite(LOSSES["bsch"](16, rho=0.0)(outputs, labels))
@@ -252,16 +253,14 @@ def test_no_tensor_of_pairs_times_bits_is_built(name):
     assert max(sizes) <= 4 * max(n * n, n * (k + 1)) < n * n * k
 
 
-def test_what_does_not_fit_is_refused():
-    zeros, labels = {name: torch.zeros(3, 8) for name in ("image", "text")}, torch.ones(3, 2)
-    shorter = zeros | {"text": torch.zeros(2, 8)}
-    check_refusal("all of one shape", DSCHLoss(8), shorter, labels, error=ValueError)
-    check_refusal(
-        r"labels are .* with n = 3", LOSSES["tdsrdh"](), zeros, labels[:1], error=ValueError
-    )
-    check_refusal(
-        "anchor 'audio'", LOSSES["tdsrdh"](), zeros, labels, anchor="audio", error=ValueError
-    )
+@pytest.mark.parametrize(("says", "n_texts", "n_labels", "anchor"), [
+    ("all of one shape", 2, 3, None),
+    ("labels are .* with n = 3", 3, 1, None),
+    ("anchor 'audio'", 3, 3, "audio"),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused(says, n_texts, n_labels, anchor):
+    outputs = {"image": torch.zeros(3, 8), "text": torch.zeros(n_texts, 8)}
+    refuse(says, LOSSES["tdsrdh"](), outputs, torch.ones(n_labels, 2), anchor=anchor)
 
 
 def value_and_gradients(loss, outputs, labels, **how):
@@ -354,9 +353,8 @@ def test_shards_add_up_and_only_a_sharded_loss_divides_its_pairs(name):
 WRONG_LABELS = {
     "labels > 0": lambda labels: 2 * labels.long() - 1,
     "labels are finite numbers": lambda labels: labels.float().masked_fill(labels, float("nan")),
-    "one_hot": lambda labels: torch.arange(len(labels))[
-        :, None
-    ],  # class numbers as MATLAB keeps them
+    # class numbers as MATLAB keeps them
+    "one_hot": lambda labels: torch.arange(len(labels))[:, None],
     "from 0 to 1, not 3": lambda labels: labels * 3.0,
     "labels.long": lambda labels: torch.arange(len(labels)),
 }
@@ -368,7 +366,7 @@ def test_a_loss_says_what_to_pass_instead_of_labels_that_are_none(name, remedy):
     outputs, labels = batch(16)
     loss = default_loss(name, 16).double()
     assert torch.isfinite(loss(outputs, labels * 0.5))  # numbers on a CPU are checked in each call
-    check_refusal(remedy, loss, outputs, WRONG_LABELS[remedy](labels), error=ValueError)
+    refuse(remedy, loss, outputs, WRONG_LABELS[remedy](labels))
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
@@ -380,8 +378,7 @@ def test_a_loss_trains_its_anchor_alone_or_refuses_one(name):
         assert outputs["text"].grad.any()
         assert outputs["image"].grad is None or not outputs["image"].grad.any()
     else:
-        says = "trains all modalities at once; leave anchor out"
-        check_refusal(says, loss, outputs, labels, anchor="text", error=ValueError)
+        refuse("at once; leave anchor out", loss, outputs, labels, anchor="text")
 
 
 OWN = {"broken_losses": "1 / 0", "losses_of_mine": """
@@ -515,34 +512,27 @@ def test_ends_of_a_setting_are_allowed_and_nothing_beyond(name, setting):
             make_small(name, **{setting: math.copysign(1e6, end)})
         else:
             make_small(name, **{setting: end})
-            check_refusal(
-                setting,
-                make_small,
-                name,
-                error=ValueError,
-                **{setting: math.nextafter(end, beyond)},
-            )
+            refuse(setting, make_small, name, **{setting: math.nextafter(end, beyond)})
     if setting in LIMITS:
-        check_refusal(setting, make_small, name, error=ValueError, **{setting: math.nan})
+        refuse(setting, make_small, name, **{setting: math.nan})
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_code_of_one_bit_is_the_shortest(name):
     make_loss(name, n_bits=1, n_labels=3)
     if name in ("dsch", "sch", "bsch", "rsch"):
-        check_refusal("n_bits is 0", make_loss, name, n_bits=0, n_labels=3, error=ValueError)
+        refuse("n_bits is 0", make_loss, name, n_bits=0, n_labels=3)
 
 
-def test_ends_of_the_terms():
-    for weight in ("contrastive", "pairs", "average_precision"):
-        assert getattr(Terms(**{weight: 0}), weight) == 0
-        for value in (math.nextafter(0, -1), math.nan):
-            check_refusal("0 or more", Terms, error=ValueError, **{weight: value})
-    assert Terms(temperature=math.nextafter(0, 1)).temperature > 0
-    for temperature in (0.0, math.nan):
-        check_refusal(
-            "the temperature is above 0", Terms, error=ValueError, temperature=temperature
-        )
+@pytest.mark.parametrize(("term", "least", "beyond", "says"), [
+    *((weight, 0, math.nextafter(0, -1), "0 or more")
+      for weight in ("contrastive", "pairs", "average_precision")),
+    ("temperature", math.nextafter(0, 1), 0.0, "the temperature is above 0"),
+])  # fmt: skip
+def test_ends_of_the_terms(term, least, beyond, says):
+    assert getattr(Terms(**{term: least}), term) == least
+    for value in (beyond, math.nan):
+        refuse(says, Terms, **{term: value})
 
 
 def test_the_sign_of_zero_is_plus_as_the_bit_of_zero_is_one():

@@ -50,6 +50,16 @@ from small_runs import (
 
 
 @pytest.fixture
+def refuse_run(capsys):
+    """A function that checks that a training is refused with a line."""
+
+    def refuse(config, run, *more, says):
+        assert_refused(capsys, "train", config, "--out", run, *more, says=says)
+
+    return refuse
+
+
+@pytest.fixture
 def records(tmp_path):
     return load_features(write_features(tmp_path / "f.npz"))
 
@@ -75,10 +85,8 @@ def test_anchored_losses_get_a_pass_of_each_stream_in_turn_or_each_batch(how, an
 
 @pytest.mark.parametrize("name", sorted(set(LOSSES) - {"contrastive"}))
 def test_every_loss_of_labels_learns_from_texts_alone(name):
-    features, labels = (
-        torch.randn(8, 6, generator=torch.manual_seed(0)),
-        torch.eye(4).repeat(2, 1).bool(),
-    )
+    features = torch.randn(8, 6, generator=torch.manual_seed(0))
+    labels = torch.eye(4).repeat(2, 1).bool()
     records = Records(tuple("abcdefgh"), {"text": features.numpy()}, labels.numpy(), tuple("wxyz"))
     model = MODELS["features"].create(records, 8, hidden=[5]).eval()
     settings = TrainSettings(batch_size=8, learning_rate=1e-2)
@@ -132,15 +140,7 @@ def test_a_killed_training_resumes_to_the_same_weights(tmp_path, loss):
     config = feature_config(tmp_path / "c.yaml", features, loss, epochs=40, checkpoint_every=3)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert run_command("train", config, "--out", whole) == 0
-    command = [
-        sys.executable,
-        "-m",
-        "channelhash.cli.main",
-        "train",
-        str(config),
-        "--out",
-        str(killed),
-    ]
+    command = [sys.executable, "-m", "channelhash.cli.main", "train", config, "--out", killed]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     log = killed / "log.jsonl"
     while process.poll() is None and not (log.exists() and len(log.read_text().splitlines()) >= 5):
@@ -222,7 +222,7 @@ class Watched(DSCHLoss):
         return super().compute(batch)
 
 
-def test_the_best_epoch_is_kept_where_it_is_asked_for(tmp_path, capsys):
+def test_the_best_epoch_is_kept_where_it_is_asked_for(tmp_path, capsys, refuse_run):
     features = write_features(tmp_path / "f.npz")
     config = feature_config(
         tmp_path / "c.yaml", features, epochs=4, learning_rate=1.0, validate_every=1, keep="best"
@@ -233,8 +233,9 @@ def test_the_best_epoch_is_kept_where_it_is_asked_for(tmp_path, capsys):
     best = load_file(tmp_path / "run" / "checkpoints" / "best" / "model.safetensors")
     final = weights(tmp_path / "run")
     assert all(torch.equal(final[name], best[name]) for name in final)
-    arguments = ("train", config, "--out", tmp_path / "other", "--set", "train.validate_every=0")
-    assert_refused(capsys, *arguments, says="train.keep is best, but nothing is validated")
+    never = ("--set", "train.validate_every=0")
+    says = "train.keep is best, but nothing is validated"
+    refuse_run(config, tmp_path / "other", *never, says=says)
 
 
 @pytest.mark.parametrize(("name", "rates", "terms"), [
@@ -266,12 +267,8 @@ def test_a_run_folder_has_what_the_design_names(tmp_path):
     run_command("evaluate", run)
     names = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
     assert {"config.yaml", "log.jsonl", "splits.json", "metrics.json", "environment.json"} <= names
-    assert "checkpoints/last.pt" in names
-    assert {
-        "codes/test-query.parquet",
-        "codes/test-retrieval.parquet",
-        "model/model.safetensors",
-    } <= names
+    assert {"checkpoints/last.pt", "model/model.safetensors"} <= names
+    assert {"codes/test-query.parquet", "codes/test-retrieval.parquet"} <= names
     assert any(name.startswith("tensorboard/events") for name in names)
     assert not [name for name in names if name.endswith(".tmp")]
     log = read_log(run / "log.jsonl")
@@ -314,21 +311,13 @@ def test_a_loss_that_breaks_stops_the_run_and_keeps_the_last_good_checkpoint(tmp
     assert all(values.isfinite().all() for values in state["model"].values())
 
 
-def test_a_damaged_checkpoint_is_named(tmp_path, capsys):
+def test_a_damaged_checkpoint_is_named(tmp_path, refuse_run):
     config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), epochs=2)
     run = train_run(config)
     checkpoint = run / "checkpoints" / "last.pt"
     checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
     shutil.rmtree(run / "model")
-    assert_refused(
-        capsys,
-        "train",
-        config,
-        "--out",
-        run,
-        "--resume",
-        says=f"{checkpoint}: damaged or of another model",
-    )
+    refuse_run(config, run, "--resume", says=f"{checkpoint}: damaged or of another model")
 
 
 def test_a_run_killed_before_its_configuration_was_written_starts_again(tmp_path):
@@ -344,16 +333,16 @@ def test_a_run_killed_before_its_configuration_was_written_starts_again(tmp_path
     assert not list(run.glob(".*.tmp"))
 
 
-def test_a_run_that_failed_before_any_work_leaves_its_folder_to_the_next(tmp_path, capsys):
+def test_a_run_that_failed_before_any_work_leaves_its_folder_to_the_next(tmp_path, refuse_run):
     """The mended command is the same with another --set: it may not be told of a run that never
     was.
     """
     features, run = write_features(tmp_path / "f.npz"), tmp_path / "run"
     wrong = feature_config(tmp_path / "wrong.yaml", tmp_path / "missing.npz", epochs=1)
-    assert_refused(capsys, "train", wrong, "--out", run, says="missing.npz")
+    refuse_run(wrong, run, says="missing.npz")
     # as far as a run comes before its model is made
     (run / "splits.json").write_text("of other rows")
-    assert_refused(capsys, "train", wrong, "--out", run, says="missing.npz")
+    refuse_run(wrong, run, says="missing.npz")
     config = feature_config(tmp_path / "c.yaml", features, epochs=1)
     assert run_command("train", config, "--out", run) == 0
     assert str(features) in (run / "config.yaml").read_text()
@@ -362,36 +351,23 @@ def test_a_run_that_failed_before_any_work_leaves_its_folder_to_the_next(tmp_pat
         begun = tmp_path / work
         (begun / work).mkdir(parents=True)
         shutil.copy(run / "config.yaml", begun)
-        assert_refused(
-            capsys, "train", config, "--out", begun, says="already holds a run; add --resume"
-        )
+        refuse_run(config, begun, says="already holds a run; add --resume")
 
 
-def test_a_folder_in_use_or_of_another_run_is_refused(tmp_path, capsys):
+def test_a_folder_in_use_or_of_another_run_is_refused(tmp_path, refuse_run):
     import fcntl
 
     features = write_features(tmp_path / "f.npz")
     config = feature_config(tmp_path / "c.yaml", features, epochs=2)
     run = train_run(config)
     other = feature_config(tmp_path / "d.yaml", features, epochs=3)
-    assert_refused(
-        capsys, "train", other, "--out", run, "--resume", says="another configuration (epochs: 3)"
-    )
+    refuse_run(other, run, "--resume", says="another configuration (epochs: 3)")
     with open(run / ".lock", "w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        assert_refused(
-            capsys, "train", config, "--out", run, "--resume", says="another process is working"
-        )
+        refuse_run(config, run, "--resume", says="another process is working")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("keep me")
-    assert_refused(
-        capsys,
-        "train",
-        config,
-        "--out",
-        tmp_path / "mine",
-        says="is not empty and not a run's folder",
-    )
+    refuse_run(config, tmp_path / "mine", says="is not empty and not a run's folder")
     assert (tmp_path / "mine" / "letter.txt").read_text() == "keep me"
 
 
@@ -415,14 +391,17 @@ def test_accumulated_gradients_are_the_mean_of_their_batches(records):
     torch.testing.assert_close(values[:4], torch.stack(losses).detach())
 
 
-def test_rates_are_of_known_parts_and_losses_without_proxies_have_none(records):
+def test_a_loss_without_proxies_has_no_rate_for_them(records):
     _, steps = make_steps(records, rates={"proxies": 0.05})
     assert len(steps.optimizer.param_groups) == 1
-    for rates, says in (
-        ({"proxy": 0.1}, r"train.rates.proxy.*'proxies'"),
-        ({"proxies": -0.1}, "train.rates.proxies"),
-    ):
-        check_refusal(says, read_settings, TrainSettings, {"rates": rates}, "train")
+
+
+@pytest.mark.parametrize(
+    ("part", "rate", "says"),
+    [("proxy", 0.1, "train.rates.proxy.*'proxies'"), ("proxies", -0.1, "train.rates.proxies")],
+)
+def test_a_rate_of_an_unknown_part_or_below_0_is_refused(part, rate, says):
+    check_refusal(says, read_settings, TrainSettings, {"rates": {part: rate}}, "train")
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
@@ -447,14 +426,12 @@ def test_backbone_head_and_proxies_have_rates_of_their_own(records, rates, weigh
         branches[name] = Branch(
             prepare, nn.Linear(width, 8), nn.Linear(8, 12), pretrained=not branches
         )
-    model, settings = (
-        HashModel("mine", 12, {}, branches),
-        {"learning_rate": 1e-3, "schedule": "cosine", "epochs": 2},
+    model = HashModel("mine", 12, {}, branches)
+    schedule = {"learning_rate": 1e-3, "schedule": "cosine", "epochs": 2}
+    settings = TrainSettings(
+        rates=rates, batch_size=40, weight_decay=weight_decay, device="cpu", **schedule
     )
-    checked = TrainSettings(
-        rates=rates, batch_size=40, weight_decay=weight_decay, device="cpu", **settings
-    )
-    steps = Steps(model, loss, training_set(model, records, checked), checked)
+    steps = Steps(model, loss, training_set(model, records, settings), settings)
     other, literal_loss = copy.deepcopy(model), copy.deepcopy(loss)
     first, second = (other.branch(name) for name in widths)
     heads = [*first.head.parameters(), *second.parameters()]
