@@ -205,8 +205,8 @@ class Terms:
         ]
 
     def problem(self, loss: type[HashLoss]) -> str:
-        """Return why these terms do not go with losses of this class, as ``"key: reason"``; empty
-        if they do.
+        """Return why losses of this class cannot have these terms, as ``"key: reason"``; empty if
+        they can.
 
         >>> Terms(pairs=0.5).problem(TDSRDHLoss)[:45]
         'pairs: this loss trains one modality at a tim'
@@ -259,7 +259,7 @@ class LossWithTerms(HashLoss):
 
     @property
     def channels(self) -> ChannelLoss | None:
-        """The channels of the loss that the terms are beside."""
+        """The channels of the loss to which the terms are added."""
         return self.loss.channels
 
     def compute(self, batch: Batch) -> Tensor:

@@ -422,8 +422,8 @@ def _tiles(n: int) -> list[tuple[slice, slice]]:
 
 
 class _SumOfTiles(torch.autograd.Function):
-    """The sum with its gradient, ``(m, n, k)``: computed with the value, it costs less than each
-    tile a second time.
+    """The sum and its gradient ``(m, n, k)``, computed together: to compute each tile again for the
+    gradient would cost more.
     """
 
     @staticmethod

@@ -55,15 +55,16 @@ class BSCHLoss(ChannelLoss):
         self.rho = rho
 
     def bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the lower and upper end of the channel of each similarity, in bits; without an r
-        of its own the loss takes that of these similarities."""
+        """Return the lower and upper end of the channel of each similarity, in bits. If the loss
+        has no r, it is that of these similarities.
+        """
         ratio = self.similarity_ratio
         if ratio is None:
             ratio = float(similarity.sum() / (similarity == 0).sum())
         return balanced_bounds(similarity, self.n_bits, ratio, self.rho)
 
     def bounds_for(self, labels: Tensor) -> Bounds:
-        """Return the bounds for r, or without an r of its own for that of samples with ``labels``
+        """Return the bounds for the loss's r; if it has none, for the r of samples with ``labels``
         ``(n, c)``.
         """
         ratio = similarity_ratio(labels) if self.similarity_ratio is None else self.similarity_ratio

@@ -1,4 +1,4 @@
-"""Training on new items while the codes of old ones stay as they are.
+"""Train on new items while the codes of old ones stay unchanged.
 
 That stored codes are constants and new items learn theirs against them is the idea of Wu, Dai, Liu,
 Li and Wang, "Deep Incremental Hashing Network for Efficient Image Retrieval" (CVPR 2019); that a
@@ -142,7 +142,9 @@ class ExtensionLoss(HashLoss):
         return {modality: self.get_buffer(f"codes_{modality}")[rows] for modality in outputs}
 
     def _partners(self, rows: Tensor) -> Tensor:
-        """Return which stored codes a batch sees: all, or as many drawn with replacement."""
+        """Return the stored codes that a batch is compared with: all of them, or a draw with
+        replacement.
+        """
         n_stored = len(self.get_buffer("labels"))
         if n_stored <= self.partners:
             return torch.arange(n_stored, device=rows.device)

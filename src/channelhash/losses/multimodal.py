@@ -1,5 +1,4 @@
-"""How a loss that was published for one modality sees a batch of several; decided here once for all
-of them.
+"""Losses that were published for one modality, on batches of several.
 
 Every code of every modality is an item of its own and carries the labels of its sample. A loss over
 pairs is then over all ordered pairs of modalities, within and across, as the channel losses are

@@ -1,5 +1,5 @@
-"""SCH: Semantic Channel Hashing (Hu et al. 2024), with channels of fixed width; and as its authors'
-code has it.
+"""SCH: Semantic Channel Hashing (Hu et al. 2024), with channels of fixed width; in the paper's form
+and in that of the authors' code.
 """
 
 import torch

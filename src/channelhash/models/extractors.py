@@ -35,7 +35,7 @@ _BATCH = 32
 
 
 class _ExtractorSource(NamedTuple):
-    """What an extractor is loaded from, not opened yet.
+    """The place that an extractor is loaded from; not opened yet.
 
     Attributes:
         argument: ``WHAT`` of ``KIND:WHAT``, with an absolute path.
@@ -234,7 +234,7 @@ class Extractor:
         return rows
 
     def _check_items(self, items: Sequence[Any]) -> None:
-        """Raise `InputError` if an item is none of this modality."""
+        """Raise `InputError` if an item is not of this modality."""
         for item in items:
             if not isinstance(item, _ITEM_TYPES[self._modality]):
                 expected = (
@@ -275,7 +275,7 @@ class Extractor:
 
 
 def absolute_names(extractors: Mapping[str, str]) -> dict[str, str]:
-    """Return extractors by modality with their paths made absolute; open and import nothing.
+    """Return extractors by modality with absolute paths. Nothing is opened or imported.
 
     >>> absolute_names({"text": "python:own.texts:embed?normalize"})
     {'text': 'python:own.texts:embed?normalize'}

@@ -1,4 +1,4 @@
-"""``fitted``: codes without labels and without training, from an encoder that stays as it is.
+"""``fitted``: codes without labels or training, from an encoder that never changes.
 
 The head is an affine map in closed form, fitted to features of a sample of the items: the sign of a
 random rotation, ITQ, or CCA-ITQ where pairs of images and captions exist. An encoder whose features

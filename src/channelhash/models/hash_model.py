@@ -203,7 +203,7 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
         return HashModel(self.name, self.n_bits, self.architecture, branches, *origin)
 
     def trained_state(self) -> dict[str, Tensor]:
-        """Return what training changes, by name: parameters and buffers, without copying them.
+        """Return the parameters and buffers that training changes, by name, without copying them.
 
         Those of frozen encoders are left out, except running statistics that drift. A shared tensor
         comes once.

@@ -38,8 +38,7 @@ _RATE = 3e-3
 def hash_head(
     widths: Sequence[int], dropout: float = 0.1, initial: Initial = "paper"
 ) -> nn.Sequential:
-    """Make linear layers with tanh and dropout after all but the last, which is followed by nothing
-    (§ 4).
+    """Make linear layers, with tanh and dropout after each except the last (§ 4).
 
     Args:
         widths: input width, hidden widths, number of bits; e.g. ``[2048, 4096, 4096, 32]``.
@@ -238,7 +237,7 @@ class _Both(nn.Module):
 
     @torch.no_grad()
     def rotate(self, rotation: Tensor) -> None:
-        """Multiply all outputs from now on by ``rotation`` ``(n_bits, n_bits)``."""
+        """Rotate all future outputs by ``rotation`` ``(n_bits, n_bits)``."""
         last: Any = self.mlp[-1]
         for layer in (self.linear, last):
             layer.weight.copy_(rotation.T @ layer.weight)

@@ -128,7 +128,7 @@ def _image_features(pixels: NDArray[np.uint8]) -> _Singles:
 
 @cache
 def _image_session(process: int) -> Any:
-    """Open the network: in each process, as the threads of a session stay behind in a fork."""
+    """Open the network. Each process opens its own: a fork loses its threads."""
     runtime = onnx_runtime()
     options = runtime.SessionOptions()
     # the cores decode images meanwhile
@@ -172,7 +172,7 @@ def _text_features(inputs: NDArray[np.uint8]) -> _Singles:
 
 @cache
 def _arrays(address: tuple[str, str, str]) -> Mapping[str, _Singles]:
-    """Read the arrays of a file but for tables, of which a sentence needs a few."""
+    """Read the arrays of a file, except the tables, of which a sentence needs only a few."""
     with np.load(_file(address)) as file:
         return {
             name: file[name].astype(np.float32) for name in file.files if not name.startswith("q")
@@ -200,7 +200,7 @@ def _file(address: tuple[str, str, str]) -> Path:
 
 @cache
 def spelling() -> Spelling:
-    """Return the words that both networks know, and how likely they are; compounds of them are
+    """Return the words that both networks know, with their probabilities; compounds of them are
     known, too.
     """
     pieces = _sentence_pieces()
@@ -223,8 +223,7 @@ def spelling() -> Spelling:
 
 
 def is_unread(text: str) -> bool:
-    """Return whether most letters of a text are of scripts that no language is written in which is
-    read here.
+    """Return whether most letters of a text are in scripts that the encoder cannot read.
 
     >>> is_unread("σκύλος"), is_unread("собака"), is_unread("a dog")
     (True, False, False)
@@ -479,8 +478,7 @@ class Head(NamedTuple):
 def open_networks() -> dict[
     str, tuple[Prepare, Callable[[NDArray[Any]], _Singles], int, Mapping[str, str]]
 ]:
-    """Return modality -> what prepares its items, the network, the number of features, and what
-    these depend on.
+    """Return modality -> preparation of its items, network, number of features, and identity.
 
     Raises:
         InputError: a package that brings weights is missing.

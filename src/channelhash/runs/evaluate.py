@@ -48,8 +48,8 @@ def evaluate_pairs(
     checkpoint: str = "last",
     progress: StageProgress = no_stage_progress,
 ) -> dict[str, Any]:
-    """Compute Recall@1, 5 and 10 and the median rank of counterparts by real values, by bits, and
-    by bits and int8.
+    """Compute Recall@1, 5 and 10 and the median rank of counterparts, for rankings by real values,
+    by bits, and by bits with int8 values.
 
     The rows of ``data`` search each other. Rows that are also in the collection of a run may have
     been learned from: of these, only its test queries search.
@@ -299,8 +299,8 @@ def run_codes(
     checkpoint: str = "last",
     progress: StageProgress = no_stage_progress,
 ) -> _RunCodes:
-    """Return the codes of a finished run: from ``codes/`` if this very model has written them, else
-    computed now.
+    """Return the codes of a finished run: read from ``codes/`` if they are of this very model, else
+    computed.
 
     In a run that extends another, old items of the retrieval set have their stored codes (see
     `stored_codes`).
