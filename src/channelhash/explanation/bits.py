@@ -190,20 +190,17 @@ def _read_items(file: Path) -> tuple[Sequence[str], _LabelledCodes]:
     return codes.label_names, {name: (packed, codes.labels) for name, packed in codes.codes.items()}
 
 
-def _even_sample(ids: Sequence[str]) -> list[str]:
-    """Return at most `_MAX_COUNTED` ids, evenly spaced."""
-    places = np.linspace(0, len(ids) - 1, min(_MAX_COUNTED, len(ids))).astype(int)
-    return [ids[place] for place in np.unique(places)]
-
-
 def _sample_items(store: Store) -> tuple[Sequence[str], _LabelledCodes]:
     """Return the same as `_read_items` for the labelled items of a store, or an even sample of
     them.
     """
     if not 0 < len(store) <= _MAX_ITEMS:
         return (), {}
-    sample = store.get(_even_sample(store.ids()), missing_ok=True)  # others may delete meanwhile
-    items = [item for item in sample if isinstance(item.metadata.get("labels"), list)]
+    ids = store.ids()
+    places = np.linspace(0, len(ids) - 1, min(_MAX_COUNTED, len(ids))).astype(int)
+    sample = [ids[place] for place in np.unique(places)]
+    items = store.get(sample, missing_ok=True)  # others may delete meanwhile
+    items = [item for item in items if isinstance(item.metadata.get("labels"), list)]
     names: list[Any] = [item.metadata["labels"] for item in items]
     labels, label_names = labels_from_names(names, None, store.address)
     rows = {}

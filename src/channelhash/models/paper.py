@@ -426,14 +426,20 @@ def create_cliphash_model(
     backbone = str(Path(backbone).resolve()) if backbone.endswith(".json") else backbone
     hidden = [4096, 4096, 1024, 256] if hidden is None else hidden
     architecture: dict[str, Any] = dict(
-        n_bits=n_bits, modalities=list(train.items), hidden=hidden, dropout=dropout
+        n_bits=n_bits,
+        modalities=list(train.items),
+        hidden=hidden,
+        dropout=dropout,
+        backbone=backbone,
+        pretrained=pretrained,
+        freeze_backbone=freeze_backbone,
+        preprocess=preprocess,
+        prompt=prompt,
+        normalize=normalize,
+        **_unfrozen(unfreeze_blocks, freeze_backbone),
     )
-    architecture |= dict(backbone=backbone, pretrained=pretrained, freeze_backbone=freeze_backbone)
-    architecture |= dict(preprocess=preprocess, prompt=prompt, normalize=normalize)
-    architecture |= _unfrozen(unfreeze_blocks, freeze_backbone)
-    return HashModel(
-        "cliphash", n_bits, architecture, build_cliphash_branches(**architecture, untrained=True)
-    )
+    branches = build_cliphash_branches(**architecture, untrained=True)
+    return HashModel("cliphash", n_bits, architecture, branches)
 
 
 def build_cliphash_branches(

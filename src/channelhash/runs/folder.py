@@ -99,9 +99,8 @@ def open_run(folder: Path, checkpoint: str = "last") -> OpenedRun:
     check_contents(folder, config, collection)
     model = load_hash_model(folder / "checkpoints" / "best" if checkpoint == "best" else folder)
     splits = Splits.load(folder / "splits.json", collection.records)
-    return OpenedRun(
-        folder, config, model.to(distributed.local_device(config.train.device)), collection, splits
-    )
+    device = distributed.local_device(config.train.device)
+    return OpenedRun(folder, config, model.to(device), collection, splits)
 
 
 @contextmanager
@@ -129,17 +128,16 @@ def save_model(model: HashModel, config: RunConfig, folder: Path) -> None:
     """
     if distributed.rank() == 0:
         sections = config.sections()
-        train = {
-            key: value
-            for key, value in sections["train"].items()
-            if key not in ("device", "workers")
-        }
-        names = {
+        train = dict(sections["train"])
+        train.pop("device", None)
+        train.pop("workers", None)
+        settings = {
             "data": {"kind": config.kind},
             "model": {"name": config.model_name, "n_bits": config.n_bits},
+            "loss": sections["loss"],
+            "train": train,
         }
-        facts = {"settings": {**names, "loss": sections["loss"], "train": train}}
-        model.save_pretrained(folder / "model", model_card_kwargs=facts)
+        model.save_pretrained(folder / "model", model_card_kwargs={"settings": settings})
     distributed.wait_for_all()
 
 
