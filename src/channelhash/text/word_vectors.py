@@ -1,7 +1,6 @@
-"""Word vectors in the formats of word2vec, converted once to a memory-mapped cache; and hashtags
-read as their words.
+"""Convert word vectors in word2vec's formats to a memory-mapped cache, and read hashtags as words.
 
-Of hashtags, known words are kept, others are segmented and corrected, or dropped and counted.
+Known words of hashtags are kept. Others are segmented and corrected, or dropped and counted.
 """
 
 import hashlib
@@ -12,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import as_file, files
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,8 @@ from channelhash.utils.hashes import content_hash
 from channelhash.utils.progress import Progress
 from channelhash.utils.row_file import row_file
 
-#: Letters; the time to split a word grows with its length, and no tag of a person is as long.
+#: Letters of the longest word that is split: the time grows with the length, and people write no
+#: longer tags.
 _LONGEST_WORD = 300
 
 
@@ -35,11 +36,11 @@ class _WordReading(NamedTuple):
 
     Attributes:
         word: lower-case word of the text.
-        outcome: ``kept`` is known as it is; ``corrected`` became one other known word; ``split``
-            became several parts, of which at least one is known; ``dropped`` is unknown in every
-            reading, such as a word of another script.
-        tokens: known words that it became.
-        unknown: parts that were dropped.
+        outcome: ``kept`` if the word is known; ``corrected`` if it became another known word;
+            ``split`` if it became several parts, at least one of them known; ``dropped`` if it is
+            unknown in every reading, such as a word of another script.
+        tokens: the known words that it became.
+        unknown: the parts that were dropped.
 
     >>> _WordReading("bluesky", "split", ("blue", "sky")).tokens
     ('blue', 'sky')
@@ -52,8 +53,8 @@ class _WordReading(NamedTuple):
 
 
 class _TextReader:
-    """Reader of texts by ``protocol.md`` § 2: lower-case, each digit ``#`` before look-up, then
-    segmentation.
+    """Reads texts as ``protocol.md`` § 2 says: lower-cases them, replaces each digit by ``#``,
+    looks words up, and segments the unknown ones.
     """
 
     def __init__(self, known: Callable[[str], bool], more_words: Iterable[str] = ()) -> None:
@@ -68,71 +69,81 @@ class _TextReader:
 
     def tokens(self, text: str, max_tokens: int = 128) -> list[str]:
         """Return the first ``max_tokens`` known words of a text."""
-        return [token for reading in self.read(text) for token in reading.tokens][:max_tokens]
+        tokens = chain.from_iterable(reading.tokens for reading in self.read(text))
+        return list(islice(tokens, max_tokens))
 
     def _read_one(self, word: str) -> _WordReading:
-        # as in the vocabulary of Google News
+        # Digits are masked as in the vocabulary of Google News, and before the word is segmented:
+        # "nikon2007" becomes "nikon ####". No dictionary knows "2007", which would be corrected to
+        # some short word.
         masked = re.sub(r"\d", "#", unicodedata.normalize("NFC", word))
         if self._known(masked):
             return _WordReading(word, "kept", (masked,))
-        if len(word) > _LONGEST_WORD or not any(letter.isalpha() for letter in word):
-            return _WordReading(word, "dropped", (), (masked,))  # nothing to spell or split
-        # Masked before it is segmented: the vocabulary's own words have their digits masked, so
-        # "nikon2007" can become "nikon ####", while no dictionary knows "2007" and it would be
-        # corrected to some short word.
-        parts = [
-            part for spelt, run in _runs(masked, self._letters) for part in self._parts(run, spelt)
-        ]
-        tokens = tuple(part for part in parts if self._known(part))
-        unknown = tuple(part for part in parts if not self._known(part))
-        if not tokens:
+        if len(word) > _LONGEST_WORD or not _has_letter(word):
+            return _WordReading(word, "dropped", (), (masked,))
+        known, unknown = self._segment(masked)
+        if not known:
             return _WordReading(word, "dropped", (), unknown)
-        return _WordReading(word, "corrected" if len(parts) == 1 else "split", tokens, unknown)
+        outcome = "corrected" if len(known) + len(unknown) == 1 else "split"
+        return _WordReading(word, outcome, known, unknown)
 
-    def _parts(self, run: str, spelt: bool) -> Iterator[str]:
-        """Segment a run of letters that the dictionary spells; any other run is one part."""
-        if not spelt or self._known(run) or not any(letter.isalpha() for letter in run):
+    def _segment(self, word: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Split a word into parts, and return the known and the unknown ones."""
+        known = list[str]()
+        unknown = list[str]()
+        for is_spelt, run in _runs(word, self._letters):
+            for part in self._parts(run, is_spelt):
+                (known if self._known(part) else unknown).append(part)
+        return tuple(known), tuple(unknown)
+
+    def _parts(self, run: str, is_spelt: bool) -> Iterator[str]:
+        """Segment a run of characters that the dictionary can spell; any other run is one part."""
+        if not is_spelt or self._known(run) or not _has_letter(run):
             yield run
             return
         segments = self._speller.word_segmentation(run)
         parts = segments.segmented_string.split()
         corrections = segments.corrected_string.lower().split()
         for part, corrected in zip(parts, corrections, strict=True):
-            # Two edits make "of" of any two characters.
+            # Two edits turn any two characters into "of".
             yield corrected if _bases(part) & _bases(corrected) else part
 
 
+def _has_letter(text: str) -> bool:
+    return any(map(str.isalpha, text))
+
+
 def english_reader() -> _TextReader:
-    """Return a reader that knows the words of SymSpell's English dictionary; it loads in
-    seconds.
+    """Return a reader that knows the words of SymSpell's English dictionary. Takes seconds to
+    load.
     """
     return _TextReader(_speller(()).words.__contains__)
 
 
 def _runs(word: str, letters: frozenset[str]) -> Iterator[tuple[bool, str]]:
-    """Split a word where its characters change between those that the dictionary can spell and all
-    others.
+    """Split a word into runs of characters that the dictionary can spell, or cannot; yield whether
+    it can, and the run.
 
-    Latin letters count as spelt, since a correction may drop an accent.
+    All Latin letters count as spelt, since a correction may drop an accent.
 
     >>> list(_runs("tokyo東京tower", frozenset("tokywer")))
     [(True, 'tokyo'), (False, '東京'), (True, 'tower')]
     """
     run = ""
-    spelt = True
+    was_spelt = True
     for letter in word:
         if letter.isascii() or letter in letters:
-            fits = True
+            is_spelt = True
         elif unicodedata.category(letter) in ("Mn", "Mc", "Cf"):
-            fits = spelt  # a mark belongs to the letter before it
+            is_spelt = was_spelt  # a mark belongs to the letter before it
         else:
-            fits = "LATIN" in unicodedata.name(letter, "")
-        if run and fits != spelt:
-            yield spelt, run
+            is_spelt = "LATIN" in unicodedata.name(letter, "")
+        if run and is_spelt != was_spelt:
+            yield was_spelt, run
             run = ""
-        run = run + letter
-        spelt = fits
-    yield spelt, run
+        run += letter
+        was_spelt = is_spelt
+    yield was_spelt, run
 
 
 def _bases(text: str) -> set[str]:
@@ -142,7 +153,7 @@ def _bases(text: str) -> set[str]:
 
 @lru_cache(maxsize=4)
 def _speller(more_words: tuple[str, ...]) -> SymSpell:
-    """Load SymSpell with its English dictionary and further words; this takes seconds."""
+    """Load SymSpell with its English dictionary and further words. Takes seconds."""
     speller = SymSpell(max_dictionary_edit_distance=2, prefix_length=7)
     with as_file(files("symspellpy") / "frequency_dictionary_en_82_765.txt") as path:
         speller.load_dictionary(path, term_index=0, count_index=1)
@@ -152,30 +163,36 @@ def _speller(more_words: tuple[str, ...]) -> SymSpell:
     return speller
 
 
-#: Number of most frequent words of word vectors that help the segmentation. The protocol names all
-#: of them, but SymSpell keeps about 1.2 kB for each: 3.6 GB for 3,000,000.
+#: How many words of word vectors, the most frequent first, help the segmentation. The protocol
+#: takes all, but SymSpell needs about 1.2 kB for each: 3.6 GB for 3,000,000.
 SEGMENTATION_WORDS = 100_000
-
-_CHUNK = 2048  # texts encoded at once
-
+#: Texts encoded at once.
+_CHUNK = 2048
+#: Version of the cache of word vectors. Raise it when the files change.
 _FORMAT = "channelhash word vectors 3"
+#: Version of the reading of texts. Raise it when texts are read differently.
+_READING = "reading 2"
+#: Bytes of a block of a file that enters its hash.
 _BLOCK = 1 << 20
-_SAMPLES = 16  # blocks of a file that enter its hash, with its size
+#: Blocks that enter the hash of a file.
+_SAMPLES = 16
+#: Files of the cache; those of arrays come first.
 _FILES = ("hashes.npy", "rows.npy", "offsets.npy", "vectors.bin", "words.bin")
-_LONGEST_ENTRY = 10_000  # bytes; a longer run without a space is no word
-
+#: Bytes of the longest word of a binary file; a longer run without a space is no word.
+_LONGEST_ENTRY = 10_000
+#: Type of the stored vectors, of half the size of float32.
 _DTYPE = "float16"
+#: Words with their vectors.
 _Entries = Iterator[tuple[str, NDArray[np.float32]]]
 
 
 @dataclass(frozen=True)
 class WordVectors:
-    """Lower-case words and their vectors, memory-mapped: opening takes no time, and workers share
-    pages.
+    """Lower-case words and their vectors, memory-mapped: they open at once, and workers share them.
 
     Attributes:
-        vectors: ``(V, d)``, the most frequent word first.
-        hash: identifies the words and vectors; part of the key of all that is computed with them.
+        vectors: ``(V, d)``, that of the most frequent word first.
+        hash: identifies the words and vectors, and enters the key of every cache built with them.
     """
 
     vectors: NDArray[np.floating]
@@ -189,10 +206,10 @@ class WordVectors:
     def open(cls, path: Path, cache: Path) -> "WordVectors":
         """Open a word2vec file (binary if it ends in ``.bin``, else text) through a cache.
 
-        The first call converts the file, streaming, to a folder below ``cache`` named after the
-        file and a hash (format version, size and 16 blocks of 1 MiB spread over the file), so that
-        another file or format has another cache. An interrupted conversion starts over. Words are
-        lower-cased; of two casings of a word the earlier, more frequent one is used
+        The first call converts the file to a folder below ``cache``, named after the file and a
+        hash of the format version, the file's size and 16 blocks of 1 MiB spread over it. Another
+        file or format thus gets another cache. An interrupted conversion starts over. Words are
+        lower-cased; of several casings of a word, the first and most frequent one is used
         (``protocol.md`` § 2).
         """
         if not path.is_file():
@@ -201,28 +218,24 @@ class WordVectors:
         folder = cache / f"{path.stem}-{_DTYPE}-{source[:16]}"
         if not folder.is_dir():
             _build(path, folder, source)
+        key = content_hash(source.encode(), _DTYPE.encode())[:16]
         try:
             meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-            if meta["source"] != source or meta["files"] != {
-                name: _sampled_hash(folder / name) for name in _FILES
-            }:
+            if meta != _meta(folder, source):
                 raise ValueError("content or source differs from what was built")
             hashes, rows, offsets = (np.load(folder / name, mmap_mode="r") for name in _FILES[:3])
-            vectors = np.memmap(folder / "vectors.bin", dtype=_DTYPE, mode="r").reshape(
-                len(rows), -1
-            )
+            vectors = np.memmap(folder / "vectors.bin", dtype=_DTYPE, mode="r")
             words = np.memmap(folder / "words.bin", dtype=np.uint8, mode="r")
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            return cls(vectors.reshape(len(rows), -1), key, hashes, rows, offsets, words)
+        except (OSError, ValueError, TypeError) as error:
             line = f"{folder}: damaged cache of word vectors ({error}); remove it to build it again"
             raise InputError(line) from None
-        key = content_hash(source.encode(), _DTYPE.encode())[:16]
-        return cls(vectors, key, hashes, rows, offsets, words)
 
     def __len__(self) -> int:
         return len(self.vectors)
 
     def row(self, word: str) -> int | None:
-        """Return the row of a word, None if it is unknown; binary search, O(log V)."""
+        """Return the row of a word, None if it is unknown. Takes O(log V)."""
         word_hash = np.uint64(_hash_word(word))
         place = int(np.searchsorted(self._hashes, word_hash))
         if place == len(self._hashes) or self._hashes[place] != word_hash:
@@ -238,8 +251,8 @@ class WordVectors:
         return self._words[start:end].tobytes().decode()
 
     def reader(self, segmentation_words: int = SEGMENTATION_WORDS) -> _TextReader:
-        """Make a reader that knows these words; the ``segmentation_words`` most frequent help to
-        segment.
+        """Make a reader that knows these words. The ``segmentation_words`` most frequent ones help
+        it to segment.
         """
         frequent = map(self.word, range(min(segmentation_words, len(self))))
         return _TextReader(lambda word: self.row(word) is not None, frequent)
@@ -247,9 +260,15 @@ class WordVectors:
     def encode(
         self, texts: Sequence[str], reader: _TextReader, max_tokens: int = 128
     ) -> NDArray[np.int32]:
-        """Encode the known words of each text; token ``t`` is row ``t − 1`` of ``vectors``."""
-        rows = ([self.row(word) for word in reader.tokens(text, max_tokens)] for text in texts)
-        return pad_tokens([[row + 1 for row in tag if row is not None] for tag in rows], max_tokens)
+        """Encode the known words of each text. Token ``t`` stands for row ``t − 1`` of
+        ``vectors``.
+        """
+        tokens = [self._tokens_of(reader.tokens(text, max_tokens)) for text in texts]
+        return pad_tokens(tokens, max_tokens)
+
+    def _tokens_of(self, words: Iterable[str]) -> list[int]:
+        rows = map(self.row, words)
+        return [row + 1 for row in rows if row is not None]
 
     def encode_cached(
         self,
@@ -259,17 +278,17 @@ class WordVectors:
         max_tokens: int = 128,
         progress: Progress | None = None,
     ) -> NDArray[np.int32]:
-        """Encode a collection through a cache of token ids, not of vectors (``protocol.md`` § 2).
+        """Encode a collection through a cache of token ids (``protocol.md`` § 2).
 
-        An interrupted build goes on with the first missing chunk. SymSpell is loaded only if one is
-        missing.
+        An interrupted build goes on with the first missing chunk. SymSpell is loaded only if a
+        chunk is missing.
         """
         if not texts:
             return np.zeros((0, max_tokens), np.int32)
         reader = cache(lambda: self.reader(segmentation_words))
         chunks = [texts[start : start + _CHUNK] for start in range(0, len(texts), _CHUNK)]
         key = {
-            "reading": f"reading 2 {segmentation_words}",  # raise the number when texts are read differently
+            "reading": f"{_READING} {segmentation_words}",
             "vocabulary": self.hash,
             "texts": content_hash(*(text.encode() for text in texts)),
         }
@@ -279,25 +298,20 @@ class WordVectors:
                 yield self.encode(chunk, reader(), max_tokens)
 
         sizes = [len(chunk) for chunk in chunks]
-        return (
-            row_file(folder / "tokens", key, sizes, max_tokens, "int32", compute, progress)
-            .check()
-            .rows
-        )
+        tokens = row_file(folder / "tokens", key, sizes, max_tokens, "int32", compute, progress)
+        return tokens.check().rows
 
 
 def _build(path: Path, folder: Path, source: str) -> None:
     """Convert into a temporary folder, then rename it, so that an interrupted build is never read.
 
-    Processes that open the file at the same time each build a folder; the first one stays.
+    If several processes open the file at the same time, each builds a folder, and the first one
+    stays.
     """
     with temporary_folder(folder) as temporary:
         _convert(path, temporary)
-        meta = {
-            "source": source,
-            "files": {name: _sampled_hash(temporary / name) for name in _FILES},
-        }
-        (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+        meta = json.dumps(_meta(temporary, source))
+        (temporary / "meta.json").write_text(meta, encoding="utf-8")
         # synced before the rename, so that a power cut leaves no zeros
         for name in (*_FILES, "meta.json"):
             sync(temporary / name)
@@ -308,12 +322,16 @@ def _build(path: Path, folder: Path, source: str) -> None:
                 raise
 
 
+def _meta(folder: Path, source: str) -> dict[str, Any]:
+    """Return what identifies the files of a cache, and the file that they were built from."""
+    return {"source": source, "files": {name: _sampled_hash(folder / name) for name in _FILES}}
+
+
 def _convert(path: Path, folder: Path) -> None:
-    """Write the ``_FILES`` of a word2vec file; memory grows with the words, not with their
-    vectors.
+    """Write the ``_FILES`` of a word2vec file. Memory grows with the number of words, not with the
+    length of their vectors.
     """
-    # hash -> row
-    rows = dict[int, int]()
+    rows = dict[int, int]()  # by the hash of the word
     ends = [0]
     with (
         open(path, "rb") as file,
@@ -328,10 +346,11 @@ def _convert(path: Path, folder: Path) -> None:
                     f"{path}: word {number} ({word!r}) has a number that is not finite as {_DTYPE}"
                 )
             lowered = word.lower()
-            # An earlier casing wins. The chance that two of 3 million words share one of 2^64
-            # hashes, and the later one is lost, is 1 in 4 million.
-            if (key := _hash_word(lowered)) not in rows:
-                rows[key] = len(rows)
+            word_hash = _hash_word(lowered)
+            # The first casing is kept. A word whose hash is that of another is lost: among 3
+            # million words and 2^64 hashes, the chance is 1 in 4 million.
+            if word_hash not in rows:
+                rows[word_hash] = len(rows)
                 vectors.write(stored.tobytes())
                 ends.append(ends[-1] + words.write(lowered.encode()))
     hashes = np.fromiter(rows, np.uint64, len(rows))
@@ -342,8 +361,8 @@ def _convert(path: Path, folder: Path) -> None:
 
 
 def _read(path: Path, file: IO[bytes]) -> _Entries:
-    """Return the entries of a file of either format, which begins with the numbers V of words and d
-    of dimensions.
+    """Return the entries of a file of either format, whose first line holds the numbers V of words
+    and d of dimensions.
     """
     line = file.readline(200)
     if line.startswith(b"\x1f\x8b"):
@@ -362,21 +381,31 @@ def _read_binary(path: Path, file: IO[bytes], count: int, width: int) -> _Entrie
     often a newline.
     """
     for number in range(1, count + 1):
-        word = bytearray()
-        while (byte := file.read(1)) not in (b" ", b""):
-            if byte != b"\n":
-                word += byte
-            if len(word) > _LONGEST_ENTRY:
-                raise InputError(
-                    f"{path}: word {number} has no end; {width} numbers a word cannot be right"
-                )
-        if len(data := file.read(4 * width)) < 4 * width:
+        word = _read_word(file)
+        if len(word) > _LONGEST_ENTRY:
+            raise InputError(
+                f"{path}: word {number} has no end; {width} numbers a word cannot be right"
+            )
+        data = file.read(4 * width)
+        if len(data) < 4 * width:
             raise InputError(f"{path}: ends in word {number} of {count}; the file is truncated")
         yield word.decode("utf-8", errors="replace"), np.frombuffer(data, dtype="<f4")
     if file.read(2).strip():
         raise InputError(
             f"{path}: goes on after {count} words of {width} numbers; its first line is wrong"
         )
+
+
+def _read_word(file: IO[bytes]) -> bytes:
+    """Read up to the next space, the end of the file, or the first byte too many for a word."""
+    word = bytearray()
+    while len(word) <= _LONGEST_ENTRY:
+        byte = file.read(1)
+        if byte in (b" ", b""):
+            break
+        if byte != b"\n":
+            word += byte
+    return bytes(word)
 
 
 def _read_text(path: Path, file: IO[bytes], count: int, width: int) -> _Entries:
@@ -405,7 +434,9 @@ def _read_text(path: Path, file: IO[bytes], count: int, width: int) -> _Entries:
 
 
 def _sampled_hash(path: Path) -> str:
-    """Hash a file's size and blocks spread over it: 3 GB need not be read to recognise the file."""
+    """Hash a file's size and blocks spread over it, so that 3 GB are recognised without reading all
+    of them.
+    """
     size = path.stat().st_size
     parts = [str(size).encode()]
     with open(path, "rb") as file:

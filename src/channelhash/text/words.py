@@ -1,5 +1,4 @@
-"""Words of texts as token ids, looked up in a vocabulary, and what those that nobody knows may have
-meant.
+"""Split texts into words, encode words as token ids, and correct misspelt ones.
 
 Arrays of tokens are ``(n, m)`` int32 with 0 for padding.
 """
@@ -12,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,8 @@ PUNCTUATION = "#.,;:!?\"'()[]{}…“”„’"
 
 
 def split_words(text: str) -> list[str]:
-    """Split a text at white space into lower-case words without a leading ``#`` and enclosing
-    punctuation.
+    """Split a text at white space into lower-case words, without a leading ``#`` or the punctuation
+    around them.
 
     >>> split_words('#BlueSky, "two  dogs".')
     ['bluesky', 'two', 'dogs']
@@ -32,56 +32,58 @@ def split_words(text: str) -> list[str]:
 
 
 def fold(text: str) -> str:
-    """Return a text in the one form in which words are compared, of texts as of questions.
+    """Return the form of a text in which words are compared, both of stored texts and of questions.
 
-    Two spellings have one form where people type either for the same word. Letters that tell words
-    apart stay apart, and so do marks that are letters: vowel signs of Indian, Thai or Khmer
-    scripts, voiced kana.
+    Spellings that people use for the same word get the same form. Letters that distinguish words
+    are kept, and so are marks that act as letters: the vowel signs of Indian, Thai and Khmer
+    scripts, and voiced kana.
 
     * All scripts: case (ß = ss, ς = σ, İ = ı = i), composed and decomposed forms, half and full
-      width, ligatures (ﬁ = fi), digits (٢٠١٩ = 2019). Characters that nobody sees go: soft hyphens,
-      joiners, zero-width spaces, directions, variants of a letter.
-    * Latin: accents (é = e, ü = u, but not ue), strokes and hooks (ł = l, ø = o, đ = d, ɓ = b),
-      æ = ae, œ = oe, þ = th, ð = d.
-    * Greek and Cyrillic: accents (ά = α, ϊ = ι, ё = е), but й, ї, ў, ѓ and ќ, which have keys of
-      their own, stay.
-    * Hebrew and Syriac: points and accents go.
-    * Arabic and Persian: vowel signs and tatweel go; أ إ آ ٱ = ا, ى ی = ي, ة ۀ ہ = ه, ک = ك, as in
-      Lucene's Arabic and Persian normalizers. Not ے = ي, which would join words of Urdu.
-    * Hindi: nukta goes, ँ = ं, as in Lucene's Hindi normalizer.
-    * Bengali ৎ and the chillu letters of Malayalam are what older texts write with a joiner.
+      width, ligatures (ﬁ = fi) and digits (٢٠١٩ = 2019) are equal. Invisible characters are
+      removed: soft hyphens, joiners, zero-width spaces, directions, variation selectors.
+    * Latin: accents (é = e, ü = u, but not ue), strokes and hooks (ł = l, ø = o, đ = d, ɓ = b) are
+      removed; æ = ae, œ = oe, þ = th, ð = d.
+    * Greek and Cyrillic: accents are removed (ά = α, ϊ = ι, ё = е), except in й, ї, ў, ѓ and ќ,
+      which have their own keys.
+    * Hebrew and Syriac: points and accents are removed.
+    * Arabic and Persian: vowel signs and tatweel are removed; أ إ آ ٱ = ا, ى ی = ي, ة ۀ ہ = ه,
+      ک = ك, as in Lucene's Arabic and Persian normalizers. ے and ي stay apart, as they distinguish
+      words of Urdu.
+    * Hindi: nukta is removed, ँ = ं, as in Lucene's Hindi normalizer.
+    * Bengali ৎ and the chillu letters of Malayalam equal their older spellings with a joiner.
 
-    Folding twice is folding once. Line breaks and punctuation stay. Under 1 µs a character.
+    Folding is idempotent. It keeps line breaks and punctuation, and takes under 1 µs a character.
 
     >>> fold("Straße, ŁÓDŹ"), fold("Άγιος") == fold("αγιοσ"), fold("Ge\u00adschwindig\u00adkeit")
     ('strasse, lodz', True, 'geschwindigkeit')
     """
     if text.isascii():
         return text.lower()
-    # What nobody sees may stand between a letter and its mark, which are one letter without it.
+    # An invisible character may separate a letter from its mark; without it they compose.
     composed = unicodedata.normalize("NFKC", _UNSEEN.sub("", text))
     return unicodedata.normalize("NFC", composed.translate(_FORMS))
 
 
-# Letters that Unicode decomposes although they are no variants of another letter.
+#: Letters that Unicode decomposes, although they are not variants of another letter.
 _KEPT = frozenset("йїўѓќؤئ")
-# Forms of letters that Unicode does not decompose.
+#: Forms of letters that Unicode does not decompose.
 _VARIANTS = {
     "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "ı": "i", "ŋ": "n", "ĸ": "k", "ɛ": "e", "ɔ": "o",
     **dict.fromkeys("ʹʻʼʽʾʿ’‘", "'"),  # all apostrophes, as in п’ять
     "ٱ": "ا", "ى": "ي", "ی": "ي", "ة": "ه", "ۀ": "ه", "ہ": "ه", "ک": "ك", "ـ": "",
     "ँ": "ं", "ৎ": "ত্", "ൺ": "ണ്", "ൻ": "ന്", "ർ": "ര്", "ൽ": "ല്", "ൾ": "ള്", "ൿ": "ക്",
-    **dict.fromkeys("\u115f\u1160\u17b4\u17b5", ""),  # fillers, which are drawn as nothing
+    **dict.fromkeys("\u115f\u1160\u17b4\u17b5", ""),  # invisible fillers
 }  # fmt: skip
-# Marks that people leave out. Those of other names are letters; voiced kana are as well.
+#: Names of marks that people leave out. All other marks act as letters, as those of kana do.
 _LEFT_OUT = re.compile(
     "(COMBINING(?! KATAKANA)|ARABIC|HEBREW|SYRIAC|VARIATION|MONGOLIAN FREE|DEVANAGARI SIGN NUKTA)"
 )
+#: Name of a Latin letter with a stroke, a hook or the like.
 _WITH_MARK = re.compile("LATIN SMALL LETTER ([A-Z]) WITH ")
 
 
 class _Forms(dict[int, str]):
-    """The forms of the letters that were seen, by code point, for `str.translate`."""
+    """Forms of letters by code point, for `str.translate`; each is computed when first needed."""
 
     def __missing__(self, code: int) -> str:
         letter = chr(code)
@@ -126,10 +128,10 @@ class Vocabulary:
 
     @classmethod
     def from_texts(cls, texts: Iterable[str], min_count: int = 2) -> "Vocabulary":
-        """Collect the words that occur at least ``min_count`` times, most frequent first, ties by
-        alphabet.
+        """Collect the words that occur at least ``min_count`` times, most frequent first and then
+        in alphabetical order.
         """
-        counts = Counter(word for text in texts for word in split_words(text))
+        counts = Counter(chain.from_iterable(map(split_words, texts)))
         frequent = [word for word, count in counts.items() if count >= min_count]
         return cls(tuple(sorted(frequent, key=lambda word: (-counts[word], word))))
 
@@ -144,10 +146,10 @@ class Vocabulary:
         >>> Vocabulary(("dog", "cat")).encode(["A dog!", "big cat"], max_tokens=2).tolist()
         [[1, 0], [2, 0]]
         """
-        tokens = [
-            [self.token[word] for word in split_words(text) if word in self.token] for text in texts
-        ]
-        return pad_tokens(tokens, max_tokens)
+        return pad_tokens([self._known_tokens(text) for text in texts], max_tokens)
+
+    def _known_tokens(self, text: str) -> list[int]:
+        return [self.token[word] for word in split_words(text) if word in self.token]
 
 
 def pad_tokens(tokens: Sequence[Sequence[int]], max_tokens: int) -> NDArray[np.int32]:
@@ -158,25 +160,28 @@ def pad_tokens(tokens: Sequence[Sequence[int]], max_tokens: int) -> NDArray[np.i
     return ids
 
 
-# Blocks of the ideographs that BERT takes for words of their own.
+#: Blocks of ideographs, each of which BERT treats as a word.
 _IDEOGRAPHS = (
-    *(range(0x3400, 0x4DC0), range(0x4E00, 0xA000), range(0xF900, 0xFB00), range(0x20000, 0x2A6E0)),
-    *(
-        range(0x2A700, 0x2B740),
-        range(0x2B740, 0x2B820),
-        range(0x2B920, 0x2CEB0),
-        range(0x2F800, 0x2FA20),
-    ),
+    range(0x3400, 0x4DC0),
+    range(0x4E00, 0xA000),
+    range(0xF900, 0xFB00),
+    range(0x20000, 0x2A6E0),
+    range(0x2A700, 0x2B740),
+    range(0x2B740, 0x2B820),
+    range(0x2B920, 0x2CEB0),
+    range(0x2F800, 0x2FA20),
 )
+#: Letters of the longest word that has pieces, as in the authors' library.
+_LONGEST_WORD = 100
 
 
 @dataclass(frozen=True)
 class WordPieces:
-    """Tokens of BERT for texts in small letters without accents (Devlin et al., 2019, § 3): words,
-    or their pieces.
+    """Tokens of BERT for lower-case texts without accents (Devlin et al., 2019, § 3): words or
+    pieces of words.
 
     Attributes:
-        words: the word or piece of each token; one that continues a word begins with ``##``.
+        words: the word or piece of each token; a piece that continues a word begins with ``##``.
 
     >>> WordPieces(("[UNK]", "[CLS]", "[SEP]", "a", "dog", "##s"))("A dogs, é", 256)
     [1, 3, 4, 5, 0, 0, 2]
@@ -185,10 +190,8 @@ class WordPieces:
     words: tuple[str, ...]
 
     def __call__(self, text: str, max_tokens: int) -> list[int]:
-        """Return at most ``max_tokens`` tokens of a text, the first and the last ones of which
-        frame it.
-        """
-        pieces = [piece for word in _split_bert_words(text) for piece in self._pieces(word)]
+        """Return at most ``max_tokens`` tokens of a text, including those that frame it."""
+        pieces = [*chain.from_iterable(map(self._pieces, _split_bert_words(text)))]
         return [self._token["[CLS]"], *pieces[: max_tokens - 2], self._token["[SEP]"]]
 
     @cached_property
@@ -196,20 +199,21 @@ class WordPieces:
         return {word: i for i, word in enumerate(self.words)}
 
     def _pieces(self, word: str) -> list[int]:
-        """Return the longest known pieces of a word, from left to right; the unknown token where
-        there are none.
+        """Cut a word into the longest known pieces, from left to right; return the unknown token
+        if that fails.
         """
+        unknown = [self._token["[UNK]"]]
+        if len(word) > _LONGEST_WORD:
+            return unknown
         pieces = list[int]()
         start = 0
         while start < len(word):
+            prefix = "##" if start else ""
             ends = range(len(word), start, -1)
-            known = (
-                end for end in ends if ("##" if start else "") + word[start:end] in self._token
-            )
-            # as the library of its authors
-            if (end := next(known, None)) is None or len(word) > 100:
-                return [self._token["[UNK]"]]
-            pieces.append(self._token[("##" if start else "") + word[start:end]])
+            end = next((end for end in ends if prefix + word[start:end] in self._token), None)
+            if end is None:
+                return unknown
+            pieces.append(self._token[prefix + word[start:end]])
             start = end
         return pieces
 
@@ -241,19 +245,21 @@ def _split_bert_words(text: str) -> list[str]:
     return "".join(map(parted, bare)).split()
 
 
+#: What SentencePiece writes for a space.
 _SPACE = "\u2581"
 
 
 @dataclass(frozen=True)
 class SentencePieces:
-    """Tokens of a unigram language model (Kudo, 2018): of all ways to cut a text into known pieces,
-    the likeliest.
+    """Tokens of a unigram language model (Kudo, 2018): the likeliest way to cut a text into known
+    pieces.
 
     Attributes:
-        words: the piece of each token; ``▁`` stands for a space, and is put in front of a text.
-        scores: the logarithm of the probability of each.
+        words: the piece of each token; ``▁`` stands for a space, and begins each text.
+        scores: the logarithm of the probability of each piece.
 
-    >>> SentencePieces(("[UNK]", "<s>", "</s>", "▁dog", "s", "▁do", "gs"), (0, 0, 0, -3, -4, -3, -5))("dogsé")
+    >>> words = ("[UNK]", "<s>", "</s>", "▁dog", "s", "▁do", "gs")
+    >>> SentencePieces(words, (0, 0, 0, -3, -4, -3, -5))("dogsé")
     [1, 3, 4, 0, 2]
     """
 
@@ -262,8 +268,8 @@ class SentencePieces:
 
     @classmethod
     def parse(cls, content: bytes) -> "SentencePieces":
-        """Read the pieces of a model of SentencePiece, of which each is two short fields: a text
-        and a float.
+        """Read the pieces of a SentencePiece model. Each consists of two short fields: a text and
+        a float.
         """
         words = list[str]()
         scores = list[float]()
@@ -271,7 +277,7 @@ class SentencePieces:
         while content[place] == 0x0A:
             end = place + 4 + content[place + 3]
             words.append(content[place + 4 : end].decode())
-            is_written = content[end] == 0x15  # 0 is not
+            is_written = content[end] == 0x15  # a score of 0 is left out
             scores.append(struct.unpack_from("<f", content, end + 1)[0] if is_written else 0.0)
             place += 2 + content[place + 1]
         return cls(tuple(words), tuple(scores))
@@ -283,15 +289,16 @@ class SentencePieces:
 
     @cached_property
     def _limits(self) -> tuple[int, float]:
-        """Length of the longest piece, and what an unknown character counts."""
+        """Length of the longest piece, and the score of an unknown character."""
         return max(map(len, self.words)), min(self.scores) - 10
 
     def __call__(self, text: str) -> list[int]:
-        """Return the tokens of a text; the first and the last ones frame it."""
+        """Return the tokens of a text, with those that frame it."""
         plain = unicodedata.normalize("NFKC", " ".join(text.replace("\u200b", " ").split())).strip()
         text = _SPACE + plain.replace(" ", _SPACE) if plain else ""
         longest, unknown = self._limits
-        # Of the best cut before each place: its score, where its last piece begins, and that piece.
+        # The best cut of the text before each place: its score, and the start and token of its last
+        # piece.
         best = [(0.0, 0, 0)] + [(-np.inf, 0, 0)] * len(text)
         for start in range(len(text)):
             so_far = best[start][0]
@@ -311,11 +318,14 @@ class SentencePieces:
         return [1, *reversed(tokens), 2]
 
 
-# Characters within words that nobody sees.
+#: Invisible characters within words.
 _UNSEEN = re.compile(
-    "[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufe00-\ufe0f\ufeff]"
+    "[\u00ad\u034f\u061c\u180e"  # soft hyphen, grapheme joiner, Arabic and Mongolian marks
+    "\u200b-\u200f\u202a-\u202e"  # zero-width spaces and joiners, directions
+    "\u2060-\u2064\u2066-\u206f"  # word joiner, invisible operators, further directions
+    "\ufe00-\ufe0f\ufeff]"  # variation selectors, byte order mark
 )
-# Letters are told apart modulo this.
+#: Counts of letters, by their code points modulo this, preselect similar words.
 _LETTERS = 64
 
 
@@ -324,11 +334,12 @@ class Spelling:
     """Words and how likely each is.
 
     Attributes:
-        words: word in small letters -> the logarithm of its probability, or any other measure of
-            how common it is.
-        known: whether a word that is not among them is one all the same, such as a compound.
+        words: lower-case word -> the logarithm of its probability, or any other measure of how
+            common it is.
+        known: returns whether another word exists as well, such as a compound.
 
-    >>> spelling = Spelling({"bicycle": -13.0, "beach": -12.0, "peach": -14.0}, known=lambda word: word == "along")
+    >>> words = {"bicycle": -13.0, "beach": -12.0, "peach": -14.0}
+    >>> spelling = Spelling(words, known=lambda word: word == "along")
     >>> spelling.correct("a bycicle along the Deach"), spelling.correct("a beach")
     ('a bicycle along the beach', None)
     """
@@ -337,15 +348,15 @@ class Spelling:
     known: Callable[[str], bool]
 
     def correct(self, text: str) -> str | None:
-        """Return a text with the nearest word, of equally near ones the likeliest, for each unknown
-        one of at least 4 letters; None where no word is unknown, or none is near.
+        """Replace each unknown word of at least 4 letters by the nearest known word, the likeliest
+        of several. Return None if that changes nothing.
         """
         plain = unicodedata.normalize("NFC", _UNSEEN.sub("", text))
         corrected = _long_word().sub(lambda word: self._nearest(word[0].lower()) or word[0], plain)
         return corrected if corrected != plain else None
 
     def knows_all(self, text: str) -> bool:
-        """Return whether no word of at least 4 letters is unknown, which takes microseconds."""
+        """Return whether every word of at least 4 letters is known. Takes microseconds."""
         plain = unicodedata.normalize("NFC", _UNSEEN.sub("", text))
         return all(self._knows(word.lower()) for word in _long_word().findall(plain))
 
@@ -355,21 +366,19 @@ class Spelling:
     def _nearest(self, word: str) -> str | None:
         if self._knows(word):
             return None
-        most = 1 if len(word) < 7 else 2  # letters by which they may differ
-        near = [pair for form in {word, fold(word)} for pair in self._near(form, most)]
-        if not near:
-            return None
-        return min(near, key=lambda pair: (pair[0], -self.words[pair[1]], pair[1]))[1]
+        max_edits = 1 if len(word) < 7 else 2
+        near = chain.from_iterable(self._near(form, max_edits) for form in {word, fold(word)})
+        nearest = min(near, key=lambda pair: (pair[0], -self.words[pair[1]], pair[1]), default=None)
+        return nearest[1] if nearest else None
 
-    def _near(self, word: str, most: int) -> Iterator[tuple[int, str]]:
-        """Yield the words that differ from one by so many edits at most, with their number."""
+    def _near(self, word: str, max_edits: int) -> Iterator[tuple[int, str]]:
+        """Yield the number of edits, and the word, for known words within ``max_edits``."""
         names, counts = self._letters
-        # Each change of a letter changes two of these counts at most, and so does each letter too
-        # many or too few.
-        similar = np.flatnonzero(np.abs(counts - _count_letters([word])).sum(axis=1) <= 2 * most)
-        for place in similar:
+        # An edit changes at most two of these counts.
+        differences = np.abs(counts - _count_letters([word])).sum(axis=1)
+        for place in np.flatnonzero(differences <= 2 * max_edits):
             edits = _edits(word, names[place])
-            if edits <= most:
+            if edits <= max_edits:
                 yield edits, names[place]
 
     @cached_property
@@ -380,7 +389,7 @@ class Spelling:
 
 @lru_cache(1)
 def _long_word() -> re.Pattern[str]:
-    """Return a pattern of words of four letters or more, with their marks."""
+    """Compile a pattern for words of at least four letters, with their marks."""
     signs = map(chr, range(0x300, 0x20000))
     marks = "".join(sign for sign in signs if unicodedata.category(sign)[0] == "M")
     return re.compile(f"(?:[^\\W\\d_][{marks}]*){{4,}}")
@@ -394,8 +403,8 @@ def _count_letters(words: list[str]) -> NDArray[np.int8]:
 
 
 def _edits(first: str, second: str) -> int:
-    """Count the letters to insert, delete, replace or swap with the next one (optimal string
-    alignment).
+    """Count the insertions, deletions, replacements and swaps of neighbours that lead from one word
+    to another (optimal string alignment).
 
     >>> _edits("bycicle", "bicycle"), _edits("beahc", "beach")
     (2, 1)
