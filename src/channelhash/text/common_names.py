@@ -1,8 +1,8 @@
-"""Names of places that are words as well: "a cat in bath" need not be asked in the city of Bath."""
+"""Names of places that are common words as well: "a cat in bath" need not mean the city of Bath."""
 
-# Names of cities and countries of GeoNames, and other spellings of them, that the dictionaries of
-# Hunspell for English and German have in small letters, without accents; and a few that are common
-# words of Spanish and Italian.
+#: Names of cities and countries in GeoNames, and other spellings of them, that Hunspell's
+#: dictionaries for English and German list in lower case, and a few common words of Spanish and
+#: Italian. All are without accents.
 _WORDS = """
 aalen aalst aalten acacias acre acropolis ado agar alabaster ale ales alga allen alliance
 aloha along als alter altos amen anchorage anew angers angle angora angostura annex ans
@@ -73,4 +73,5 @@ walnut wan ware waren warn warren wary wave waver weasel wed wedding wedel weide
 welling wellington wen wenden wer westerly wetter wheeling wigeon wile winder wisch woodland
 woodlands worms worth wright yang yarn yen young yuan zahle zelten zest zittert
 """
+#: Names of places that are common words, lower-case and without accents.
 COMMON_NAMES = frozenset(_WORDS.split())

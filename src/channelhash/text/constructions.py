@@ -1,21 +1,21 @@
-"""Words that say when and where, in seven languages, as data: `questions` looks them up.
+"""Tables of the words that express dates and places in seven languages; `questions` looks them up.
 
-A table is kind of words -> language -> phrases, apart by commas. ``(a|b)`` stands for either word,
-and ``(a|)`` for ``a`` or nothing. Values of months, seasons, units and counts are their places in
-the list. All is written without accents and in small letters, as `questions.fold_word` returns
-words.
+Each table gives, by language, phrases separated by commas. ``(a|b)`` stands for either word, and
+``(a|)`` for ``a`` or nothing. The value of a month, season, unit or count is its position in the
+list. All phrases are lower-case and without accents, as `questions.fold_word` returns words.
 """
 
 import re
 from collections.abc import Mapping
 
+#: Languages whose dates and places are understood.
 LANGUAGES = ("en", "de", "fr", "es", "it", "pt", "nl")
-#: What stands before a date; "of" and articles say the least.
+#: Tables of the prepositions of dates. "of" and articles say the least.
 SIDES = ("in", "of", "article", "before", "until", "since", "after", "between")
 
 _TEXT = """
-# What stands before a date: in 2019, of 2019, before it, up to its end, from its first day on,
-# after its end; between it and another. An article alone is no preposition.
+# Prepositions of a date: in 2019, of 2019, before it, up to its end, from its first day on, after
+# its end, between it and another. An article alone is no preposition.
 [in]
 en: (taken|shot|made|) (in|on|during|from) (the|)
 de: in, im, am, vom, aus (dem|der|), wahrend (des|der|), in (der|den|dem|diesem)
@@ -90,7 +90,7 @@ es: entre (el|la|)
 it: (tra|fra) (il|la|l'|)
 pt: entre (o|a|)
 nl: tussen (de|het|)
-# What stands between dates; nothing but these may follow one that is not yet understood.
+# Words between two dates.
 [to]
 en: to, until, till, through, up to
 de: bis (zum|zur|)
@@ -131,7 +131,7 @@ es: y antes, o antes
 it: e prima, o prima
 pt: e antes, ou antes
 nl: en eerder, of eerder
-# Days, and words beside a month, season or unit, that are counted back from today.
+# Days that are counted back from today, and words that do so with a month, season or unit.
 [relative today]
 en: today
 de: heute
@@ -197,7 +197,7 @@ es: de (la|), del
 it: di, del, dell'
 pt: de, do
 nl: van (het|)
-# What stands before the first date of a range, beside what `SIDES` says of "in" and "since".
+# Prepositions of the first date of a range, in addition to those of `SIDES`.
 [from]
 en: from (the|)
 de: von (dem|der|), vom, ab, seit
@@ -206,7 +206,7 @@ es: de, del, desde (el|)
 it: da, dal, dalla, dall'
 pt: de, do, desde (o|)
 nl: van (de|)
-# What makes the next words the opposite.
+# Negations of the words behind them.
 [not]
 en: not, no, never, except (for|), excluding, exclude, without, other than, apart from,
     aside from, far from, away from, instead of, rather than, unlike, with the exception of,
@@ -224,13 +224,13 @@ pt: nao, sem, exceto, salvo, menos, nunca, nenhum, nenhuma, longe (de|do|da), em
     com excecao de
 nl: niet, geen, zonder, behalve, nooit, ver van, afgezien van, in plaats van,
     met uitzondering van
-# Negations that may follow what they negate.
+# Negations of the words before them.
 [denials behind]
 en: not, never
 de: nicht, nie
 fr: pas, jamais
 nl: niet, nooit
-# Negations of which it is not clear what they deny.
+# Negations whose reach is unclear.
 [unclear]
 en: none, nothing, nobody, nowhere, neither, nor, no one, hardly, barely, instead
 de: nichts, niemand, nirgends, weder, kaum
@@ -239,7 +239,7 @@ es: nada, nadie, ni, tampoco
 it: niente, nulla, nessuno
 pt: nada, ninguem, nem
 nl: niets, niemand, nergens, noch, nauwelijks
-# What dates are counted from or are a part of: three days before 2019, the first week of July.
+# Spans that a date limits: three days before 2019, the first week of July.
 [spans]
 en: day, days, week, weeks, month, months, years, half, quarter, weekend, eve, night, morning,
     evening, hours, minutes, decade, rest, anniversary
@@ -258,7 +258,7 @@ es: pero
 it: ma
 pt: mas
 nl: maar
-# What follows a date and goes on with it.
+# Words that continue the date before them.
 [hanging]
 en: or, nor, to, until, till, through, than, excluded
 de: oder, bis, noch
@@ -275,8 +275,7 @@ es: fuera de
 it: fuori (da|di)
 pt: fora (de|do|da)
 nl: buiten
-# What may stand between a negation and what it negates, and says of photographs nothing but that
-# they are some.
+# Words that describe no photograph. They may stand between a negation and what it negates.
 [photographs]
 en: photo, photos, photograph, photographs, picture, pictures, pics, image, images, shots, all,
     my, our, the, those, ones, that, were, are, is, was, taken, shot, made
@@ -302,7 +301,7 @@ pt: janeiro, fevereiro, marco, abril, maio, junho, julho, agosto, setembro, outu
     dezembro
 nl: (januari|jan), (februari|feb), maart, (april|apr), mei, juni, juli, augustus,
     (september|sept), (oktober|okt), november, december
-# From spring on; of the northern hemisphere. A winter bears the year in which it begins.
+# Seasons of the northern hemisphere, from spring on. A winter belongs to the year it begins in.
 [seasons]
 en: spring, summer, (autumn|fall), winter
 de: fruhling|fruhjahr, sommer, herbst, winter
@@ -320,7 +319,7 @@ es: (dia|dias), (semana|semanas), (mes|meses), (ano|anos)
 it: (giorno|giorni), (settimana|settimane), (mese|mesi), (anno|anni)
 pt: (dia|dias), (semana|semanas), (mes|meses), (ano|anos)
 nl: (dag|dagen), (week|weken), (maand|maanden), (jaar|jaren)
-# From one on.
+# Numbers from one on.
 [counts]
 en: (a|an|one), two, three, four, five, six, seven, eight, nine, ten
 de: (ein|einem|einer|eins), zwei, drei, vier, funf, sechs, sieben, acht, neun, zehn
@@ -329,7 +328,7 @@ es: (un|una), dos, tres, cuatro, cinco, seis, siete, ocho, nueve, diez
 it: (un|una|un'), due, tre, quattro, cinque, sei, sette, otto, nove, dieci
 pt: (um|uma), (dois|duas), tres, quatro, cinco, seis, sete, oito, nove, dez
 nl: een, twee, drie, vier, vijf, zes, zeven, acht, negen, tien
-# What stands before a place; then what stands there with an article, as it does before countries.
+# Prepositions of places; then those with an article, which stand before countries.
 [places after]
 en: in, at, from, near
 de: in, bei, nach, aus
@@ -346,8 +345,8 @@ es: en (el|la|los|las)
 it: nel, nella, nell', negli, nei, dal, dalla
 pt: no, na, nos, nas
 nl: in (de|het), uit (de|het)
-# Articles, then prepositions and other words beside which the next words mean something else than
-# they would alone. They end what stands before them, and show the language of a question.
+# Prepositions, articles and other words that change the meaning of the words behind them. They end
+# the phrase before them, and show the language of a question.
 [function words]
 en: outside, a, an, the, this, that, his, her, its, their, with, of, at, by, for, over, under,
     behind, beside, through, into, onto, about, around, near, than, as, like, but, nor, or, to,
@@ -380,8 +379,8 @@ it: il, lo, la, gli, l', un, una, che
 pt: o, os, as, um, uma, que
 nl: de, het, een, die
 """
-#: Words of a date or before a place that are others elsewhere: in which languages. They count only
-#: where other words of the question show the language.
+#: Words of a language that mean something else in others, and in which. They count only if other
+#: words of the question show the language.
 AMBIGUOUS = {
     "fr": {"des": "de fr", "hier": "de nl", "mars": "en", "a": "en es it pt"},
     "es": {"a": "en", "o": "pt"},
@@ -401,10 +400,10 @@ AMBIGUOUS = {
 
 
 def _read_tables(text: str) -> Mapping[str, Mapping[str, str]]:
-    """Return kind of words -> language -> phrases."""
+    """Return table -> language -> phrases."""
     tables: dict[str, dict[str, str]] = {}
-    rows = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).replace("\n    ", " ").split("\n")
-    for row in rows:
+    without_comments = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)
+    for row in without_comments.replace("\n    ", " ").split("\n"):
         if row.startswith("["):
             table = tables.setdefault(row.strip("[]"), {})
         elif row:
@@ -413,4 +412,5 @@ def _read_tables(text: str) -> Mapping[str, Mapping[str, str]]:
     return tables
 
 
+#: Table -> language -> phrases.
 TABLES = _read_tables(_TEXT)

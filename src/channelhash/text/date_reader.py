@@ -11,15 +11,15 @@ from channelhash.text.questions import DASHES, Days, Match, Question
 SEASON = 12
 #: Period of a whole year.
 YEAR = 16
-#: Period of a date that says none: a day alone.
+#: Period of a date that names none, such as a day alone.
 NO_PERIOD = 17
-#: Sides of intervals that have no end.
+#: Sides of intervals that are open at one end.
 OPEN = ("before", "until", "since", "after")
-#: Places of the units in the table ``units``.
+#: Positions of the units in the table ``units``.
 _DAY_UNIT, _WEEK_UNIT, _MONTH_UNIT, _YEAR_UNIT = range(4)
-#: Greater numbers are no month.
+#: The largest number of a month.
 _N_MONTHS = 12
-#: Greater numbers are no day, so they are a year.
+#: The largest number of a day; larger ones are years.
 _MAX_DAY = 31
 #: A year, and perhaps a month and a day, with letters of East Asia between them.
 _EASTERN = re.compile(r"(\d{4})\D+(?:(\d\d?)\D+(?:(\d\d?)\D*)?)?")
@@ -33,10 +33,10 @@ class WrittenDate(NamedTuple):
     Attributes:
         end: where it ends in the question.
         period: month, season, `YEAR` or `NO_PERIOD`.
-        year: 0 if it says none.
-        day: day of the month, 0 if it says none.
-        bare: whether it is nothing but the four digits of a year.
-        days: known already for dates that are counted back from today.
+        year: 0 if it names none.
+        day: day of the month, 0 if it names none.
+        bare: whether it consists of the four digits of a year alone.
+        days: its days, if it is counted back from today.
     """
 
     end: int
@@ -57,7 +57,7 @@ class Construction(NamedTuple):
         is_range: whether all days from the first date to the last are meant.
         start: where the first word stands.
         denied: whether the words begin with a negation.
-        lead: where the words before the dates end.
+        lead: where the preposition ends.
     """
 
     end: int
@@ -103,8 +103,8 @@ class DateReader:
         return longest and longest._replace(start=start, denied=at > start)
 
     def _after_side(self, side: str, at: int) -> Construction | None:
-        """Read dates after a preposition: one, a range, a list, or one with a word behind that
-        makes it an interval.
+        """Read dates behind a preposition: one, a range, a list, or one that a word behind it
+        turns into an interval.
         """
         first = self._date(at)
         if not first and side:
@@ -131,7 +131,7 @@ class DateReader:
         return Construction(last.end, within, (first, last), is_range=True, lead=at)
 
     def _second(self, at: int, joint: str) -> WrittenDate | None:
-        """Return the date that follows "to" or a dash, or "and"."""
+        """Return the date that follows a joint: "to", a dash, or "and"."""
         match = self._match(joint, at)
         if match:
             return self._date(self._skip("article", match.end))
@@ -139,9 +139,7 @@ class DateReader:
         return self._date(at + 1) if is_dash else None
 
     def _closed(self, side: str, at: int, first: WrittenDate) -> Construction | None:
-        """Return the interval that words behind a date make of it: "2016 and later", "from 2016
-        on".
-        """
+        """Return the interval of a date with words behind it: "2016 and later", "from 2016 on"."""
         if side in ("before", "until", "after"):
             return None
         for table, opened in (("onwards", "since"), ("backwards", "until")):
@@ -151,7 +149,7 @@ class DateReader:
         return None
 
     def _closes(self, side: str, start: int, end: int) -> bool:
-        """Return whether words belong to the date before them: "on" may begin what follows."""
+        """Return whether words belong to the date before them; "on" may begin the next phrase."""
         if end - start > 1 or self._question.word(start) not in ("on", "an"):
             return True
         return bool(side) and self._question.parts_after(end)
@@ -162,21 +160,25 @@ class DateReader:
         n_kept = 1
         while True:
             at = dates[-1].end
-            after = at + 1 if self._question.word(at) == "," else at
-            joint = self._match("or", after) or self._match("and", after)
-            after = joint.end if joint else after
+            after, is_word = self._after_joint(at)
             following = self._date(self._after_lead(after)) if after > at else None
             if not following:
                 return dates[:n_kept]
             dates.append(following)
-            if joint or all(one.bare for one in dates):
+            if is_word or all(one.bare for one in dates):
                 n_kept = len(dates)
+
+    def _after_joint(self, at: int) -> tuple[int, bool]:
+        """Return where a comma, "and" or "or" ends, and whether a word is among them."""
+        after = at + 1 if self._question.word(at) == "," else at
+        word = self._match("or", after) or self._match("and", after)
+        return (word.end, True) if word else (after, False)
 
     def _after_lead(self, at: int) -> int:
         return max(self._skip(side, at) for side in ("in", "of", "article"))
 
     def _date(self, at: int) -> WrittenDate | None:
-        """Return the longest date that begins here, with as much as is said."""
+        """Return the longest date that begins here."""
         kind = self._question.kind(at)
         if kind in ("date", "eastern"):
             return _read_numbers(self._question.word(at), at + 1)
@@ -196,7 +198,7 @@ class DateReader:
         return (day, self._after_point(at + 1)) if day else (0, at)
 
     def _after_point(self, at: int) -> int:
-        """Return the place after a point that ends the word before it, else the same place."""
+        """Return the place behind a point that ends the word before it, else the same place."""
         return at + (self._question.word(at) == "." and self._question.touches(at))
 
     def _of_year(self, at: int) -> WrittenDate | None:
@@ -226,7 +228,7 @@ class DateReader:
         return WrittenDate(end, name.place, year, day)
 
     def _day_alone(self, day: int, end: int) -> WrittenDate:
-        """Read a day as it stands in ranges, perhaps with a year: "July 14 to 16, 2019"."""
+        """Read a day without a month, as in ranges, perhaps with a year: "July 14 to 16, 2019"."""
         has_comma = self._question.word(end) == ","
         year, end = self._year(end) if has_comma else (0, end)
         return WrittenDate(end, NO_PERIOD, year, day)
@@ -258,24 +260,25 @@ class DateReader:
             match = self._match(table, at)
             if match:
                 return self._named(match.end, n_back)
-        return self._named(at, 1, is_last_behind=True) or self._ago(at)
+        return self._named_before(at) or self._ago(at)
 
-    def _named(self, at: int, n_back: int, is_last_behind: bool = False) -> WrittenDate | None:
-        """Read the month, season or unit behind "last" or "this", or in front of "scorso"."""
+    def _named(self, at: int, n_back: int) -> WrittenDate | None:
+        """Read the month, season or unit behind "last" or "this"."""
         name = self._name(at)
-        found = name or self._match("units", at)
-        if not found or (not name and found.place == _DAY_UNIT):
+        if name:
+            days = last_period(name.place, n_back, self._today)
+            is_verb = name.place < SEASON and not n_back  # "this may"
+            return None if is_verb else WrittenDate(name.end, name.place, days=days)
+        unit = self._match("units", at)
+        if not unit or unit.place == _DAY_UNIT:
             return None
-        end = found.end
-        if is_last_behind:
-            end = self._skip("relative last after", found.end)
-            if end == found.end:
-                return None
-        if not name:
-            return self._back(end, found.place, n_back)
-        if name.place < SEASON and not n_back:
-            return None  # "this may" is no month
-        return WrittenDate(end, name.place, days=last_period(name.place, n_back, self._today))
+        return self._back(unit.end, unit.place, n_back)
+
+    def _named_before(self, at: int) -> WrittenDate | None:
+        """Read the month, season or unit in front of "scorso"."""
+        named = self._named(at, 1)
+        end = self._skip("relative last after", named.end) if named else 0
+        return named._replace(end=end) if named and end > named.end else None
 
     def _ago(self, at: int) -> WrittenDate | None:
         """Read "two years ago", "vor zwei Jahren" or "il y a deux ans"."""
@@ -299,7 +302,7 @@ class DateReader:
         return self._number(at, r"(\d{1,3})"), at + 1
 
     def _back(self, end: int, unit: int, count: int) -> WrittenDate | None:
-        """Return the day, week, month or year that lies so many before today's."""
+        """Return the day, week, month or year that is ``count`` before today's."""
         period = YEAR if unit == _YEAR_UNIT else NO_PERIOD
         try:
             return WrittenDate(end, period, days=_counted_back(unit, count, self._today))
@@ -329,7 +332,7 @@ class DateReader:
 
 
 def _decade_of(end: int, first: int) -> WrittenDate | None:
-    """Return the ten years from one on, whose century may be left out; None for 0."""
+    """Return the ten years from ``first`` on, whose century may be left out; None for 0."""
     if not first:
         return None
     year = first if first > 99 else 1900 + first
@@ -337,7 +340,7 @@ def _decade_of(end: int, first: int) -> WrittenDate | None:
 
 
 def _read_numbers(text: str, end: int) -> WrittenDate:
-    """Read a date in numbers; one that may be two different days has no year.
+    """Read a date in numbers. If day and month may be swapped, it gets no year.
 
     >>> _read_numbers("14/07/2019", 1)[1:4], _read_numbers("07/08/2019", 1)[1:4]
     ((6, 2019, 14), (17, 0, 0))
@@ -357,13 +360,13 @@ def _read_numbers(text: str, end: int) -> WrittenDate:
 
 
 def _numbered(end: int, year: int, month: int, day: int = 0) -> WrittenDate:
-    """Return a month or a day; without a year where there is no such month."""
+    """Return a month or a day; without a year if there is no such month."""
     is_month = 1 <= month <= _N_MONTHS
     return WrittenDate(end, month - 1, year, day) if is_month else WrittenDate(end, NO_PERIOD)
 
 
 def months(first: int, length: int) -> Days:
-    """Return the days of ``length`` months; the first is counted from year 0."""
+    """Return the days of ``length`` months, from the month ``first`` since year 0."""
     stop = first + length
     return date(first // 12, first % 12 + 1, 1), date(stop // 12, stop % 12 + 1, 1)
 
@@ -378,7 +381,7 @@ def span(period: int, year: int) -> Days:
 
 
 def last_period(period: int, count: int, today: date) -> Days:
-    """Return the last month or season that is over, or for a count of 0 that of this year: this
+    """Return the last month or season that is over, or for a count of 0 that of this year. This
     winter may have begun last year.
     """
     years = [span(period, today.year - back) for back in range(3)]

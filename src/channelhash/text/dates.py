@@ -1,12 +1,12 @@
-"""Dates in questions: "summer 2019", "last December", "until 2016", "not in July", "2019年7月".
+"""Find dates in questions: "summer 2019", "last December", "until 2016", "not in July", "2019年7月".
 
-A date narrows only where the whole construction around it is understood, in one of the languages of
-`constructions`; otherwise its words stay words. Seasons are those of the northern hemisphere; a
-winter bears the year in which it begins.
+A date narrows a search only if the whole construction around it is understood, in one of the
+languages of `constructions`. Otherwise its words are searched like any others. Seasons are those of
+the northern hemisphere; a winter belongs to the year it begins in.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 
 from channelhash.text.constructions import LANGUAGES, SIDES
@@ -24,17 +24,16 @@ from channelhash.text.questions import DASHES, Days, Found, Question, any_of, op
 
 #: Year of the first photograph.
 _OLDEST = 1826
-#: Where intervals without a beginning begin: "0000-00-00", which programs write for none, lies
-#: before.
+#: Start of intervals without one. It excludes "0000-00-00", which some programs write for no date.
 _FIRST = "0001"
-#: Where intervals without an end end.
+#: End of intervals without one.
 _LAST = "9999"
-#: Formats of dates, by the length of what ISO 8601 says as exactly.
+#: Formats of dates, by the length of an equally exact date in ISO 8601.
 _FORMATS = {4: "%Y", 7: "%B %Y", 10: "%d %B %Y"}
-#: Sides of constructions, the one that says least first: where two languages have the same words,
-#: the one that says more counts.
+#: Sides of constructions, the least specific first. It decides between two languages that read the
+#: same words.
 _PREFERENCE = ("", "article", "of", "in", *OPEN)
-#: Tables of words that every date without digits of a year has.
+#: Tables of the words that name a date without the digits of a year.
 _NAMES = ("months", "seasons", "units", "relative today", "relative yesterday", "relative tens")
 #: Tables of words that a construction may begin with.
 _OPENERS = (
@@ -50,42 +49,47 @@ _OPENERS = (
 )
 #: Numbers that may be a year or a decade.
 _YEARS = re.compile(r"\d{4,}|\d+['’]?s|\d+er")
-#: Words of East Asia behind a date that make another of it: before, after, from, until, not.
+#: East Asian words behind a date that change its meaning: before, after, from, until.
 _EASTERN_AFTER = re.compile(
     r"\s?(?:[以之前後后到至か和或또이가–—~〜-]|まで|から|頃|ごろ|より|や|と|부터|까지|전|후)"
 )
-#: Such words in front of a date.
+#: Such words in front of a date: not, until, and, or.
 _EASTERN_BEFORE = re.compile(r"(?:[不非除未没到至和或か와과~〜–—-]|から|부터|除了)\s?$")
 
 
 def find_dates(question: Question, today: date) -> list[Found]:
-    """Return the dates of a question whose constructions are understood, in their order.
+    """Return the dates of a question whose constructions are understood, in order.
 
     >>> [found.means for found in find_dates(Question("dogs, not before 2015"), date(2026, 11, 27))]
     ['not before 2015']
     """
-    readers = {name: DateReader(question, name, today) for name in _languages(question)}
     found = list[Found]()
     refused = set[int]()
-    at = 0
-    while readers and at < len(question.words):
-        longest = _read(question, readers, at)
-        if not longest:
-            at += 1
-            continue
-        understood = _understand(question, longest, today)
-        if found and question.joins(found[-1].end, at) and not _add_up(found[-1], understood):
-            refused.update(range(found.pop().start, at))
-        if understood and _fits(question, longest, refused):
-            found.append(understood._replace(sure=_is_sure(question, longest)))
+    for construction in _read_all(question, today):
+        start = construction.start
+        understood = _understand(question, construction, today)
+        if found and question.joins(found[-1].end, start) and not _add_up(found[-1], understood):
+            refused.update(range(found.pop().start, start))
+        if understood and _fits(question, construction, refused):
+            found.append(understood._replace(sure=_is_sure(question, construction)))
         else:
-            refused.update(range(at, longest.end))
-        at = longest.end
+            refused.update(range(start, construction.end))
     return found
 
 
+def _read_all(question: Question, today: date) -> Iterator[Construction]:
+    """Yield the constructions of a question, each the longest that begins behind the last one."""
+    readers = {name: DateReader(question, name, today) for name in _languages(question)}
+    at = 0
+    while readers and at < len(question.words):
+        longest = _read(question, readers, at)
+        if longest:
+            yield longest
+        at = longest.end if longest else at + 1
+
+
 def _read(question: Question, readers: Mapping[str, DateReader], at: int) -> Construction | None:
-    """Return the longest construction of any language that begins with a word."""
+    """Return the longest construction of any language that begins at a word."""
     languages: Collection[str] = openers(*_OPENERS).get(question.word(at), ())
     if question.kind(at) != "word":
         languages = readers
@@ -98,7 +102,7 @@ def _read(question: Question, readers: Mapping[str, DateReader], at: int) -> Con
 
 
 def _add_up(first: Found, second: Found | None) -> bool:
-    """Return whether "and" asks for both: after 2015 and before 2018, in 2019 and not in July."""
+    """Return whether "and" demands both: after 2015 and before 2018, in 2019 and not in July."""
     if second is None:
         return True
     if second.days is None:
@@ -119,7 +123,7 @@ def _languages(question: Question) -> list[str]:
 
 
 def _days_of(one: WrittenDate, today: date) -> Days | None:
-    """Return the days of a date; None if there is no such day, or no photograph of it."""
+    """Return the days of a date; None if it does not exist, or no photograph can be of it."""
     try:
         days = one.days or span(one.period, one.year)
         if one.day:
@@ -132,11 +136,11 @@ def _days_of(one: WrittenDate, today: date) -> Days | None:
 
 
 def _completed(dates: Sequence[WrittenDate], is_range: bool) -> list[WrittenDate]:
-    """Return dates with what another says of them: June and July 2019, 14 to 16 July 2019, summer
-    2015 and 2016.
+    """Return dates with the month, season or year that another of them adds: June and July 2019,
+    14 to 16 July 2019, summer 2015 and 2016.
     """
     first = dates[0]
-    # "summer 2015 and 2016" are two summers, "summer 2015 to 2016" ends with the year
+    # "summer 2015 and 2016" are two summers; "summer 2015 to 2016" ends with the year.
     is_name_of_all = bool(first.period < YEAR and first.year and not first.day and not is_range)
     return [_complete(one, first, dates[-1], is_name_of_all) for one in dates]
 
@@ -156,9 +160,9 @@ def _complete(
 
 
 def _understand(question: Question, one: Construction, today: date) -> Found | None:
-    """Return what a construction means; None if it means nothing for sure."""
+    """Return what a construction means; None if that is unclear."""
     if one.denied and one.side == "until":
-        return None  # "not until 2016" means from then on, or later
+        return None  # "not until 2016" may mean from then on
     dates = _completed(one.dates, one.is_range)
     days = None
     if _is_any_year(dates):
@@ -180,7 +184,7 @@ def _is_any_year(dates: Sequence[WrittenDate]) -> bool:
 
 
 def _intervals(dates: Sequence[WrittenDate], is_range: bool, today: date) -> list[Days]:
-    """Return the days of each date, or of their range; nothing if one of them has none."""
+    """Return the days of each date, or of their range; an empty list if one of them has none."""
     intervals = [_days_of(part, today) for part in dates]
     known = [days for days in intervals if days]
     if len(known) < len(dates):
@@ -208,7 +212,7 @@ def _edge(day: date) -> str:
 
 
 def _say(side: str, intervals: Sequence[Days]) -> tuple[str, str]:
-    """Return what days on a side of an interval mean, or those of several, and their test."""
+    """Return in words, and as a test, the days on a side of any of the intervals."""
     said = [_say_one(side, first, stop) for first, stop in intervals]
     means = " or ".join(dict.fromkeys(words for words, _ in said))
     tests = [test for _, test in said]
@@ -231,7 +235,7 @@ def _say_one(side: str, first: date, stop: date) -> tuple[str, str]:
         "after": (high, _LAST),
     }.get(side, (low, high))
     tests = [f"{{0}} >= '{low}'", f"{{0}} < '{high}'"]
-    # A date that is less exact than the end may lie behind it.
+    # A stored date that is less exact than the end may lie behind it.
     for length in _FORMATS:
         if length < len(high) and high[:length] >= low:
             tests.append(f"{{0}} != '{high[:length]}'")
@@ -241,22 +245,27 @@ def _say_one(side: str, first: date, stop: date) -> tuple[str, str]:
 def _any_year(
     question: Question, one: Construction, dates: Sequence[WrittenDate]
 ) -> tuple[str, str] | None:
-    """Return what "in July", "June to August" or "on 14 July" mean without a year, and their test."""
+    """Return in words, and as a test, "in July", "June to August" or "on 14 July" of any year."""
     periods = [part.period for part in dates]
     if max(periods) >= SEASON or one.side not in ("in", "article", ""):
         return None
     if any(part.day for part in dates):
-        return _any_years_day(dates[0]) if len(dates) == 1 and one.side else None
+        is_alone = len(dates) == 1
+        return _any_years_day(dates[0]) if is_alone and one.side else None
+    return _any_years_months(question, one, periods)
+
+
+def _any_years_months(
+    question: Question, one: Construction, periods: Sequence[int]
+) -> tuple[str, str] | None:
+    """Return in words, and as a test, some months behind "in", or those from the first to the
+    last.
+    """
     if not one.is_range and question.word(one.lead - 1) not in ("in", "im", "en", "em"):
         return None
-    return _any_years_months(periods, one.is_range)
-
-
-def _any_years_months(periods: Sequence[int], is_range: bool) -> tuple[str, str]:
-    """Return what some months mean, or those from the first to the last, and their test."""
     names = [f"{date(2000, period + 1, 1):%B}" for period in periods]
-    means = f"{(' to ' if is_range else ' or ').join(names)} of any year"
-    if is_range:
+    means = f"{(' to ' if one.is_range else ' or ').join(names)} of any year"
+    if one.is_range:
         first, last = periods
         periods = [(first + n) % 12 for n in range((last - first) % 12 + 1)]
     return means, any_of([f"{{0}} LIKE '____-{period + 1:02}%'" for period in periods])
@@ -271,7 +280,7 @@ def _any_years_day(one: WrittenDate) -> tuple[str, str] | None:
 
 
 def _fits(question: Question, one: Construction, refused: set[int]) -> bool:
-    """Return whether the words around dates leave them what they are."""
+    """Return whether the words around dates leave their meaning unchanged."""
     if question.kind(one.lead) == "eastern":
         before = question.text[: question.words[one.start].start]
         after = question.text[question.words[one.end - 1].end :]
@@ -280,7 +289,7 @@ def _fits(question: Question, one: Construction, refused: set[int]) -> bool:
 
 
 def _may_follow(question: Question, one: Construction, refused: set[int]) -> bool:
-    """Return whether dates may stand behind the word before them."""
+    """Return whether the word before dates leaves their meaning unchanged."""
     before = one.start - 1
     is_led = one.side not in ("", "article")
     if question.parts_before(one.start):
@@ -295,7 +304,7 @@ def _may_follow(question: Question, one: Construction, refused: set[int]) -> boo
 
 
 def _may_lead(question: Question, before: int, is_led: bool, is_refused: bool) -> bool:
-    """Return whether a word may stand before dates, which are led by a preposition or not."""
+    """Return whether a word may stand before dates; ``is_led`` if they have a preposition."""
     if question.is_any("and", before) or question.is_any("but", before):
         return is_led and not is_refused
     if question.is_any("articles", before):
@@ -304,16 +313,14 @@ def _may_lead(question: Question, before: int, is_led: bool, is_refused: bool) -
 
 
 def _may_precede(question: Question, at: int) -> bool:
-    """Return whether the words behind dates do not go on with them: "2014 or dogs", "2019 to
-    Rome".
-    """
+    """Return whether no word behind dates continues them, as in "2014 or dogs", "2019 to Rome"."""
     if question.parts_after(at):
         return question.word(at) not in DASHES or question.kind(at + 1) not in ("number", "date")
     return question.kind(at) == "word" and not question.hanging(at)
 
 
 def _is_sure(question: Question, one: Construction) -> bool:
-    """Return whether dates do not describe what stands beside them: "a 2019 calendar"."""
+    """Return whether dates describe no neighbouring word, as in "a 2019 calendar"."""
     if question.kind(one.lead) == "eastern":
         return True
     is_led = one.side not in ("", "article")

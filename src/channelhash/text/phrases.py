@@ -1,9 +1,9 @@
 """Find the dates and places in a question, to which a search is narrowed.
 
 Dates are read in English, German, French, Spanish, Italian, Portuguese and Dutch, and as numbers.
-Places are given. Either narrows a search only where the whole construction around it is understood.
-Otherwise its words stay words, and so do those of a negation that is not understood. Phrases in
-double quotes and words with a weight or a minus stay what they are.
+Places are given. Either narrows a search only if the whole construction around it is understood.
+Otherwise its words are searched like any others, and so are those of a negation that is not
+understood. Phrases in double quotes and words with a weight or a minus are never read.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,9 +15,9 @@ from channelhash.text.dates import find_dates
 from channelhash.text.places import PlaceNames, find_places
 from channelhash.text.questions import Found, Question
 
-#: Longer texts are no questions, and take long to go through.
+#: Words of the longest question: longer texts are none, and take long to read.
 _MAX_WORDS = 200
-#: The most phrases of a question: a filter has only so many conditions.
+#: The most phrases of a question, as the conditions of a filter are limited.
 _MAX_PHRASES = 6
 #: The most characters of their filters, for the same reason.
 _MAX_LENGTH = 2000
@@ -30,9 +30,9 @@ class Phrase(NamedTuple):
         kind: ``date`` or ``place``.
         start: where they begin in the sentence.
         words: as they stand there, with their preposition.
-        means: what they mean, in other words.
-        test: a filter of the items that they mean. ``{0}`` is the key of a date, which is written
-            as 2019-07-14 or less exactly.
+        means: their meaning, in other words.
+        test: a filter for the items that they mean. ``{0}`` stands for the key of a date such as
+            2019-07-14, which may be less exact.
 
     >>> phrase = find_phrases("dogs in summer 2019", date(2026, 11, 27), PlaceNames([]))[0]
     >>> phrase.words, phrase.means, phrase.test
@@ -47,7 +47,7 @@ class Phrase(NamedTuple):
 
 
 def find_phrases(text: str, today: date, places: PlaceNames) -> list[Phrase]:
-    """Return what the plain words of a question say of dates and places, in the order of the words.
+    """Return the dates and places in the plain words of a question, in order.
 
     Args:
         text: the question.
@@ -62,19 +62,18 @@ def find_phrases(text: str, today: date, places: PlaceNames) -> list[Phrase]:
         return []
     dates = find_dates(question, today)
     in_dates = _covered(dates)
-    others = [
-        one
-        for one in find_places(question, places)
-        if in_dates.isdisjoint(range(one.start, one.end))
-    ]
-    found = _sure(question, sorted([*dates, *others]))
-    if _exclude_each_other([one for one in found if one in dates]):
+    found = list(dates)
+    for place in find_places(question, places):
+        if in_dates.isdisjoint(range(place.start, place.end)):
+            found.append(place)
+    found = _sure(question, sorted(found))
+    if _exclude_each_other(set(found).intersection(dates)):
         found = [one for one in found if one not in dates]
     return [_phrase(question, one, "date" if one in dates else "place") for one in found]
 
 
 def _sure(question: Question, found: list[Found]) -> list[Found]:
-    """Return what is surely meant: no attributes of other words, and nothing that may be denied."""
+    """Return what is surely meant: nothing that may describe another word or may be denied."""
     if not found:
         return []
     if not _is_whole(question, found):
@@ -91,7 +90,7 @@ def _phrase(question: Question, one: Found, kind: Literal["date", "place"]) -> P
 
 
 def _covered(found: Iterable[Found]) -> set[int]:
-    """Return the places of all words of what was found."""
+    """Return the positions of all words of the phrases that were found."""
     places = set[int]()
     for one in found:
         places.update(range(one.start, one.end))
@@ -99,7 +98,7 @@ def _covered(found: Iterable[Found]) -> set[int]:
 
 
 def says_nothing(text: str) -> bool:
-    """Return whether a text says of photographs nothing but that they are some.
+    """Return whether a text describes no photograph, but only asks for photographs.
 
     >>> says_nothing("all my photos, "), says_nothing("photos of dogs")
     (True, False)
@@ -112,7 +111,7 @@ def says_nothing(text: str) -> bool:
 
 
 def _nouns(question: Question) -> set[int]:
-    """Return the places of words that say of photographs nothing but that they are some."""
+    """Return the positions of words that describe no photograph, such as "my photos"."""
     found = set[int]()
     for at in range(len(question.words)):
         for language in LANGUAGES:
@@ -123,7 +122,7 @@ def _nouns(question: Question) -> set[int]:
 
 
 def _is_whole(question: Question, found: Iterable[Found]) -> bool:
-    """Return whether the other words only say that photographs are looked for."""
+    """Return whether all other words describe no photograph."""
     covered = _covered(found)
     rest = {
         at
@@ -134,18 +133,20 @@ def _is_whole(question: Question, found: Iterable[Found]) -> bool:
 
 
 def _without_denied(question: Question, found: Sequence[Found]) -> list[Found]:
-    """Return what was found without what a negation may reach that is not understood: "no dogs in
-    2019", "in 2019 nicht".
+    """Return what was found, except what an unread negation may reach: "no dogs in 2019", "in 2019
+    nicht".
     """
-    covered = _covered(found)
-    denials = [at for at in range(len(question.words)) if at not in covered and question.denies(at)]
-    return [one for one in found if not any(_reaches(question, at, one) for at in denials)]
+    places = set(range(len(question.words))) - _covered(found)
+    denials = [at for at in places if question.denies(at)]
+    return [one for one in found if not _is_reached(question, denials, one)]
+
+
+def _is_reached(question: Question, denials: Iterable[int], one: Found) -> bool:
+    return any(_reaches(question, at, one) for at in denials)
 
 
 def _reaches(question: Question, at: int, one: Found) -> bool:
-    """Return whether a negation reaches words: it stands right behind or in the same part before
-    them.
-    """
+    """Return whether a negation reaches words: right behind, or before them in the same part."""
     if at == one.end:
         return question.is_any("denials behind", at)
     return at < one.start and not _is_parted(question, at, one.start)
@@ -155,7 +156,7 @@ def _is_parted(question: Question, start: int, end: int) -> bool:
     return any(question.parts_after(at) for at in range(start + 1, end))
 
 
-def _exclude_each_other(dates: Sequence[Found]) -> bool:
-    """Return whether no day is in all of the dates, which therefore mean something else."""
+def _exclude_each_other(dates: Iterable[Found]) -> bool:
+    """Return whether no day belongs to all of the dates, so that they must mean something else."""
     days = [one.days for one in dates if one.days]
     return bool(days) and max(first for first, _ in days) >= min(stop for _, stop in days)

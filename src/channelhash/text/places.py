@@ -1,9 +1,9 @@
-"""Places in questions: "in Porto", "near Nice or Lisbon", "in Porto, Portugal", "not in Paris".
+"""Find places in questions: "in Porto", "near Nice or Lisbon", "Porto, Portugal", "not in Paris".
 
-Places are given: they are values of a store's items. Accents and capitals do not matter. With the
-extra ``places``, a city is also found by the other names that GeoNames knows: "in München" finds
-Munich. A name counts after a preposition, or where nothing else is asked. A name that is a common
-word as well, such as Bath, counts where it has a capital and ends there.
+Places are given, as values of a store's items. Accents and capitals do not matter. With the extra
+``places``, a city is also found by the other names that GeoNames lists: "in München" finds Munich.
+A name counts behind a preposition, or if nothing else is asked for. A name that is a common word as
+well, such as Bath, counts only with a capital, and if the phrase ends with it.
 """
 
 import json
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from channelhash.text.common_names import COMMON_NAMES
 from channelhash.text.constructions import LANGUAGES
@@ -27,64 +27,64 @@ from channelhash.text.questions import (
     split_name,
 )
 
-#: Tables of words that stand before a place.
+#: Tables of the prepositions of places.
 _LEADS = ("places after", "countries after", "of", "beyond")
-#: A metadata key and its value.
-Value = tuple[str, str]
-#: Values by the words of a name, longest name first, by the first word.
-_Names = Mapping[str, Mapping[tuple[str, ...], list[Value]]]
-#: Two letters for one, as German and Danish names are written where there is no ä, ø or å.
+#: A metadata key, ``place`` or ``country``, and a value of it.
+PlaceValue = tuple[str, str]
+#: First word -> words of a name, the longest name first -> values.
+_NameIndex = Mapping[str, Mapping[tuple[str, ...], list[PlaceValue]]]
+#: Two letters for one, as German and Danish names are written without ä, ø or å.
 _TRANSCRIBED = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
-#: The second of two such letters, which is left out where the accent is.
+#: The second of two such letters, which is left out like the accent.
 _SIMPLIFIED = re.compile("(?<=[aou])e")
 #: Marks within a name.
 _WITHIN = frozenset("-.'/()")
-#: Other names are at least as long: shorter ones are codes of airports.
+#: Letters of the shortest other name: shorter ones are codes of airports.
 _MIN_LETTERS = 3
 
 
 class PlaceNames:
-    """The names of places by their first words, in which a question's words are looked up.
+    """The names of places, in which the words of a question are looked up.
 
     >>> PlaceNames([("place", "Łódź")]).find(Question("in Lodz"), 1)
     (2, [('place', 'Łódź')])
     """
 
-    def __init__(self, values: Iterable[Value]) -> None:
+    def __init__(self, values: Iterable[PlaceValue]) -> None:
         #: Metadata keys and values.
         self.values = tuple(values)
 
     @cached_property
-    def _names(self) -> _Names:
-        named = list[tuple[tuple[str, ...], Value]]()
+    def _names(self) -> _NameIndex:
+        named = list[tuple[tuple[str, ...], PlaceValue]]()
         for value in self.values:
             named += [(name, value) for name in _spellings(value[1])]
         return _by_first_words(named)
 
     @cached_property
-    def _other_names(self) -> _Names:
+    def _other_names(self) -> _NameIndex:
         return _other_names(self.values)
 
     def __bool__(self) -> bool:
         return bool(self.values)
 
     def begins(self, word: str, is_other: bool = False) -> bool:
-        """Return whether a place's own name or, where ``is_other``, another begins with a word."""
+        """Return whether a place's own name, or if ``is_other`` another one, begins with a word."""
         first = word.rstrip("'")
         return first in self._names or (is_other and first in self._other_names)
 
     def may_begin(self, question: Question) -> bool:
         """Return whether a word of a question may begin a name.
 
-        Other names take a moment when they are first needed. They are looked for only behind words
-        that stand before places, and where every word has a capital.
+        Other names take a moment to load. They are looked up only behind prepositions of places,
+        and if every word has a capital.
         """
         if any(self.begins(word.text, question.is_title) for word in question.words):
             return True
         return any(self._may_follow(question, at) for at in range(1, len(question.words)))
 
     def _may_follow(self, question: Question, at: int) -> bool:
-        """Return whether a word may begin another name, behind the word before it."""
+        """Return whether a word may begin another name behind a preposition."""
         word = question.word(at)
         is_led = question.word(at - 1) in openers("not", *_LEADS) and question.raw(at - 1) != "a"
         if question.is_any("function words", at) and not question.raw(at)[0].isupper():
@@ -93,9 +93,9 @@ class PlaceNames:
 
     def find(
         self, question: Question, at: int, is_other: bool = True
-    ) -> tuple[int, list[Value]] | None:
-        """Return where the longest name ends that begins with a word, and the values that it may
-        mean, also by another of their names where ``is_other``.
+    ) -> tuple[int, list[PlaceValue]] | None:
+        """Return where the longest name that begins at a word ends, and the values that it may
+        mean; if ``is_other``, also by their other names.
         """
         own = _longest(self._names, question, at)
         if not is_other or (own and all(key != "place" for key, _ in own[1])):
@@ -107,7 +107,7 @@ class PlaceNames:
 
 
 def _spellings(name: str) -> set[tuple[str, ...]]:
-    """Return the words of a name, with letters for its accents and without them.
+    """Return the words of a name, with transcribed accents and without accents.
 
     >>> sorted(_spellings("Köln"))
     [('koeln',), ('koln',)]
@@ -117,9 +117,9 @@ def _spellings(name: str) -> set[tuple[str, ...]]:
     return {words for words in map(split_name, spelled) if words}
 
 
-def _by_first_words(named: Iterable[tuple[tuple[str, ...], Value]]) -> _Names:
+def _by_first_words(named: Iterable[tuple[tuple[str, ...], PlaceValue]]) -> _NameIndex:
     """Return names by their first words, longest first."""
-    found: dict[str, dict[tuple[str, ...], list[Value]]] = {}
+    found: dict[str, dict[tuple[str, ...], list[PlaceValue]]] = {}
     for name, value in named:
         values = found.setdefault(name[0], {}).setdefault(name, [])
         if value not in values:
@@ -130,7 +130,7 @@ def _by_first_words(named: Iterable[tuple[tuple[str, ...], Value]]) -> _Names:
     }
 
 
-def _longest(names: _Names, question: Question, at: int) -> tuple[int, list[Value]] | None:
+def _longest(names: _NameIndex, question: Question, at: int) -> tuple[int, list[PlaceValue]] | None:
     for name, values in names.get(question.word(at).rstrip("'"), {}).items():
         end = _end_of(question, at, name)
         if end and not (question.touches(end) and question.word(end) in _WITHIN - {".", ")"}):
@@ -139,7 +139,7 @@ def _longest(names: _Names, question: Question, at: int) -> tuple[int, list[Valu
 
 
 def _end_of(question: Question, at: int, name: tuple[str, ...]) -> int:
-    """Return where a name ends that begins with a word, or 0 if the next words are not its own."""
+    """Return where a name that begins at a word ends, or 0 if other words follow."""
     for n, word in enumerate(name):
         while n and question.word(at) in _WITHIN:
             at += 1
@@ -151,30 +151,35 @@ def _end_of(question: Question, at: int, name: tuple[str, ...]) -> int:
 
 
 @lru_cache(8)
-def _other_names(values: tuple[Value, ...]) -> _Names:
-    """Return the other names of the cities that places are, none without the extra ``places``.
+def _other_names(values: tuple[PlaceValue, ...]) -> _NameIndex:
+    """Return the other names of the cities among some places; none without the extra ``places``.
 
     A name that a larger city bears is that city's, whether or not it is among the places.
     """
-    places = defaultdict[str, list[Value]](list)
+    places = defaultdict[str, list[PlaceValue]](list)
     for value in _of_key("place", values):
         places[fold_word(value[1])].append(value)
     cities = _read_cities() if places else []
+    people = _most_people(cities)
+    # A place that is no city's own name may be another of its names.
+    unnamed = chain.from_iterable(places[name] for name in places.keys() - people)
+    unknown = {value[1]: value for value in unnamed}
+    named = list[tuple[tuple[str, ...], PlaceValue]]()
+    for city in cities:
+        meant = list(places.get(fold_word(city["name"]), ()))
+        meant += filter(None, map(unknown.get, city["alternatenames"]))
+        if meant:
+            named += product(_names_of(city, people), meant)
+    return _by_first_words(named)
+
+
+def _most_people(cities: Iterable[Mapping[str, Any]]) -> Mapping[str, int]:
+    """Return name -> population of the largest city of that name."""
     people = defaultdict[str, int](int)
     for city in cities:
         name = fold_word(city["name"])
         people[name] = max(city["population"], people[name])
-    # What is no city's own name may be another of its names.
-    unknown = dict[str, Value]()
-    for name in places.keys() - people:
-        unknown |= {value[1]: value for value in places[name]}
-    named = list[tuple[tuple[str, ...], Value]]()
-    for city in cities:
-        alike = [unknown[name] for name in city["alternatenames"] if name in unknown]
-        several = places.get(fold_word(city["name"]), []) + alike
-        names = _names_of(city, people) if several else ()
-        named += product(names, several)
-    return _by_first_words(named)
+    return people
 
 
 def _names_of(city: Mapping[str, Any], people: Mapping[str, int]) -> list[tuple[str, ...]]:
@@ -197,14 +202,26 @@ def _read_cities() -> list[dict[str, Any]]:
     return [*json.loads(path.read_text(encoding="utf-8")).values()]
 
 
-#: Values of which a name may mean any.
-_Name = list[Value]
-#: Names, of which each says where the one before it lies: Porto, Portugal.
-_Item = list[_Name]
+#: Values that one name may mean.
+_Meanings = list[PlaceValue]
+#: Meanings of a place, and perhaps of the country that it lies in: Porto, Portugal.
+_Location = list[_Meanings]
+
+
+class _Lead(NamedTuple):
+    """What stands before a place.
+
+    Attributes:
+        table: of the preposition; empty if there is none.
+        at: where the preposition stands.
+    """
+
+    table: str
+    at: int
 
 
 def find_places(question: Question, names: PlaceNames) -> list[Found]:
-    """Return the places of a question whose constructions are understood, in their order.
+    """Return the places of a question whose constructions are understood, in order.
 
     >>> names = PlaceNames([("place", "Bath"), ("place", "Porto"), ("country", "Portugal")])
     >>> question = Question("a cat in the bath in Porto, Portugal")
@@ -220,7 +237,7 @@ def find_places(question: Question, names: PlaceNames) -> list[Found]:
         word = question.word(at)
         is_name = names.begins(word, question.is_title)
         languages = LANGUAGES if is_name else leads.get(word, ())
-        read = (_Reader(question, name, names).read(at) for name in languages)
+        read = (_PlaceReader(question, name, names).read(at) for name in languages)
         longest = max(filter(None, read), key=lambda one: (one.end, one.sure), default=None)
         if longest:
             found.append(longest)
@@ -228,7 +245,7 @@ def find_places(question: Question, names: PlaceNames) -> list[Found]:
     return found
 
 
-class _Reader:
+class _PlaceReader:
     """Reads places in one language."""
 
     def __init__(self, question: Question, language: str, names: PlaceNames) -> None:
@@ -243,19 +260,21 @@ class _Reader:
         return max(filter(None, read), key=lambda one: one.end, default=None)
 
     def _after_lead(self, table: str, start: int, at: int) -> Found | None:
-        """Return the places behind a preposition, or behind none, that stands after a negation."""
+        """Return the places behind a preposition of a table, or behind none; a negation may stand
+        between ``start`` and ``at``.
+        """
         match = self._question.match(table, self._language, at) if table else Match(at, 0)
         if not match or not self._may_stand(table, start, at):
             return None
-        items = self._items(match.end, table, at)
-        if not items:
+        end, locations = self._locations(match.end, _Lead(table, at))
+        if not locations:
             return None
         denied = at > start or table == "beyond"
-        found = Found(start, items[0], *_say(items[1]), sure=bool(table) or denied)
+        found = Found(start, end, *_say(locations), sure=bool(table) or denied)
         return found.negated() if denied else found
 
     def _may_stand(self, table: str, start: int, at: int) -> bool:
-        """Return whether a preposition, or none, may stand behind the word before it."""
+        """Return whether a preposition, or a place without one, may follow the word before it."""
         question = self._question
         before = start - 1
         if table and not question.shows(self._language, at):
@@ -272,62 +291,69 @@ class _Reader:
             return bool(table)
         return not question.is_any("function words", before)
 
-    def _items(self, at: int, table: str, lead: int) -> tuple[int, list[_Item]] | None:
-        """Return where places end that are joined by commas, "and" or "or", and what they are."""
-        items = list[_Item]()
+    def _locations(self, at: int, lead: _Lead) -> tuple[int, list[_Location]]:
+        """Return where a list of places ends, joined by commas, "and" or "or", and the places; no
+        places if the words behind them change their meaning.
+        """
+        locations = list[_Location]()
         end = at
-        item = self._item(at, table, lead)
-        while item:
-            end, names = item
-            if items and self._is_closer(items[-1], names, at):
-                items[-1].append(names)
+        place = self._place(at, lead)
+        while place:
+            end, values = place
+            if locations and self._is_country_of(locations[-1], values, at):
+                locations[-1].append(values)
             else:
-                items.append([names])
+                locations.append([values])
             at = self._after_joint(end)
-            item = self._item(at, table, lead) if at > end else None
-        return (end, items) if items and self._may_end(end) else None
+            place = self._place(at, lead) if at > end else None
+        return end, locations if self._may_end(end) else []
 
-    def _is_closer(self, item: _Item, names: _Name, at: int) -> bool:
+    def _is_country_of(self, location: _Location, values: _Meanings, at: int) -> bool:
         """Return whether a country behind a comma says where a place lies: "Porto, Portugal"."""
-        is_place = len(item) == 1 and _keys(item[0]) == {"place"}
-        return is_place and _keys(names) == {"country"} and self._question.word(at - 1) == ","
+        is_place = len(location) == 1 and _keys(location[0]) == {"place"}
+        return is_place and _keys(values) == {"country"} and self._question.word(at - 1) == ","
 
-    def _item(self, at: int, table: str, lead: int) -> tuple[int, _Name] | None:
-        """Return where a place ends that stands here, and the values that it may mean."""
-        is_other = bool(table) or self._question.is_title
+    def _place(self, at: int, lead: _Lead) -> tuple[int, _Meanings] | None:
+        """Return where the place that begins here ends, and the values that it may mean."""
+        is_other = bool(lead.table) or self._question.is_title
         found = self._names.find(self._question, at, is_other)
-        if not found:
+        if not found or not self._is_meant(at, found[0], lead):
             return None
         end, values = found
-        is_proper = self._is_proper(at, table, lead)
-        is_common = end == at + 1 and self._question.word(at) in COMMON_NAMES
-        if is_common and (table == "countries after" or not is_proper):
-            return None
-        if table and self._is_attribute(end, is_proper and not is_common):
-            return None
-        if self._needs_country(table, is_proper):
+        if self._needs_country(at, lead):
             values = _of_key("country", values)
         return (end, values) if values else None
 
-    def _needs_country(self, table: str, is_proper: bool) -> bool:
-        """Return whether a place behind an article must be a country: "in the Netherlands"."""
-        return table == "countries after" and (not is_proper or self._language in ("en", "de"))
+    def _is_meant(self, at: int, end: int, lead: _Lead) -> bool:
+        """Return whether words mean a place, not a common word or an attribute of the next word."""
+        is_proper = self._is_proper(at, lead)
+        is_common = end == at + 1 and self._question.word(at) in COMMON_NAMES
+        if is_common and (lead.table == "countries after" or not is_proper):
+            return False
+        return not lead.table or not self._is_attribute(end, is_proper and not is_common)
 
-    def _is_proper(self, at: int, table: str, lead: int) -> bool:
-        """Return whether a capital shows a name: not where the preposition has one as well."""
-        is_capital = self._question.raw(at)[:1].isupper()
-        return is_capital and (not table or lead == 0 or self._question.raw(lead)[:1].islower())
+    def _needs_country(self, at: int, lead: _Lead) -> bool:
+        """Return whether a place behind an article must be a country: "in the Netherlands"."""
+        if lead.table != "countries after":
+            return False
+        return self._language in ("en", "de") or not self._is_proper(at, lead)
+
+    def _is_proper(self, at: int, lead: _Lead) -> bool:
+        """Return whether a capital shows a name, unless the preposition has one as well."""
+        if not self._question.raw(at)[:1].isupper():
+            return False
+        return not lead.table or lead.at == 0 or self._question.raw(lead.at)[:1].islower()
 
     def _is_attribute(self, end: int, is_sure: bool) -> bool:
-        """Return whether the words that end here may describe the next one: orange jacket, Paris
-        Hilton.
+        """Return whether the words that end here may describe the next one: "orange jacket", "Paris
+        Hilton".
         """
         if self._question.ends(end) or _begins_date(self._question, end):
             return False
         return not is_sure or self._question.raw(end)[:1].isupper()
 
     def _after_joint(self, at: int) -> int:
-        """Return where the next place may begin, behind a comma, "and" or "or"."""
+        """Return where the next place may begin: behind a comma, "and" or "or"."""
         after = at + 1 if self._question.word(at) == "," else at
         for joint in ("or", "and"):
             match = self._question.match(joint, self._language, after)
@@ -337,8 +363,8 @@ class _Reader:
         return after
 
     def _may_end(self, at: int) -> bool:
-        """Return whether the next words leave places what they are: not "or Rome", "to Rome", ",
-        Texas", "and Rome" where that is no place.
+        """Return whether the words behind places leave their meaning unchanged. An unknown place
+        changes it: "or Rome", "to Rome", ", Texas", "and Rome".
         """
         question = self._question
         hanging = question.hanging(at)
@@ -348,7 +374,7 @@ class _Reader:
         return not is_joint or not self._is_lone_name(at + 1) or _begins_date(question, at + 1)
 
     def _is_lone_name(self, at: int) -> bool:
-        """Return whether a word with a capital stands here alone."""
+        """Return whether a single word with a capital stands here."""
         is_word = self._question.kind(at) == "word"
         is_name = is_word and self._question.raw(at)[0].isupper()
         return is_name and self._question.parts_after(at + 1)
@@ -362,43 +388,41 @@ def _begins_date(question: Question, at: int) -> bool:
 
 
 def _begins_end(question: Question, language: str, at: int) -> bool:
-    """Return whether a date follows that something lasts until: "in Porto until 2016"."""
+    """Return whether "until" and a date follow: "in Porto until 2016"."""
     until = question.match("until", language, at)
     return until is not None and _begins_date(question, until.end)
 
 
-def _of_key(key: str, values: Iterable[Value]) -> list[Value]:
+def _of_key(key: str, values: Iterable[PlaceValue]) -> list[PlaceValue]:
     return [value for value in values if value[0] == key]
 
 
-def _keys(names: _Name) -> set[str]:
-    return {key for key, _ in names}
+def _keys(values: _Meanings) -> set[str]:
+    return {key for key, _ in values}
 
 
-def _say(items: Sequence[_Item]) -> tuple[str, str]:
-    """Return what places mean, and the filter of what lies in any of them.
+def _say(locations: Sequence[_Location]) -> tuple[str, str]:
+    """Return in words, and as a filter, that an item lies in any of some places.
 
     >>> _say([[[("place", "Porto")], [("country", "Portugal")]]])
     ('Porto, Portugal', "place IN ('Porto') AND country IN ('Portugal')")
     """
-    means = " or ".join(dict.fromkeys(map(_means, items)))
-    if all(len(item) == 1 for item in items):  # one condition a key
-        return means, _test([*chain.from_iterable(names for (names,) in items)])
-    tests = [" AND ".join(map(_test, item)) for item in items]
+    means = " or ".join(dict.fromkeys(", ".join(map(_means, each)) for each in locations))
+    if all(len(location) == 1 for location in locations):  # one condition a key
+        return means, _test([*chain.from_iterable(values for (values,) in locations)])
+    tests = [" AND ".join(map(_test, location)) for location in locations]
     return means, any_of(tests if len(tests) == 1 else [f"({test})" for test in tests])
 
 
-def _means(item: _Item) -> str:
-    """Return what a place means: its names, or any of the values of one."""
-    names = (dict.fromkeys(value for _, value in values) for values in item)
-    return ", ".join(map(" or ".join, names))
+def _means(values: _Meanings) -> str:
+    return " or ".join(dict.fromkeys(value for _, value in values))
 
 
-def _test(names: _Name) -> str:
-    """Return the filter of what has any of some values."""
+def _test(values: _Meanings) -> str:
+    """Return a filter for items that have any of some values."""
     conditions = []
-    for key in dict.fromkeys(key for key, _ in names):
-        values = dict.fromkeys(value for _, value in _of_key(key, names))
-        literals = "', '".join(value.replace("'", "''") for value in values)
+    for key in dict.fromkeys(key for key, _ in values):
+        names = dict.fromkeys(value for _, value in _of_key(key, values))
+        literals = "', '".join(name.replace("'", "''") for name in names)
         conditions.append(f"{key} IN ('{literals}')")
     return any_of(conditions)

@@ -1,4 +1,4 @@
-"""Split questions into words, and find phrases of several languages in them."""
+"""Split questions into words, and look up phrases of several languages in them."""
 
 import itertools
 import re
@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple, cast
 from channelhash.text.constructions import AMBIGUOUS, LANGUAGES, SIDES, TABLES
 from channelhash.text.words import fold
 
-#: Parts of a question: phrases in quotes, unwanted words and words with a weight, as
-#: `search.question.parse_question` reads them; a group holds any other word.
+#: A part of a question: a phrase in quotes, an unwanted word or a word with a weight, as
+#: `search.question.parse_question` reads them. The group holds any other word.
 _PART = re.compile(r'-?["“”][^"“”]*["“”](?:\^[\d.]+)?|-(?=[^-])\S+|\S+\^[\d.]+(?!\S)|(\S+)')
 #: A date in Chinese, Japanese or Korean.
 _EASTERN = r"\d{4}\s?[年년](?:\s?\d\d?\s?[月월](?:\s?\d\d?\s?[日일])?)?[の的]?"
@@ -23,16 +23,16 @@ _DATE = (
 )
 #: A letter, with the vowel signs that follow it.
 _LETTER = r"(?:[^\W\d_]|[\u0300-\u036f\u0591-\u05c7\u0610-\u065f\u0900-\u0963\u0966-\u109f])"
-#: A word of a phrase. One that ends with an apostrophe stands alone: "l'" and "été".
+#: A word of a phrase. An apostrophe ends a word: "l'" and "été".
 WORD = rf"{_LETTER}+(?:['’](?=\w))?"
-#: A number with letters that belong to it: 90s, 14th.
+#: A number, perhaps with an ending: 90s, 14th.
 _NUMBER = r"\d+(?:['’]?[^\W\d_]+)*"
-#: Everything that a question is made of; the names of the groups are kinds.
+#: Any part of a question. The names of the groups are kinds of words.
 _TOKEN = re.compile(
     rf"(?P<gap>\0+)|(?P<eastern>{_EASTERN})|(?P<date>{_DATE})"
     rf"|(?P<number>{_NUMBER})|(?P<word>{WORD})|(?P<mark>[^\w\s]|_)"
 )
-#: Marks between parts of a question that have nothing to do with each other.
+#: Marks between independent parts of a question.
 _STOPS = frozenset(",;:.!?()[]…、。，！？")
 #: Marks that may stand for "to".
 DASHES = frozenset("-–—")
@@ -43,13 +43,14 @@ _ABBREVIATIONS = frozenset(_ABBREVIATED.split())
 #: Tables whose words show a language.
 _EVIDENCE = ("function words", *SIDES, "photographs", "months", "seasons")
 
+#: Kinds of words, see `Word`.
 Kind = Literal["gap", "eastern", "date", "number", "word", "mark"]
 #: A first day, and the day after the last.
 Days = tuple[date, date]
 
-#: Words that `fold_word` remembers: those of many places.
+#: Words that `fold_word` remembers, enough for those of many places.
 _KEPT = 20_000
-#: `fold`, which is asked for the same words again and again.
+#: `fold` with a memory, since the same words come again and again.
 fold_word = lru_cache(_KEPT)(fold)
 
 
@@ -81,8 +82,8 @@ def spell(phrase: str) -> Iterator[str]:
 
 @cache
 def phrases(table: str, language: str) -> Mapping[str, list[tuple[tuple[str, ...], int]]]:
-    """Return the phrases of a table by their first words, longest first, with their places in the
-    list.
+    """Return the phrases of a table by their first words, longest first, with their positions in
+    the list.
 
     >>> phrases("and", "es")["e"]
     [(('e',), 1)]
@@ -117,10 +118,10 @@ class Found(NamedTuple):
     Attributes:
         start: place of their first word.
         end: place after their last.
-        means: what they mean, in other words.
-        test: a filter of the items that they mean.
-        sure: whether they mean this wherever they stand; else only where nothing else is asked.
-        days: the days of dates that are one interval.
+        means: their meaning, in other words.
+        test: a filter for the items that they mean.
+        sure: whether they always mean this, not only if nothing else is asked for.
+        days: the days of dates that form one interval.
     """
 
     start: int
@@ -131,12 +132,12 @@ class Found(NamedTuple):
     days: Days | None = None
 
     def negated(self) -> "Found":
-        """Return what the opposite of these words means."""
+        """Return the opposite of these words."""
         return self._replace(means=f"not {self.means}", test=f"NOT ({self.test})", days=None)
 
 
 def any_of(tests: Sequence[str]) -> str:
-    """Return a filter that passes where any of some filters does.
+    """Return a filter that passes if any of some filters does.
 
     >>> any_of(["a"]), any_of(["a", "b"])
     ('a', '(a OR b)')
@@ -149,7 +150,7 @@ class Match(NamedTuple):
 
     Attributes:
         end: where it ends in the question.
-        place: its place in the table.
+        place: its position in the table.
     """
 
     end: int
@@ -160,10 +161,10 @@ class Word(NamedTuple):
     """A word, number or mark of a question.
 
     Attributes:
-        text: in small letters without accents.
+        text: lower-case, without accents.
         start: where it begins.
         end: where it ends.
-        kind: a gap is a phrase in quotes, a word with a weight or an unwanted word.
+        kind: what it is. A gap is a phrase in quotes, a word with a weight or an unwanted word.
     """
 
     text: str
@@ -194,7 +195,7 @@ class Question:
         return self.text[self.words[at].start : self.words[at].end]
 
     def word(self, at: int) -> str:
-        """Return a word in small letters without accents; nothing where there is none, or a gap."""
+        """Return a word, lower-case and without accents; empty for a gap, or if there is none."""
         return "" if self.kind(at) in (None, "gap") else self.words[at].text
 
     def kind(self, at: int) -> Kind | None:
@@ -217,19 +218,19 @@ class Question:
         return self.word(at) in openers(table)
 
     def parts_before(self, at: int) -> bool:
-        """Return whether a question or one of its parts begins with this word."""
+        """Return whether the question, or a part of it, begins with this word."""
         return at == 0 or self._parts(at - 1)
 
     def parts_after(self, at: int) -> bool:
-        """Return whether a question or one of its parts ends before this word."""
+        """Return whether the question, or a part of it, ends before this word."""
         return at == len(self.words) or self._parts(at)
 
     def _parts(self, at: int) -> bool:
-        """Return whether a word stands between two parts: a gap, or a mark that joins nothing."""
+        """Return whether a word separates two parts: a gap, or a mark that joins nothing."""
         word = self.words[at]
         if word.kind == "gap":
             return True
-        if word.text in DASHES:  # within a compound it joins
+        if word.text in DASHES:  # inside a compound, a dash joins
             return not self.touches(at) and not self.touches(at + 1)
         if word.text not in _STOPS or self._is_abbreviated(at):
             return False
@@ -240,8 +241,8 @@ class Question:
         return is_dot and self.word(at - 1) in _ABBREVIATIONS
 
     def ends(self, at: int) -> bool:
-        """Return whether the words before this one do not describe it: a mark, a preposition, an
-        article or the like follows.
+        """Return whether the words before this one cannot describe it: it is a mark, a preposition,
+        an article or the like.
         """
         return self.parts_after(at) or self.is_any("function words", at)
 
@@ -261,8 +262,8 @@ class Question:
         return counts
 
     def shows(self, language: str, at: int) -> bool:
-        """Return whether a word is sure to be one of a language: it means nothing else in others,
-        or the other words show this language rather than those.
+        """Return whether a word surely belongs to a language: no other language has it, or the
+        other words show this language rather than those that have it.
         """
         rivals = AMBIGUOUS.get(language, {}).get(self.word(at))
         if rivals is None or not self.raw(at).isascii():
@@ -270,19 +271,19 @@ class Question:
         return self._evidence_beside(at, [language]) > self._evidence_beside(at, rivals.split())
 
     def _evidence_beside(self, at: int, languages: Iterable[str]) -> int:
-        """Return how many words besides this one show the language, out of several, that most do;
-        -1 if there is none.
+        """Return how many words besides this one show the most likely of several languages; -1
+        without languages.
         """
         own = openers(*_EVIDENCE).get(self.word(at), ())
         return max((self._evidence[name] - (name in own) for name in languages), default=-1)
 
     def joins(self, end: int, start: int) -> bool:
-        """Return whether nothing but "and" or "but" stands between two phrases."""
+        """Return whether two phrases are joined by "and" or "but" alone."""
         return start == end + 1 and (self.is_any("and", end) or self.is_any("but", end))
 
     def after_denial(self, language: str, start: int) -> int:
-        """Return where a negation of photographs ends, "no photos" or "not"; the same place where
-        none begins.
+        """Return where a negation of photographs ends, such as "no photos" or "not"; the same place
+        if none begins.
         """
         match = self.match("not", language, start) if self.denies(start, surely=True) else None
         at = start
@@ -296,11 +297,13 @@ class Question:
         return [name for name in LANGUAGES if self.match(table, name, at)]
 
     def hanging(self, at: int) -> list[str]:
-        """Return the languages in which this word goes on with what stands before: "or", "to"."""
+        """Return the languages in which this word continues the phrase before it: "or", "to"."""
         return [name for name in self.languages_of("hanging", at) if self.shows(name, at)]
 
     def denies(self, at: int, surely: bool = False) -> bool:
-        """Return whether a negation may stand here, or surely does: "no" is none in Portuguese."""
+        """Return whether a negation may stand here; if ``surely``, whether one does. In Portuguese,
+        "no" is none.
+        """
         if not surely and self.languages_of("unclear", at):
             return True
         speakers = self.languages_of("not", at)
