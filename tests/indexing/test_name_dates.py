@@ -2,6 +2,7 @@
 
 import time
 from datetime import date, datetime, timedelta
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,22 @@ def test_counters_telephones_and_serial_numbers_are_no_dates(name, number):
 )
 def test_what_is_no_date_in_a_name_is_none(name, expected):
     assert date_of_name(Path(name)) == expected
+
+
+@pytest.mark.parametrize(
+    "form", ["{}-{:02}-{:02}.jpg", "{}{:02}{:02}_102030.jpg", "{2}.{1}.{0}.jpg", "{}-{}-{}/a.jpg"]
+)
+def test_a_day_that_is_impossible_is_no_date(form):
+    for month, day in product(range(13), range(33)):
+        found = date_of_name(Path(form.format(2019, month, day)))
+        assert (found is not None) == exists(2019, month, day), (month, day, found)
+
+
+def exists(year, month, day):
+    try:
+        return bool(date(year, month, day))
+    except ValueError:
+        return False
 
 
 def test_a_long_name_takes_no_longer_than_its_length():

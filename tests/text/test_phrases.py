@@ -2,6 +2,7 @@
 
 import re
 from datetime import date, timedelta
+from itertools import product
 from random import Random
 
 import pytest
@@ -268,6 +269,20 @@ def test_places_and_months_of_any_year_are_understood_and_other_words_stay_words
     found = find_phrases(re.sub(r"[\[\]]", "", sentence), TODAY, PLACES)
     assert all(f"[{phrase.words}]" in sentence for phrase in found)
     assert [phrase.test for phrase in found] == ([OTHERS[sentence]] if OTHERS[sentence] else [])
+
+
+@pytest.mark.parametrize(
+    "form", ["{}-{:02}-{:02}", "{}/{:02}/{:02}", "before {}-{}-{}", "{2}.{1}.{0}", "{}年{}月{}日"]
+)
+def test_a_day_that_is_impossible_is_no_date(form):
+    for month, day in product(range(14), range(33)):
+        found = find_phrases(form.format(2019, month, day), TODAY, PLACES)
+        try:
+            assert date(2019, month, day)
+        except ValueError:
+            assert not found, (month, day)
+        else:
+            assert f"{day} " in found[0].means
 
 
 NOUNS = "dog cat calendar jacket room people beans Hund Haus chien mesa libro casa gatto cão huis"

@@ -1,8 +1,8 @@
-"""Dates that the names of photographs and of their folders say.
+"""Read dates in the names of photographs and of their folders.
 
-What is not surely a date is none: years alone, impossible days, numbers of other lengths, and
-``05-06-2019``, which is a day of May or of June. Months are read by their names in English, German,
-French, Spanish, Italian, Portuguese and Dutch, and by numbers.
+Only what is surely a date counts. Years alone, impossible days and numbers of other lengths are no
+dates, nor is ``05-06-2019``, which may be a day of May or of June. Months may be numbers, or names
+in English, German, French, Spanish, Italian, Portuguese and Dutch.
 """
 
 import re
@@ -15,11 +15,13 @@ from channelhash.search.browsing import file_date
 
 #: The year of the first photograph.
 FIRST_YEAR = 1826
-# Folders above a photograph that are looked at: a year, a month, a day and one of any name.
+#: Folders above a photograph that are read: a year, a month, a day and one of any name.
 _DEPTH = 4
-# Characters of a month, as "2019-07".
+#: Characters of a month, as "2019-07".
 _MONTH_LENGTH = 7
-# Names of the months in small letters without accents.
+#: Characters of a day, as "2019-07-14".
+_DAY_LENGTH = 10
+#: Names of each month, lower-case and without accents.
 _MONTHS = (
     "january jan januar janner janvier enero gennaio janeiro januari",
     "february feb februar fevrier febrero febbraio fevereiro februari",
@@ -34,53 +36,66 @@ _MONTHS = (
     "november nov novembre noviembre novembro",
     "december dec dezember dez decembre diciembre dicembre dezembro",
 )
+#: Name of a month -> its number.
 _NUMBERS = dict[str, int]()
 for _number, _names in enumerate(_MONTHS, start=1):
     _NUMBERS |= dict.fromkeys(_names.split(), _number)
 
 _YEAR = r"(?P<year>\d{4})"
+#: The name of a month.
 _NAME = rf"(?<![a-z])(?P<name>{'|'.join(sorted(_NUMBERS, reverse=True))})(?![a-z])"
+#: What may stand between the name of a month and a number.
 _GAP = r"[ _.,-]{0,2}(?:(?:de|del|di|of)[ _])?"
-# Not the end of a longer number, nor the last of several days: "14.-20.07.2019", "14 - 20 July".
+#: Excludes the end of a longer number, and the last of several days: "14.-20.07.2019",
+#: "14 - 20 July".
 _ALONE = (
     r"(?<![\dv])(?<!\b\d[-–])(?<!\b\d\d[-–])(?<!\.[-–])"
     r"(?<!\b\d [-–] )(?<!\b\d\d [-–] )(?<!\. [-–] )"
 )
-# Telephones add milliseconds to the time.
-_TIME = (
-    r"(?:(?:[-_.,t ]{1,2}|[ _](?:at|um|a|as|a las|alle|om|kl)[ _])?(?P<hour>\d\d?)(?P<colon>[-_.: ]?)"
-    r"(?P<minute>\d\d)(?P=colon)(?P<second>\d\d)(?:\d{3})?(?!\d)(?: ?(?P<half>[ap])m)?)?"
+#: What may stand between a day and a time.
+_BEFORE_TIME = r"(?:[-_.,t ]{1,2}|[ _](?:at|um|a|as|a las|alle|om|kl)[ _])?"
+#: Hours, minutes and seconds, and the milliseconds that telephones add.
+_CLOCK = (
+    r"(?P<hour>\d\d?)(?P<colon>[-_.: ]?)(?P<minute>\d\d)(?P=colon)(?P<second>\d\d)(?:\d{3})?(?!\d)"
 )
+#: A time of day, perhaps of twelve hours; or nothing.
+_TIME = rf"(?:{_BEFORE_TIME}{_CLOCK}(?: ?(?P<half>[ap])m)?)?"
+#: A day and a month in either order, joined by points or dashes, or by spaces or underscores.
+_TWO_BY_POINTS = r"(?<!\d[-. ])(?P<first>\d\d?)(?P<by>-|\. ?)(?P<last>\d\d?)(?P=by)"
+_TWO_BY_SPACES = r"(?<!\d[_ ])(?P<first>\d\d)(?P<by>[_ ])(?P<last>\d\d)(?P=by)"
 
 
 def _compiled(*patterns: str) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(pattern, re.ASCII) for pattern in patterns)
 
 
-# ``first`` and ``last`` are a day and a month in either order.
+#: Days: 20190714, 2019-7-14, 2019年7月14日, 14.07.2019, 14 07 2019, 14 July 2019, July 14 2019,
+#: 2019 July 14.
 _DAYS = _compiled(
     rf"(?<!\d){_YEAR}(?P<by>[-_.: ]?)(?P<month>\d\d)(?P=by)(?P<day>\d\d){_TIME}(?!\d)",
     rf"(?<![\w.-]){_YEAR}(?P<by>[-.])(?P<month>\d\d?)(?P=by)(?P<day>\d\d?){_TIME}(?!\d)",
     rf"(?<!\d){_YEAR} ?[年년] ?(?P<month>\d\d?) ?[月월] ?(?P<day>\d\d?) ?[日일]{_TIME}",
-    rf"{_ALONE}(?<!\d[-. ])(?P<first>\d\d?)(?P<by>-|\. ?)(?P<last>\d\d?)(?P=by){_YEAR}{_TIME}(?!\d)",
-    rf"{_ALONE}(?<!\d[_ ])(?P<first>\d\d)(?P<by>[_ ])(?P<last>\d\d)(?P=by){_YEAR}{_TIME}(?!\d)",
+    rf"{_ALONE}{_TWO_BY_POINTS}{_YEAR}{_TIME}(?!\d)",
+    rf"{_ALONE}{_TWO_BY_SPACES}{_YEAR}{_TIME}(?!\d)",
     rf"{_ALONE}(?P<day>\d\d?)(?:st|nd|rd|th|\.)?{_GAP}{_NAME}{_GAP}{_YEAR}{_TIME}(?!\d)",
     rf"{_NAME}{_GAP}(?P<day>\d\d?)(?:st|nd|rd|th)?[ _.,-]{{1,2}}{_YEAR}{_TIME}(?!\d)",
     rf"(?<!\d){_YEAR}{_GAP}{_NAME}{_GAP}(?P<day>\d\d){_TIME}(?!\d)",
 )
+#: Months in names of files and folders: July 2019, 2019 July, 2019年7月.
 _MONTHS_ANYWHERE = _compiled(
     rf"{_NAME}{_GAP}{_YEAR}(?!\d)",
     rf"(?<!\d){_YEAR}{_GAP}{_NAME}",
     rf"(?<!\d){_YEAR} ?[年년] ?(?P<month>\d\d?) ?[月월]",
 )
-# The number of a photograph may stand after a year, so that "2019-07.jpg" is none.
+#: Months in names of files alone: 2019-07 Porto. In "2019-07.jpg", 07 may number the photograph.
 _MONTHS_OF_FILES = _compiled(rf"^{_YEAR}-(?P<month>\d\d)[ _](?=[a-z])")
+#: Months in names of folders alone: 2019-07, 07-2019.
 _MONTHS_OF_FOLDERS = _compiled(
     rf"(?<!\d){_YEAR}[-_. ](?P<month>\d\d)(?![-_.]?\d)",
     rf"(?<!\d)(?<!\d[-_. ])(?P<month>\d\d)[-_.]{_YEAR}(?!\d)",
     rf"^{_YEAR}(?P<month>\d\d)_[_a-z]$",  # of telephones: 201907__
 )
-# Folders in each other: 2019/07, 2019/07/14, 2019-07/14, 2019/07 July, 2019/14 July, 2019/07-14.
+#: Nested folders: 2019/07/14, 2019/07, 2019-07/14, 2019/07 July, 2019/14 July, 2019/07-14.
 _NESTED = _compiled(
     rf"(?<!\d){_YEAR}/(?P<month>\d\d?)/(?P<day>\d\d?)$",
     rf"(?<!\d){_YEAR}/(?P<month>\d\d)$",
@@ -88,8 +103,8 @@ _NESTED = _compiled(
     rf"(?<!\d){_YEAR}/(?:(?P<number>\d\d?)\.?[-_. (]{{1,3}})?{_NAME}\)?(?:/(?P<day>\d\d))?$",
     rf"(?<!\d){_YEAR}/(?P<first>\d\d)(?P<by>[-_. ])(?P<last>\d\d)\.?$",
 )
-# Seconds or milliseconds since 1970, as Facebook, WeChat and screenshots have them; others have
-# numbers of ten digits that are no time.
+#: Seconds or milliseconds since 1970, as Facebook, WeChat and screenshots write them. Ten digits of
+#: other programs are no time.
 _STAMP = re.compile(
     r"(?<![a-z])(?:(?:fb_?img|mmexport|wx_camera|micromsg|screenshot)[-_. ]?(\d{10})(?:\d{3})?"
     r"|img[-_. ]?(\d{10})\d{3})(?!\d)",
@@ -98,10 +113,10 @@ _STAMP = re.compile(
 
 
 def date_of_name(path: Path) -> str | None:
-    """Return the date that a file's name says, else its folders': of a second, a day or a month.
+    """Return the date in a file's name, or else in its folders' names: a second, a day or a month.
 
-    A day comes before a month, the file before its folders, and an inner folder before an outer
-    one. It is None where none says any, and for years before photography or after the next one.
+    A day is preferred to a month, the file to its folders, and an inner folder to an outer one.
+    Return None if there is no date, or one before photography or after the next year.
 
     >>> date_of_name(Path("IMG_20190714_102030.jpg")), date_of_name(Path("2019/07 Porto/scan.jpg"))
     ('2019-07-14 10:20:30', None)
@@ -109,47 +124,50 @@ def date_of_name(path: Path) -> str | None:
     ('2019-07-14', '2019-07')
     """
     folders = [_fold(name) for name in path.parent.parts[-_DEPTH:]]
-    said = [_date_of_file(_fold(path.stem))]
-    said += [_date_of_folder(folders[:end]) for end in range(len(folders), 0, -1)]
-    dates = [date for date in said if date]
+    found = [_date_of_file(_fold(path.stem))]
+    found += [_date_of_folder(folders[:end]) for end in range(len(folders), 0, -1)]
+    dates = list(filter(None, found))
     days = [date for date in dates if len(date) > _MONTH_LENGTH]
     return next(iter(days + dates), None)
 
 
 def _fold(text: str) -> str:
-    """Return small letters without accents, and digits of any width as ASCII."""
+    """Return a text in lower case, without accents, and with ASCII digits."""
     parts = unicodedata.normalize("NFKD", text.casefold())
     letters = "".join(sign for sign in parts if not unicodedata.combining(sign))
-    return unicodedata.normalize("NFC", letters)  # Hangul is decomposed, too
+    return unicodedata.normalize("NFC", letters)  # composes Hangul again
 
 
 def _date_of_file(stem: str) -> str | None:
     """Return the first day in the name of a file, else the month in it."""
-    if stamp := _STAMP.search(stem):
+    stamp = _STAMP.search(stem)
+    if stamp:
         return _date_of_stamp(int(stamp[1] or stamp[2]))
     days = _dates_in(stem, _DAYS)
     return days[0] if days else _month_in(stem, _MONTHS_ANYWHERE + _MONTHS_OF_FILES)
 
 
 def _date_of_folder(folders: list[str]) -> str | None:
-    """Return the date that the last folder says, alone or with those around it.
-
-    Of a folder of several days, the month that they share is known.
-    """
+    """Return the date in the name of the last folder, alone or together with those around it."""
     days = _dates_in(folders[-1], _DAYS)
     if days:
-        first, last = min(days), max(days)
-        if first[:10] == last[:10]:
-            return days[0]
-        return first[:_MONTH_LENGTH] if first[:_MONTH_LENGTH] == last[:_MONTH_LENGTH] else None
+        return _common_date(days)
     nested = _dates_in("/".join(folders), _NESTED)
     if nested:
         return nested[0]
     return _month_in(folders[-1], _MONTHS_ANYWHERE + _MONTHS_OF_FOLDERS)
 
 
+def _common_date(days: list[str]) -> str | None:
+    """Return the first of several times if all are of one day, else the month that they share."""
+    if len({day[:_DAY_LENGTH] for day in days}) == 1:
+        return days[0]
+    months = {day[:_MONTH_LENGTH] for day in days}
+    return months.pop() if len(months) == 1 else None
+
+
 def _dates_in(text: str, patterns: tuple[re.Pattern[str], ...]) -> list[str]:
-    """Return the dates that patterns find in a text, in its order."""
+    """Return the dates that patterns find in a text, in order."""
     found = list[tuple[int, str]]()
     for pattern in patterns:
         for match in pattern.finditer(text):
@@ -160,7 +178,7 @@ def _dates_in(text: str, patterns: tuple[re.Pattern[str], ...]) -> list[str]:
 
 
 def _month_in(text: str, patterns: tuple[re.Pattern[str], ...]) -> str | None:
-    """Return the month in a text; None for several: "June and July 2019", "2019-07 June"."""
+    """Return the month in a text; None if there are several: "June and July 2019"."""
     months = set(_dates_in(text, patterns))
     numbers = {_NUMBERS[match["name"]] for match in re.finditer(_NAME, text)}
     numbers |= {int(month[5:]) for month in months}
@@ -168,61 +186,62 @@ def _month_in(text: str, patterns: tuple[re.Pattern[str], ...]) -> str | None:
 
 
 def _date_of(match: re.Match[str]) -> str | None:
-    """Return the date of a match, of a month if it says no day; None if it cannot be."""
-    said = {key: value for key, value in match.groupdict().items() if value}
-    month, day = _month_and_day(said)
+    """Return the day of a match, perhaps with a time, or its month; None if it does not exist."""
+    parts = {key: value for key, value in match.groupdict().items() if value}
+    month, day = _month_and_day(parts)
     try:
-        date = datetime(int(said["year"]), month, day or 1)
+        date = datetime(int(parts["year"]), month, 1 if day is None else day)
     except ValueError:
         return None
     if not _is_possible(date.year):
         return None
-    return f"{date:%Y-%m-%d}{_time(said)}" if day else f"{date:%Y-%m}"
+    return f"{date:%Y-%m}" if day is None else f"{date:%Y-%m-%d}{_time(parts)}"
 
 
-def _month_and_day(said: dict[str, str]) -> tuple[int, int]:
-    """Return the numbers of a month and of a day, 0 if that is not said; no month where it may be
-    another.
-    """
-    if "first" in said:
-        return _order(int(said["first"]), int(said["last"]), said["by"].startswith("."))
-    month = _NUMBERS[said["name"]] if "name" in said else int(said["month"])
-    number = int(said.get("number", month))
+def _month_and_day(parts: dict[str, str]) -> tuple[int, int | None]:
+    """Return the numbers of a month, 0 if it is uncertain, and of a day, None without one."""
+    if "first" in parts:
+        return _order(int(parts["first"]), int(parts["last"]), parts["by"].startswith("."))
+    month = _NUMBERS[parts["name"]] if "name" in parts else int(parts["month"])
+    day = int(parts["day"]) if "day" in parts else None
+    number = int(parts.get("number", month))
     if number == month:
-        return month, int(said.get("day", 0))
-    # 2019/14 July; 2019/06 July is of June, or of its sixth day.
-    return (0, 0) if "day" in said or number <= 12 else (month, number)
+        return month, day
+    # "2019/14 July" is a day. "2019/06 July" may be June, or 6 July.
+    return (month, number) if day is None and number > 12 else (0, day)
 
 
 def _order(first: int, last: int, dotted: bool) -> tuple[int, int]:
-    """Return which of two numbers is the month, and which the day; zeros if either may be.
+    """Return which of two numbers is the month, and which the day; 0 for an uncertain month.
 
-    With dots between, the day comes first.
+    With dots between them, the day comes first.
     """
     if last > 12:
         return first, last
-    return (last, first) if dotted or first > 12 or first == last else (0, 0)
+    return (last, first) if dotted or first > 12 or first == last else (0, first)
 
 
-def _time(said: dict[str, str]) -> str:
-    """Return the time of day after a space; nothing for none, and for one that cannot be."""
-    digits = said.get("hour", "")
-    if not digits or (len(digits) == 1 and "colon" not in said):
+def _time(parts: dict[str, str]) -> str:
+    """Return the time of day, after a space; an empty text if it is missing or impossible."""
+    digits = parts.get("hour", "")
+    if not digits or (len(digits) == 1 and "colon" not in parts):
         return ""
-    hour, minute, second = (int(said[key]) for key in ("hour", "minute", "second"))
-    if "half" in said:
-        hour = hour % 12 + 12 * (said["half"] == "p")
+    hour, minute, second = (int(parts[key]) for key in ("hour", "minute", "second"))
+    if "half" in parts:
+        hour = hour % 12 + 12 * (parts["half"] == "p")
     if hour >= 24 or minute >= 60 or second >= 60:
         return ""
     return f" {hour:02}:{minute:02}:{second:02}"
 
 
 def _date_of_stamp(seconds: int) -> str | None:
-    """Return a time since 1970 in the time zone of this machine; None after the next year."""
+    """Return the time after so many seconds since 1970, in the time zone of this machine; None
+    after the next year.
+    """
     date = file_date(seconds * 10**9)
     return date if date and _is_possible(int(date[:4])) else None
 
 
 def _is_possible(year: int) -> bool:
-    """Return whether a photograph may be of a year: a clock may be wrong by one."""
+    """Return whether a photograph may be of a year. Clocks may be wrong by one."""
     return FIRST_YEAR <= year <= datetime.today().year + 1

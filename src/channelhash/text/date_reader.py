@@ -19,10 +19,8 @@ OPEN = ("before", "until", "since", "after")
 _DAY_UNIT, _WEEK_UNIT, _MONTH_UNIT, _YEAR_UNIT = range(4)
 #: The largest number of a month.
 _N_MONTHS = 12
-#: The largest number of a day; larger ones are years.
-_MAX_DAY = 31
-#: A year, and perhaps a month and a day, with letters of East Asia between them.
-_EASTERN = re.compile(r"(\d{4})\D+(?:(\d\d?)\D+(?:(\d\d?)\D*)?)?")
+#: A year, and perhaps a month and a day, with signs or East Asian letters between them.
+_YEAR_FIRST = re.compile(r"(\d{4})\D+(?:(\d\d?)(?:\D+(\d\d?))?\D*)?")
 #: The first year of a decade, of four digits or of two.
 _DECADE = r"(\d{3}0|[3-9]0)"
 
@@ -344,25 +342,27 @@ def _read_numbers(text: str, end: int) -> WrittenDate:
 
     >>> _read_numbers("14/07/2019", 1)[1:4], _read_numbers("07/08/2019", 1)[1:4]
     ((6, 2019, 14), (17, 0, 0))
+    >>> _read_numbers("2019-00-14", 1)[1:4]  # no such day
+    (17, 0, 0)
     """
-    eastern = _EASTERN.fullmatch(text)
-    if eastern:
-        year, month, day = (int(part or 0) for part in eastern.groups())
-        return _numbered(end, year, month, day) if month else WrittenDate(end, YEAR, year)
-    first, second, *others = map(int, re.split(r"\D", text))
-    if first > _MAX_DAY:
-        return _numbered(end, first, second, *others)
+    year_first = _YEAR_FIRST.fullmatch(text)
+    if year_first:
+        return _numbered(end, *(int(part) for part in year_first.groups() if part))
+    first, second, year = map(int, re.split(r"\D", text))
     if "." in text or first == second:  # 1.7.2019 is German
-        return _numbered(end, others[0], second, first)
+        return _numbered(end, year, second, first)
     if max(first, second) <= _N_MONTHS:
         return WrittenDate(end, NO_PERIOD)
-    return _numbered(end, others[0], *sorted((first, second)))
+    return _numbered(end, year, *sorted((first, second)))
 
 
-def _numbered(end: int, year: int, month: int, day: int = 0) -> WrittenDate:
-    """Return a month or a day; without a year if there is no such month."""
-    is_month = 1 <= month <= _N_MONTHS
-    return WrittenDate(end, month - 1, year, day) if is_month else WrittenDate(end, NO_PERIOD)
+def _numbered(end: int, year: int, month: int | None = None, day: int | None = None) -> WrittenDate:
+    """Return a year, a month or a day; without a year if there is none of these numbers."""
+    if month is None:
+        return WrittenDate(end, YEAR, year)
+    if not 1 <= month <= _N_MONTHS or day == 0:
+        return WrittenDate(end, NO_PERIOD)
+    return WrittenDate(end, month - 1, year, day or 0)
 
 
 def months(first: int, length: int) -> Days:
