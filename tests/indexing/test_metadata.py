@@ -388,6 +388,20 @@ def test_captions_keywords_and_ratings_are_indexed_and_a_new_sidecar_is_noticed(
     assert "lens" not in store.get(["p.jpg"])[0].metadata
 
 
+@pytest.mark.parametrize("name", ["p.jpg", "moved.jpg"])
+def test_tags_that_cannot_be_read_are_reported_once_if_the_caption_is_new(
+    tmp_path, model, store, name
+):
+    folder = picture_folder(tmp_path / "photos", 1)
+    path = photograph(folder / "p.jpg", xmp=b"Rating: 5")
+    encode_into(store, model, Source.read(folder))
+    path = path.rename(folder / name)
+    path.with_suffix(".xmp").write_text(LIGHTROOM)
+    (line,) = encode_into(store, model, Source.read(folder)).problems
+    assert line.startswith(f"{path}: its XMP (")
+    assert store.get([name])[0].metadata["text"] == "boats on a river"
+
+
 def dng(preview=b"", size=(0, 0), orientation=1):
     """A DNG file byte by byte: EXIF, GPS, the mosaic and, in the main directory, the preview or
     else the mosaic.

@@ -1,11 +1,11 @@
-"""Compare a source with its store: what is to be encoded, updated, renamed or removed."""
+"""Compare a source with its store, and find what to encode, update, rename or remove."""
 
 import os
 import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ import PIL
 from channelhash.errors import InputError
 from channelhash.indexing.metadata import (
     are_tags_current,
-    former_tags,
+    cleared_tags,
     is_of_version,
     read_header,
 )
@@ -28,18 +28,19 @@ from channelhash.search.transfer import upsert_items
 from channelhash.utils.hashes import content_hash, file_hash
 from channelhash.utils.progress import Progress
 
-#: Metadata key of an item's state, which identifies what it was encoded from: size, times (of the
-#: last modification and of the last change of the inode, which no editor can set back) and SHA-256
-#: of its image file, or the hash of its text or features. It is written with the codes: a killed
-#: job leaves no item without it.
+#: Metadata key of an item's state, which identifies what it was encoded from: the size, times and
+#: SHA-256 of its image file, or the hash of its text or features. The times are those of the last
+#: modification and of the last change of the inode, which no editor can set back. The state is
+#: written with the codes, so that a killed job leaves no item without it.
 STATE = "encoded_from"
 
-#: Items between two calls of a progress callback: a look at an item takes microseconds.
+#: Items between two calls of a progress callback: comparing an item takes microseconds.
 _LOOK = 1000
 #: Items updated or renamed in one transaction. New names are written before old ones are deleted,
 #: so that a killed job loses no item.
 _AT_ONCE = 1000
 
+#: Metadata that an item's file, path and sidecar give.
 Header = dict[str, Value]
 _Key = TypeVar("_Key", str, int)
 
@@ -50,63 +51,69 @@ class Changes:
 
     Attributes:
         rows: rows of the source to encode, in order.
-        stored: rows that the store has under their ids.
-        former_tags: for each stored row to encode, the tags that its file had the last time, with
-            None.
+        stored: rows whose ids the store has.
+        cleared_tags: for each stored row to encode, see `metadata.cleared_tags`.
         missing: items whose image is no longer in the folder.
-        problems: a line for each tag that cannot be read.
+        problems: a line for each source of tags that cannot be read, of items not to encode.
     """
 
-    rows: list[int]
-    stored: set[int]
-    former_tags: dict[int, Header]
-    missing: list[Listed]
-    problems: list[str]
+    rows: list[int] = field(default_factory=list)
+    stored: set[int] = field(default_factory=set)
+    cleared_tags: dict[int, Header] = field(default_factory=dict)
+    missing: list[Listed] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
 
 
 def find_changes(store: Store, source: Source, progress: Progress) -> Changes:
-    """Compare a source with what is stored, by one pass over the store and a look at each file.
+    """Compare a source with what is stored, in one pass over the store and a look at each file.
 
-    Where only an image's times or tags are new, or its folder was moved, or copied together with
-    the store that lies in it, the store is updated here.
+    The store is updated here if only the times or tags of an image are new, or if its folder was
+    moved, or copied together with the store in it.
     """
     is_copied = _lies_in_source(store, source)
     ids = source.records.ids
     row_of = {name: row for row, name in enumerate(ids)}
     images = {values.get("image") for values in source.metadata}
-    changes = Changes([], set(), {}, [], [])
+    changes = Changes()
     updates = dict[str, Header]()
     for item in store.listed():
         row = row_of.get(item.id)
-        if row is None:
-            if _has_lost_image(item, source, images):
-                changes.missing.append(item)
-            continue
-        metadata, lines = _metadata_updates(item, source, row, is_copied)
-        changes.problems += lines
-        changes.stored.add(row)
-        if metadata is None:
-            changes.former_tags[row] = former_tags(item.metadata)
-        elif metadata:
-            updates[item.id] = metadata
-        if len(changes.stored) % _LOOK == 0:
-            progress(len(changes.stored), len(ids))
-    _update(store, updates)
-    unknown = [row for row in range(len(ids)) if row not in changes.stored]
-    changes.rows = sorted([*unknown, *changes.former_tags])
+        if row is not None:
+            updates |= _compare_stored(item, source, row, is_copied, changes)
+            if len(changes.stored) % _LOOK == 0:
+                progress(len(changes.stored), len(ids))
+        elif _has_lost_image(item, source, images):
+            changes.missing.append(item)
+    _write_updates(store, updates)
+    changes.rows = sorted({*range(len(ids))} - changes.stored | changes.cleared_tags.keys())
     if ids:
         progress(len(ids), len(ids))
     return changes
 
 
-def _update(store: Store, updates: Mapping[str, Header]) -> None:
+def _compare_stored(
+    item: Listed, source: Source, row: int, is_copied: bool, changes: Changes
+) -> dict[str, Header]:
+    """Note in ``changes`` whether a row is to be encoded again; return its metadata to update, by
+    the id of its item.
+    """
+    changes.stored.add(row)
+    updates, lines = _metadata_updates(item, source, row, is_copied)
+    if updates is None or "text" in updates:  # encoding it reports its unreadable tags
+        changes.cleared_tags[row] = cleared_tags(item.metadata)
+        return {}
+    changes.problems += lines
+    return {item.id: updates} if updates else {}
+
+
+def _write_updates(store: Store, updates: Mapping[str, Header]) -> None:
     for names in _parts([*updates]):
         store.update(names, [updates[name] for name in names])
 
 
 def _lies_in_source(store: Store, source: Source) -> bool:
-    """Return whether a store lies in the folder of its source, with which it may have been
-    copied.
+    """Return whether a store lies in the folder of its source, so that both may be copied
+    together.
     """
     if source.folder is None or store.folder is None:
         return False
@@ -119,11 +126,11 @@ def _parts(keys: Sequence[_Key]) -> Iterator[Sequence[_Key]]:
 
 
 def _has_lost_image(item: Listed, source: Source, images: Collection[Value]) -> bool:
-    """Return whether an item's image lay in the source's folder and is no longer one of its
+    """Return whether an item's image lay in the source's folder and is no longer among its
     ``images``.
 
-    An image in a folder that cannot be read now is not lost. Neither is one whose item has an id of
-    its own and whose file is there.
+    An image in a folder that cannot be read now is not lost. Neither is an existing file whose item
+    has another id than the file's path.
     """
     image = item.metadata.get("image")
     if source.folder is None or not isinstance(image, str) or image in images:
@@ -140,8 +147,8 @@ def _has_lost_image(item: Listed, source: Source, images: Collection[Value]) -> 
 def _metadata_updates(
     item: Listed, source: Source, row: int, is_copied: bool
 ) -> tuple[Header | None, list[str]]:
-    """Return the metadata to update of an item whose codes are still right, or None if it is to be
-    encoded again; and a line for each tag that cannot be read.
+    """Return the metadata to update of an item, or None if its codes are out of date; and a line
+    for each source of tags that cannot be read. Another caption makes codes out of date as well.
     """
     if source.reads_text and _lacks_text(item.metadata, bool(source.ocr)):
         return None, []
@@ -151,20 +158,19 @@ def _metadata_updates(
     path = Path(str(source.metadata[row]["image"]))
     if not updates and are_tags_current(path, item.metadata):
         return updates, []
-    lines = list[str]()
-    with suppress(OSError):  # an image that cannot be read any more keeps its tags
-        state = str(updates.get(STATE, _state_of(item)))
-        tags, lines = _read_tags_again(item, source, row, state)
-        updates |= tags
-    return (None if "text" in updates else updates), lines
+    state = str(updates.get(STATE, _state_of(item)))
+    try:
+        tags, lines = _tag_updates(item, source, row, state)
+    except OSError:  # an image that cannot be read any more keeps its tags
+        return updates, []
+    return updates | tags, lines
 
 
 def _updates_by_source(item: Listed, source: Source, row: int, is_copied: bool) -> Header | None:
     """Return the path and the state to update of an item, or None if its content, its caption or a
-    column is another.
+    column has changed.
 
-    Where a store was copied together with its folder, the content at an item's old path is that of
-    the original.
+    If a store was copied together with its folder, an item's old path leads to the original.
     """
     metadata = source.metadata[row]
     updates = _differing(metadata, item)
@@ -179,7 +185,7 @@ def _updates_by_source(item: Listed, source: Source, row: int, is_copied: bool) 
 
 
 def _check_id_is_free(item: Listed, source: Source, image: Value) -> None:
-    """Refuse an image whose id another one has: two folders may both hold a ``1.jpg``."""
+    """Refuse an image whose id belongs to another: two folders may both hold a ``1.jpg``."""
     present = item.metadata.get("image")
     if source.folder is not None and isinstance(present, str) and Path(present).exists():
         raise InputError(
@@ -189,8 +195,8 @@ def _check_id_is_free(item: Listed, source: Source, image: Value) -> None:
 
 
 def _lacks_text(metadata: Metadata, is_asked: bool) -> bool:
-    """Return whether the text in an image is to be read: of one without, where that is asked for,
-    and of a long one of which an earlier version read little.
+    """Return whether to read the text in an image: if it was never read and ``is_asked``, or if the
+    image is long and an earlier version read little of it.
     """
     if "ocr" not in metadata:
         return is_asked
@@ -201,15 +207,13 @@ def _lacks_text(metadata: Metadata, is_asked: bool) -> bool:
     return is_long(width, height)
 
 
-def _read_tags_again(
-    item: Listed, source: Source, row: int, state: str
-) -> tuple[Header, list[str]]:
-    """Return the tags and the date of a row's image where they differ from the item's; and a line
-    for each tag that cannot be read.
+def _tag_updates(item: Listed, source: Source, row: int, state: str) -> tuple[Header, list[str]]:
+    """Read the tags and the date of a row's image again. Return those that differ from the item's,
+    and a line for each source of tags that cannot be read.
     """
     path = Path(str(source.metadata[row]["image"]))
     header, lines = read_header(path, int(state.split()[1]))
-    tags = former_tags(item.metadata) | describe_row(source, row, {**header, STATE: state})
+    tags = cleared_tags(item.metadata) | describe_row(source, row, {**header, STATE: state})
     return _differing(tags, item), lines
 
 
@@ -219,17 +223,18 @@ def _differing(metadata: Metadata, item: Listed) -> Header:
 
 
 def describe_row(source: Source, row: int, header: Header) -> Header:
-    """Return the metadata of a row: what its file says, overruled by what the source says."""
+    """Return the metadata of a row: those of its file, overruled by those of the source."""
     columns = source.metadata[row]
-    dates = dict.fromkeys(DATES) if any(map(columns.get, DATES)) else {}  # a given one stands alone
+    # A date that the source gives replaces all dates of the file.
+    dates = dict.fromkeys(DATES) if any(map(columns.get, DATES)) else {}
     return {**header, **dates, **columns, STATE: header[STATE]}
 
 
 def rename_moved(store: Store, source: Source, changes: Changes) -> dict[int, bool]:
-    """Give items whose file is gone the ids of new files with the same content; return the rows of
-    these files, and whether each has another caption and is to be encoded again.
+    """Give items whose file is gone the ids of new files with the same content. Return row of the
+    file -> whether its caption is new, so that it is to be encoded again.
 
-    An item takes its codes and metadata along, except for what its place said.
+    An item keeps its codes and metadata, except for those that its path gave.
     """
     moved = _find_moved(source, changes)
     for rows in _parts([*moved]):
@@ -251,12 +256,11 @@ def _find_moved(source: Source, changes: Changes) -> dict[int, tuple[Listed, Hea
 
     Only new files of a size that a missing one had are read.
     """
-    missing_by_size = defaultdict[str, list[Listed]](list)
-    for item in changes.missing:
-        size, _ = _content_of(_state_of(item))
-        missing_by_size[size].append(item)
+    missing_by_size = _by_size(changes.missing)
     moved = dict[int, tuple[Listed, Header]]()
-    for row in changes.rows if missing_by_size else ():
+    if not missing_by_size:
+        return moved
+    for row in changes.rows:
         if row in changes.stored:
             continue
         path = Path(str(source.metadata[row]["image"]))
@@ -264,12 +268,22 @@ def _find_moved(source: Source, changes: Changes) -> dict[int, tuple[Listed, Hea
             candidates = missing_by_size.get(str(path.stat().st_size), [])
             state = file_state(path) if candidates else ""
             same = next((item for item in candidates if _is_moved(item, state, source, row)), None)
-            if same is not None:
-                tags, lines = _read_tags_again(same, source, row, state)
+            if same is None:
+                continue
+            updates, lines = _tag_updates(same, source, row, state)
+            if "text" not in updates:  # otherwise encoding it reports them
                 changes.problems += lines
-                candidates.remove(same)
-                moved[row] = (same, tags)
+            candidates.remove(same)
+            moved[row] = (same, updates)
     return moved
+
+
+def _by_size(items: Sequence[Listed]) -> Mapping[str, list[Listed]]:
+    by_size = defaultdict[str, list[Listed]](list)
+    for item in items:
+        size, _ = _content_of(_state_of(item))
+        by_size[size].append(item)
+    return by_size
 
 
 def _is_moved(item: Listed, state: str, source: Source, row: int) -> bool:
@@ -304,36 +318,38 @@ def _state_of(item: Listed) -> str:
 
 
 def _content_of(state: str) -> tuple[str, str]:
-    """Return size and SHA-256 of a state."""
+    """Return the size and the SHA-256 in a state."""
     return state.partition(" ")[0], state.rpartition(" ")[2]
 
 
 def file_state(path: Path) -> str:
-    """Return ``"SIZE MODIFIED CHANGED SHA256"`` of an image file; `OSError` if it cannot be
-    read.
-    """
-    return f"{_size_and_times(path)} {file_hash(path)}"  # a change in between is seen the next time
+    """Return ``"SIZE MODIFIED CHANGED SHA256"`` of an image file."""
+    # The times come first: a change in between is noticed the next time.
+    return f"{_size_and_times(path)} {file_hash(path)}"
 
 
 def values_state(source: Source, row: int) -> str:
     """Return a hash of a row's texts and features."""
     values = [items[row] for items in source.records.items.values()]
     return content_hash(
-        *(v.tobytes() if isinstance(v, np.ndarray) else str(v).encode() for v in values)
+        *(
+            value.tobytes() if isinstance(value, np.ndarray) else str(value).encode()
+            for value in values
+        )
     )
 
 
 def _size_and_times(path: str | Path) -> str:
-    """Return ``"SIZE MODIFIED CHANGED"`` of a file: the last time is that of its inode, where the
-    system has one.
+    """Return ``"SIZE MODIFIED CHANGED"`` of a file. The last one is the time of its inode, if the
+    system has inodes.
     """
     stat = os.stat(path)
     return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"
 
 
 def reading_state(path: Path) -> str:
-    """Return what may decide whether an image can be read: its file and path, and the version of
-    the library.
+    """Return all that decides whether an image can be read: its file and path, and the version of
+    Pillow.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -202,7 +202,7 @@ def index_source(
     encoding = time.perf_counter()
     written = set[int]()
     for batch in _batches(load, source, todo, encoded, progress("encode")):
-        _write(store, source.records.ids, batch, changes.former_tags)
+        _write(store, source.records.ids, batch, changes.cleared_tags)
         unread |= batch.unread
         changes.problems += batch.problems
         written.update(batch.rows)
@@ -281,9 +281,9 @@ def _remove(store: Store, items: Sequence[Listed]) -> int:
 
 
 def _write(
-    store: Store, ids: Sequence[str], batch: EncodedBatch, former_tags: Mapping[int, Header]
+    store: Store, ids: Sequence[str], batch: EncodedBatch, cleared_tags: Mapping[int, Header]
 ) -> None:
-    """Write a batch, and take away the former tags of its rows that its files no longer say."""
+    """Write a batch, and clear the tags of its rows that its files no longer have."""
     for places, outputs in batch.parts():
         try:
             codes = {modality: pack(binarize(rows)) for modality, rows in outputs.items()}
@@ -293,7 +293,7 @@ def _write(
             ) from None
         rows = [batch.rows[place] for place in places]
         metadata = [
-            {**former_tags.get(row, {}), **batch.metadata[place]}
+            {**cleared_tags.get(row, {}), **batch.metadata[place]}
             for row, place in zip(rows, places, strict=True)
         ]
         store.upsert(

@@ -123,11 +123,11 @@ def is_of_version(metadata: Metadata) -> bool:
     return str(metadata.get(_TAGGED, "")).startswith(f"{_VERSION} ")
 
 
-def former_tags(metadata: Metadata) -> dict[str, Value]:
-    """Return None for each tag that was read for an item with these metadata; a caption stays, as
-    its code does.
+def cleared_tags(metadata: Metadata) -> dict[str, Value]:
+    """Return key -> None for the tags that were read for an item, which the next reading may lack.
+    A caption stays, as its code does.
 
-    >>> former_tags({"tags_from": "- text,rating", "rating": 5})
+    >>> cleared_tags({"tags_from": "- text,rating", "rating": 5})
     {'rating': None}
     """
     keys = str(metadata.get(_TAGGED, "")).rpartition(" ")[2]
