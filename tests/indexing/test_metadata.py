@@ -18,11 +18,10 @@ from PIL.PngImagePlugin import PngInfo
 from PIL.TiffImagePlugin import IFDRational
 
 import channelhash as ch
+from channelhash.indexing.cities import load_cities, nearest_city
 from channelhash.indexing.fit import NewCodes
 from channelhash.indexing.metadata import (
     _check,
-    _load_cities,
-    _nearest_city,
     _parse_date,
     read_header,
 )
@@ -37,7 +36,7 @@ from channelhash.utils.image_files import decode, open_image, raw_problem
 from refusals import check_refusal
 from small_stores import encode_into, picture_folder, small_model
 
-places = pytest.mark.skipif(_load_cities() is None, reason="needs the extra places")
+places = pytest.mark.skipif(load_cities() is None, reason="needs the extra places")
 EXIF, GPS = ExifTags.IFD.Exif, ExifTags.IFD.GPSInfo
 XMP = (
     '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>\n<x:xmpmeta xmlns:x="adobe:ns:meta/">'
@@ -296,8 +295,8 @@ def test_a_store_takes_whatever_a_file_says(said):
 
 
 @places
-def test_the_nearest_city_is_that_of_the_haversine_formula():
-    vectors, radii, names = _load_cities()
+def test_thenearest_city_is_that_of_the_haversine_formula():
+    vectors, radii, names = load_cities()
 
     def nearest(*point):
         a, b = np.radians(point)
@@ -307,7 +306,7 @@ def test_the_nearest_city_is_that_of_the_haversine_formula():
         return names[np.argmin(distances)] if distances.min() <= 50 else {}
 
     found = {
-        point: _nearest_city(*point)
+        point: nearest_city(*point)
         for point in [(52.52, 13.37), (38.7, -9.1), (-17.8, 179.99), (89.9, 0.0)]
     }
     assert found == {point: nearest(*point) for point in found}

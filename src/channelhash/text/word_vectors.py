@@ -84,8 +84,8 @@ class _TextReader:
         known, unknown = self._segment(masked)
         if not known:
             return _WordReading(word, "dropped", (), unknown)
-        outcome = "corrected" if len(known) + len(unknown) == 1 else "split"
-        return _WordReading(word, outcome, known, unknown)
+        is_whole = len(known) + len(unknown) == 1
+        return _WordReading(word, "corrected" if is_whole else "split", known, unknown)
 
     def _segment(self, word: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Split a word into parts, and return the known and the unknown ones."""
