@@ -16,7 +16,7 @@ from channelhash.models.encoders import Encoder, is_encoder, open_encoder
 from channelhash.utils.progress import Progress
 from channelhash.utils.seeds import generator
 
-#: The most items that codes are fitted to: more change little, and their features are in memory.
+#: The most items that codes are fitted to. More change little, and their features stay in memory.
 _SAMPLE = 20_000
 
 
@@ -25,12 +25,11 @@ class NewCodes:
     """The codes of a new store, and what makes them.
 
     Attributes:
-        encoder: the name of an encoder (`models.encoders`), or a run or saved model, which has
-            codes of its own. None stands for ``features`` if the items are features, else for
-            ``photo``.
+        encoder: the name of an encoder (`models.encoders`), or a run or saved model, which has its
+            own codes. None stands for ``features`` if the items are features, else for ``photo``.
         codes: how codes are fitted, see `models.fitted.fit_codes`.
-        n_bits: code length.
-        seed: seed of the sample and of random rotations.
+        n_bits: code length k.
+        seed: of the sample and of random rotations.
 
     >>> NewCodes("photo").n_bits
     256
@@ -56,37 +55,41 @@ def fit_source(
 ) -> tuple[fitted.FittedModel, list[EncodedBatch], Source]:
     """Fit codes to at most 20,000 items of a source, without images that cannot be read.
 
-    Return the model, the items of the sample encoded by it, and the source. Raw originals join the
-    source where no image beside them can be read. Memory grows with the sample's features, about
-    5 KB an image with ``photo-backbones``.
+    Return the model, the encoded sample, and the source. If none of the images can be read, their
+    raw originals join the source. Memory grows with the features of the sample, about 5 KB an image
+    with ``photo-backbones``.
     """
     widths = fitted.feature_widths(source.records)
     encoder = open_encoder(codes.encoder or (FEATURES if widths else "photo"), widths)
     if not encoder.modalities:
         raise InputError(
             f"{argument('encoder')} features: the items are images or texts; name the encoder of "
-            "these, such as "
-            "photo"
+            "these, such as photo"
         )
     extract = fitted.FittedModel.from_encoder(encoder)
     source = source.encodable(extract)
     batches = _encode_sample(extract, source, _sample(source, encoder, codes), progress)
     if not any(batch.rows for batch in batches):
-        unread = list(chain.from_iterable(batch.unread.items() for batch in batches))
-        with_raw = source.read_beside({source.records.ids[row] for row, _ in unread})
-        if with_raw is not None:
-            return fit_source(with_raw, codes, progress)
-        problems = [*(image.problem for _, image in unread), *source.records.problems]
-        raise InputError(
-            f"{problems[0]}; none of the {len(unread):,} pictures can be read, give others"
-        )
+        return fit_source(_with_raw_originals(source, batches), codes, progress)
     features = _features(encoder, batches)
     model = fitted.fit_codes(encoder, features, codes.n_bits, codes.codes, codes.seed)
     return model, [_project_batch(model, batch) for batch in batches], source
 
 
+def _with_raw_originals(source: Source, batches: Sequence[EncodedBatch]) -> Source:
+    """Return a source, none of whose images can be read, with their raw originals."""
+    unread = list(chain.from_iterable(batch.unread.items() for batch in batches))
+    with_raw = source.read_raw_of({source.records.ids[row] for row, _ in unread})
+    if with_raw is None:
+        problems = [*(image.problem for _, image in unread), *source.records.problems]
+        raise InputError(
+            f"{problems[0]}; none of the {len(unread):,} pictures can be read, give others"
+        )
+    return with_raw
+
+
 def _sample(source: Source, encoder: Encoder, codes: NewCodes) -> list[int]:
-    """Draw the rows to fit to: those with captions, where the fit joins two spaces by them."""
+    """Draw the rows to fit to: those with captions, if these join two spaces."""
     candidates = np.arange(len(source.records))
     if source.captions and not encoder.one_space and codes.codes in ("auto", "cca-itq"):
         captioned = np.flatnonzero([bool(texts) for texts in source.captions])
@@ -109,13 +112,14 @@ def _encode_sample(
 
 
 def _features(encoder: Encoder, batches: Sequence[EncodedBatch]) -> Outputs:
-    """Return features by modality, those of captions among them if these stand for all images."""
+    """Return features by modality, including those of captions if these represent all images."""
     outputs = [batch.outputs for batch in batches if batch.rows]
     features = {name: _concatenate(outputs, name) for name in outputs[0]}
-    counts = [len(texts) for texts in chain.from_iterable(batch.captions for batch in batches)]
+    captions = chain.from_iterable(batch.captions for batch in batches)
+    counts = list(map(len, captions))
     if _stand_for_all(encoder, counts):
-        captions = [batch.caption_outputs for batch in batches if batch.caption_outputs]
-        features["text"] = mean_by_image(_concatenate(captions, "text"), [n for n in counts if n])
+        texts = list(filter(None, (batch.caption_outputs for batch in batches)))
+        features["text"] = mean_by_image(_concatenate(texts, "text"), list(filter(None, counts)))
     return features
 
 
@@ -124,7 +128,7 @@ def _concatenate(outputs: Sequence[Outputs], modality: str) -> NDArray[np.float3
 
 
 def _stand_for_all(encoder: Encoder, counts: Sequence[int]) -> bool:
-    """Return whether all images have captions, or enough have some to stand for all."""
+    """Return whether all images have captions, or enough of them to represent all."""
     captioned = sum(map(bool, counts))
     if encoder.one_space and captioned >= fitted.MIN_PAIRS:
         return True
@@ -139,9 +143,7 @@ def _project_batch(model: fitted.FittedModel, batch: EncodedBatch) -> EncodedBat
 
 
 def _project(model: fitted.FittedModel, features: Outputs) -> Outputs:
-    """Return the outputs whose signs are the codes, from features of the modalities that have
-    some.
-    """
+    """Return the outputs whose signs are the codes, for the model's modalities."""
     return {
         name: model.project(name, rows)
         for name, rows in features.items()

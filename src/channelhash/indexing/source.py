@@ -1,11 +1,9 @@
-"""Read what is to be indexed: a folder of images, a table with all its columns, features, or the
-data of a configuration.
+"""Read the items to index: a folder of images, a table with all its columns, features, or the data
+of a configuration.
 """
 
 import importlib.util
-import math
 import os
-import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -13,33 +11,24 @@ from functools import cached_property
 from glob import iglob
 from itertools import product
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from channelhash.data.captions import find_captions
-from channelhash.data.cells import text_of
 from channelhash.data.collection import Collection
 from channelhash.data.folder import SOURCE_FILE, compose, find_images, load_any
 from channelhash.data.records import Features, Records
-from channelhash.data.table import TABLE_ENDINGS, TableRow, read_rows
+from channelhash.data.table import TABLE_ENDINGS
 from channelhash.errors import InputError, argument
+from channelhash.indexing.columns import add_columns
 from channelhash.models.description import Model
-from channelhash.search.checks import key_problem
 from channelhash.search.items import Value
 from channelhash.utils.files import write_text
 from channelhash.utils.hashes import dump_checked, load_checked
 
-#: How paths are compared: by their names, and by what the links in them lead to.
+#: Normal forms in which paths are compared: with links as they are, and with links followed.
 _NORMAL_FORMS: tuple[Callable[[str], str], ...] = (os.path.abspath, os.path.realpath)
-#: Columns of a table that `load_table` reads; all others become metadata.
-_READ = ("id", "image", "text", "labels")
-#: A number as JSON writes it: ``007``, ``+5``, ``1_000`` and ``0x10`` are texts.
-_NUMBER = re.compile(r"-?(0|[1-9]\d*)(?P<fraction>(\.\d+)?([eE][-+]?\d+)?)", re.ASCII)
-#: Whole numbers that every store can keep; others become texts.
-_INTEGERS = range(-(2**63), 2**63)
-#: Characters of the longest such number, with its sign.
-_MOST_DIGITS = 20
 
 
 class Unread(NamedTuple):
@@ -47,7 +36,7 @@ class Unread(NamedTuple):
 
     Attributes:
         problem: what is wrong with it.
-        state: what its file was then, see `changes.reading_state`; empty if unknown.
+        state: of its file at that time, see `changes.reading_state`; empty if unknown.
 
     >>> Unread("empty picture a.jpg", "").problem
     'empty picture a.jpg'
@@ -59,14 +48,14 @@ class Unread(NamedTuple):
 
 @dataclass(frozen=True)
 class PhotoSource:
-    """A folder of images and how it is read.
+    """A folder of images, and how to read it.
 
     Attributes:
         folder: the images, at any depth.
         captions: file of their captions, see `find_captions`.
         exclude: patterns of the files to leave out.
-        unread: the images that could not be read the last time, by their ids.
-        ocr: whether the text in them is read where the extra ``ocr`` is installed.
+        unread: the images that could not be read the last time, by id.
+        ocr: whether to read the text in images if the extra ``ocr`` is installed.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as photos:
@@ -108,10 +97,10 @@ class PhotoSource:
             ) from None
 
     def write(self, store: Path) -> None:
-        """Write beside a store what it was made of.
+        """Write beside a store how its folder is read.
 
-        If the store lies in the folder of its images, paths are relative to it, so that both can be
-        moved together.
+        If the store lies in the folder of its images, paths are relative to the store, so that both
+        can be moved together.
         """
         home = store.resolve()
         folder = self.folder.resolve()
@@ -127,7 +116,7 @@ class PhotoSource:
             "folder": stored_path(self.folder),
             "captions": None if self.captions is None else stored_path(self.captions),
             "exclude": list(self.exclude),
-            "unread": {name: list(each) for name, each in self.unread.items() if each.state},
+            "unread": {name: list(image) for name, image in self.unread.items() if image.state},
             "ocr": self.ocr,
         }
         write_text(store / SOURCE_FILE, dump_checked(values))
@@ -139,18 +128,17 @@ class Source:
 
     Attributes:
         records: the items.
-        metadata: what is known of each item: ``text``, ``image`` (an absolute path), ``labels`` and
-            the other columns of a table.
-        photos: the folder and how it was read, if the source is a folder of images.
-        captions: of a folder, the captions of each image, perhaps none; None if no file of captions
-            was given.
-        unread: of a folder, paths in it that cannot be read now. What lies there is unknown, not
-            gone.
-        ocr: whether the text in images is read, also in those that were stored without it. By
-            default only the text of new images in a folder is read, where the extra ``ocr`` is
-            installed.
-        unmatched: of a folder, a line for each exclusion that leaves nothing out.
-        with_raw: of a folder, the ids of images beside which a raw original is left out.
+        metadata: of each item: ``text``, ``image`` (an absolute path), ``labels`` and the other
+            columns of a table.
+        photos: for a folder of images, the folder and how it is read.
+        captions: for a folder, the captions of each image, perhaps none; None without a file of
+            captions.
+        unread: for a folder, paths in it that cannot be read now. Whether their images still exist
+            is unknown.
+        ocr: whether to read the text in images, also in those stored without it. By default only
+            the text of new images in a folder is read, if the extra ``ocr`` is installed.
+        unmatched: for a folder, a line for each exclusion that excludes nothing.
+        with_raw: for a folder, the ids of images whose raw original is left out.
 
     >>> records = Records(("a",), {"text": ("a dog",)}, np.zeros((1, 0), dtype=bool), ())
     >>> Source(records, [{"text": "a dog"}]).folder is None
@@ -189,15 +177,13 @@ class Source:
         return self.reads_files and (by_default if self.ocr is None else self.ocr)
 
     def modalities_of(self, row: int) -> set[str]:
-        """Return the modalities of the codes that a row gets: an image gets one of ``text`` if it
-        has a caption.
-        """
+        """Return the modalities of a row's codes. An image with a caption gets one of ``text``."""
         modalities = set(self.records.items)
         return modalities | {"text"} if self.captions and self.captions[row] else modalities
 
-    def read_beside(self, damaged: Set[str]) -> "Source | None":
-        """Read the source again, with the raw originals beside ``damaged`` images; return None if
-        there are none.
+    def read_raw_of(self, damaged: Set[str]) -> "Source | None":
+        """Read the source again, with the raw originals of ``damaged`` images; return None if there
+        are none.
         """
         if self.photos is None or self.with_raw.isdisjoint(damaged):
             return None
@@ -215,7 +201,7 @@ class Source:
         )
 
     def with_modalities(self, modalities: Sequence[str]) -> "Source":
-        """Return the source with what a model of these modalities encodes, in their order."""
+        """Return the source with only the given modalities, in the given order."""
         items = self.records.items
         encoded = {modality: items[modality] for modality in modalities if modality in items}
         if not encoded:
@@ -249,8 +235,7 @@ class Source:
         """Read the items to index; leave out bad rows of a table and list them in
         ``records.problems``.
 
-        In a folder, raw originals beside ``damaged`` images, which are named by their ids, are read
-        too.
+        In a folder, the raw originals of ``damaged`` images, given by their ids, are read as well.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -271,7 +256,7 @@ class Source:
             )
         records = _load_records(path, root)
         if is_table:
-            return cls(*_with_further_columns(path, records))
+            return cls(*add_columns(path, records, _metadata(records)))
         return cls(records, _metadata(records))
 
 
@@ -291,33 +276,35 @@ def _read_folder(
         raise InputError(f"exclude={exclude!r}: expected a list of patterns; put it in []")
     patterns = {_from_top(root, pattern): pattern for pattern in exclude}
     listing = find_images(root, list(patterns), damaged)
-    top = os.path.abspath(root)
-    metadata: list[dict[str, Value]] = [
-        {"image": os.path.join(top, name)} for name in listing.names
-    ]
-    images = tuple(Path(str(values["image"])) for values in metadata)
+    top = Path(os.path.abspath(root))
+    images = [top / name for name in listing.names]
+    metadata: list[dict[str, Value]] = [{"image": str(image)} for image in images]
     texts = None
-    problems = list(listing.problems)
+    problems = listing.problems
     if captions is not None:
         texts, lines = find_captions(captions, listing.names)
-        problems += lines
-        for row, several in enumerate(texts):
-            if several:
-                metadata[row]["text"] = "\n".join(several)
+        problems = (*problems, *lines)
+        _add_captions(metadata, texts)
     labels = np.zeros((len(images), 0), dtype=bool)
     named = zip(listing.ids, listing.names, strict=True)
     return Source(
-        Records(listing.ids, {"image": images}, labels, (), listing.skipped, tuple(problems)),
+        Records(listing.ids, {"image": tuple(images)}, labels, (), listing.skipped, problems),
         metadata,
-        PhotoSource(Path(top), captions, tuple(patterns)),
+        PhotoSource(top, captions, tuple(patterns)),
         texts,
         listing.unread,
-        unmatched=tuple(_say_unmatched(root, patterns[each]) for each in listing.unmatched),
+        unmatched=tuple(_unmatched_line(root, patterns[each]) for each in listing.unmatched),
         with_raw=frozenset(name for name, file in named if file in listing.with_raw),
     )
 
 
-def _say_unmatched(root: Path, pattern: str) -> str:
+def _add_captions(metadata: list[dict[str, Value]], captions: list[tuple[str, ...]]) -> None:
+    for values, texts in zip(metadata, captions, strict=True):
+        if texts:
+            values["text"] = "\n".join(texts)
+
+
+def _unmatched_line(root: Path, pattern: str) -> str:
     return (
         f"nothing by exclude {pattern!r}: {root} has no such file or folder; give a path in it, "
         "or a pattern such as '*.gif'"
@@ -325,10 +312,10 @@ def _say_unmatched(root: Path, pattern: str) -> str:
 
 
 def _from_top(root: Path, pattern: str) -> str:
-    """Return a pattern of paths from the top of a folder, however a path in it is written: from the
-    top, from the current folder, from the home folder, absolute, or through links.
+    """Return a pattern as one of paths from the top of a folder. A path in it may be absolute, lead
+    through links, or start at the top, in the current folder or in the home folder.
 
-    A pattern of names is returned as it is, and so is a path that is nowhere in the folder.
+    Patterns of names, and paths that are not in the folder, are returned unchanged.
     """
     written = pattern.replace(os.sep, "/").rstrip("/")
     parts = set(written.split("/"))
@@ -346,12 +333,12 @@ def _from_top(root: Path, pattern: str) -> str:
 
 
 def _paths_below(root: Path, written: str) -> list[str]:
-    """Return the paths from the top of a folder that a path may mean. Paths from the current folder
-    come first, and names before links.
+    """Return the paths from the top of a folder that a path may mean. Those from the current folder
+    come first, and those with links as they are before those with links followed.
     """
     tops = [PurePath(compose(find(str(root)))) for find in _NORMAL_FORMS]
     named = os.path.expanduser(written)
-    # Links are followed by the names that files have, which may be in either form of Unicode.
+    # Files may have names in either form of Unicode, by which links are followed.
     forms = dict.fromkeys((named, compose(named), unicodedata.normalize("NFD", named)))
     below = list[str]()
     for start, form, find in product((os.getcwd(), root), forms, _NORMAL_FORMS):
@@ -362,8 +349,8 @@ def _paths_below(root: Path, written: str) -> list[str]:
 
 
 def _holds(root: Path, path: str) -> bool:
-    """Return whether a path or pattern from the top, in either form of Unicode, is that of a file
-    or folder. A link to a folder does not count, since it leads to another one.
+    """Return whether a path or pattern from the top, in either form of Unicode, matches a file or a
+    folder. A link to a folder does not count, since its content lies elsewhere.
     """
     for form in (path, unicodedata.normalize("NFD", path)):
         matches = iglob(form, root_dir=root, recursive=True, include_hidden=True)
@@ -390,111 +377,3 @@ def _metadata(records: Records) -> list[dict[str, Value]]:
         for row, value in enumerate(values):
             metadata[row][name] = value
     return metadata
-
-
-def _with_further_columns(path: Path, records: Records) -> tuple[Records, list[dict[str, Value]]]:
-    """Return the items of a table and their metadata, with the values of its further columns.
-
-    A row with a value that no store can hold is left out and listed in ``problems``. So is a column
-    without a usable name, and a column with no value that can be held.
-    """
-    further, problems = _further_columns(path)
-    rows = _rows_of(path, further, records)
-    metadata = _metadata(records)
-    wrong: dict[int, str] = {}
-    for column in further:
-        values, reasons = _values_of(path, [row.cells[column] for row in rows])
-        if reasons and all(value is None for value in values.values()):
-            first = min(reasons)
-            problems.append(
-                f"{path}: the column {column!r} is left out: its {rows[first].place} "
-                f"{reasons[first]}"
-            )
-            continue
-        for row, value in values.items():
-            metadata[row][column] = value
-        for row, reason in reasons.items():
-            wrong.setdefault(row, f"the column {column!r} {reason}")
-    for row in sorted(wrong):
-        problems.append(f"{path}, {rows[row].place} (id {records.ids[row]}): {wrong[row]}")
-    removed = dict(records.removed)
-    if wrong:
-        removed["value that cannot be stored"] = len(wrong)
-    good = [row for row in range(len(rows)) if row not in wrong]
-    records = replace(records.take(good), removed=removed, problems=(*records.problems, *problems))
-    return records, [metadata[row] for row in good]
-
-
-def _further_columns(path: Path) -> tuple[list[str], list[str]]:
-    """Return the columns of a table that become metadata, and a line for each whose name is no
-    key.
-    """
-    further = []
-    problems = []
-    for place, column in enumerate(read_rows(path, [])[0], start=1):
-        if column in _READ:
-            continue
-        problem = key_problem(column.strip())
-        if problem:
-            problems.append(f"{path}: column {place} is left out: {problem}")
-        else:
-            further.append(column)
-    return further, problems
-
-
-def _values_of(path: Path, cells: Sequence[Any]) -> tuple[dict[int, Value], dict[int, str]]:
-    """Return the values of a column by row, and why others cannot be stored, by row too."""
-    values: dict[int, Value] = {}
-    reasons: dict[int, str] = {}
-    if path.suffix.lower() in (".csv", ".tsv"):
-        cells = _numbers(cells)
-    for row, cell in enumerate(cells):
-        try:
-            values[row] = _value(cell)
-        except ValueError as error:
-            reasons[row] = str(error)
-    return values, reasons
-
-
-def _rows_of(path: Path, columns: Sequence[str], records: Records) -> list[TableRow]:
-    """Return the row of each item: the first of its id that was not left out."""
-    place = re.compile(re.escape(f"{path}, ") + r"((?:line|row) \d+)")
-    left_out = {match[1] for match in map(place.match, records.problems) if match}
-    rows: dict[str, TableRow] = {}
-    for row in read_rows(path, ["id", *columns])[1]:
-        if row.place not in left_out:
-            rows.setdefault(text_of(row.cells["id"]), row)
-    return [rows[name] for name in records.ids]
-
-
-def _numbers(cells: Sequence[str]) -> Sequence[str | int | float]:
-    """Return the numbers of a column that holds nothing else, so that filters compare them as
-    such; other columns as they are.
-    """
-    numbers = [_number(cell) if cell else "" for cell in cells]
-    return cells if None in numbers else [number for number in numbers if number is not None]
-
-
-def _number(cell: str) -> int | float | str | None:
-    """Return the number that a text is, None if it is none. One with more digits than 64 bits hold
-    stays a text.
-    """
-    form = _NUMBER.fullmatch(cell)
-    if form is None:
-        return None
-    if form["fraction"]:
-        return float(cell) if math.isfinite(float(cell)) else None
-    return int(cell) if len(cell) <= _MOST_DIGITS else cell
-
-
-def _value(cell: Any) -> Value:
-    """Return a plain value as a store keeps it; ValueError where it cannot."""
-    if cell in (None, ""):
-        return None
-    if isinstance(cell, float):
-        return cell if math.isfinite(cell) else None
-    if isinstance(cell, list):
-        return [text_of(part) for part in cell if part is not None]
-    if isinstance(cell, int) and cell in _INTEGERS:  # True and False, too
-        return cell
-    return text_of(cell)

@@ -436,7 +436,7 @@ def _add(
     if folder and photos:  # a job that is killed goes on with it
         photos.write(folder)
     indexed, unread = index_source(store, load, source, progress, prune, encoded)
-    with_raw = source.read_beside(unread.keys())
+    with_raw = source.read_raw_of(unread.keys())
     if folder and photos and unread != photos.unread:
         replace(photos, unread=unread).write(folder)
     if with_raw is None:
