@@ -16,7 +16,7 @@ import yaml
 from PIL import Image
 
 import channelhash as ch
-from channelhash.indexing import stores
+from channelhash.indexing import index as index_module
 from channelhash.models import photo
 from channelhash.search import SearchOptions
 from pages import DOCS
@@ -179,7 +179,9 @@ def test_an_index_is_searched_with_words_an_image_or_an_item(tmp_path, saved_mod
 )
 def test_a_search_of_an_index_has_each_option(option, value, monkeypatch):
     searched = []
-    monkeypatch.setattr(stores, "search_store", lambda store, *given, **_: searched.extend(given))
+    monkeypatch.setattr(
+        index_module, "search_store", lambda store, *given, **_: searched.extend(given)
+    )
     ch.Index(None, ch.Indexed(), lambda: None).search("a dog", **{option: value})
     assert searched == [SearchOptions(**{option: value})]
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from channelhash.errors import InputError as InputError, JobError as JobError
     from channelhash.explanation import Explanation as Explanation, explain as explain
     from channelhash.indexing.encode import Indexed as Indexed
-    from channelhash.indexing.stores import Index as Index, index as index
+    from channelhash.indexing.index import Index as Index, index as index
     from channelhash.models import HashModel as HashModel, load_model as load_model
     from channelhash.runs.evaluate import evaluate as evaluate
     from channelhash.runs.folder import Run as Run
@@ -51,7 +51,7 @@ _MODULES = {
     "HashModel": "channelhash.models",
     "Hit": "channelhash.search.hits",
     "Hits": "channelhash.search.hits",
-    "Index": "channelhash.indexing.stores",
+    "Index": "channelhash.indexing.index",
     "Indexed": "channelhash.indexing.encode",
     "InputError": "channelhash.errors",
     "JobError": "channelhash.errors",
@@ -63,7 +63,7 @@ _MODULES = {
     "evaluate": "channelhash.runs.evaluate",
     "explain": "channelhash.explanation",
     "find_duplicates": "channelhash.duplicates",
-    "index": "channelhash.indexing.stores",
+    "index": "channelhash.indexing.index",
     "load_model": "channelhash.models",
     "losses": "channelhash.losses",
     "metrics": "channelhash.metrics",

@@ -75,7 +75,8 @@ def _create(
     word = read_words(encoder) if encoder else None
     with naming_extra("train" if model else extra_of(word)):
         from channelhash.indexing.fit import NewCodes
-        from channelhash.indexing.stores import create_store, default_address, read_again
+        from channelhash.indexing.index import default_address
+        from channelhash.indexing.stores import create_store, read_again
 
     # the store of a folder of images lies in it
     if source is None and address.holds_files:

@@ -17,7 +17,7 @@ from channelhash.models.description import extra_of, read_words
 from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
-    from channelhash.indexing.stores import Index
+    from channelhash.indexing.index import Index
 
 StoreModel = Annotated[
     Path | None, typer.Option(help="Run or saved model that made the codes, if the store has none.")
@@ -64,7 +64,7 @@ def bring_up_to_date(address: "ch.search.Address", options: IndexOptions) -> "In
 
     Raises:
         InputError: an encoder, captions or exclusions are given for anything but a plain folder; or
-            as `channelhash.indexing.stores.index`.
+            as `channelhash.indexing.index.index`.
     """
     if not address.holds_files:
         _check_unused(address, options)
@@ -73,7 +73,7 @@ def bring_up_to_date(address: "ch.search.Address", options: IndexOptions) -> "In
         return None
     word = read_words(list(options.encoder)) if options.encoder else None
     with naming_extra("train" if options.model else extra_of(word)):
-        from channelhash.indexing.stores import index
+        from channelhash.indexing.index import index
 
     settings = options._asdict() | {"encoder": word}
     with shared.progress_bars(f"{address} keeps the items indexed so far") as progress:

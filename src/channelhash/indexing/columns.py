@@ -9,7 +9,7 @@ from typing import Any
 
 from channelhash.data.cells import text_of
 from channelhash.data.records import Records
-from channelhash.data.table import Row, read_rows
+from channelhash.data.table import TableRow, read_rows
 from channelhash.search.checks import key_problem
 from channelhash.search.items import Value
 
@@ -63,7 +63,7 @@ def _is_empty(values: Mapping[int, Value]) -> bool:
     return all(value is None for value in values.values())
 
 
-def _left_out(path: Path, column: str, rows: Sequence[Row], reasons: Mapping[int, str]) -> str:
+def _left_out(path: Path, column: str, rows: Sequence[TableRow], reasons: Mapping[int, str]) -> str:
     first = min(reasons)
     return f"{path}: the column {column!r} is left out: its {rows[first].place} {reasons[first]}"
 
@@ -97,11 +97,11 @@ def _values_of(path: Path, cells: Sequence[Any]) -> tuple[dict[int, Value], dict
     return values, reasons
 
 
-def _rows_of(path: Path, columns: Sequence[str], records: Records) -> list[Row]:
+def _rows_of(path: Path, columns: Sequence[str], records: Records) -> list[TableRow]:
     """Return the row of each item: the first of its id that was not left out."""
     place = re.compile(re.escape(f"{path}, ") + r"((?:line|row) \d+)")
     left_out = {match[1] for match in map(place.match, records.problems) if match}
-    rows: dict[str, Row] = {}
+    rows: dict[str, TableRow] = {}
     for row in read_rows(path, ["id", *columns])[1]:
         if row.place not in left_out:
             rows.setdefault(text_of(row.cells["id"]), row)

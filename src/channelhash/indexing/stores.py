@@ -1,31 +1,27 @@
-"""Make stores with their models, and bring them up to date with their collections.
+"""Create stores with their models, and bring them up to date with their collections.
 
-Files of codes, as `CodeSet.save` writes them, go into stores too. They need no model, since nothing
-is encoded.
+Files of codes, as `CodeSet.save` writes them, go into stores as well, without a model.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from os import PathLike
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from channelhash.codes import CodeSet
-from channelhash.duplicates import DuplicateGroup, find_duplicates
 from channelhash.errors import InputError, argument
 from channelhash.indexing.changes import reading_state
 from channelhash.indexing.encode import EncodedBatch, Indexed, index_source
 from channelhash.indexing.fit import NewCodes, fit_source
 from channelhash.indexing.ocr import open_reader
 from channelhash.indexing.source import PhotoSource, Source
-from channelhash.models import fitted, load_model
-from channelhash.models.description import EncoderWord, Model, fit_facts, in_one_word
+from channelhash.models import load_model
+from channelhash.models.description import Model, EncoderWord, fit_facts, in_one_word
 from channelhash.models.encoders import absolute_word, is_encoder
 from channelhash.search import (
     Address,
@@ -33,182 +29,19 @@ from channelhash.search import (
     Store,
     open_store,
 )
-from channelhash.search.address import choose_place, find_store
 from channelhash.search.checks import check_ids
-from channelhash.search.hits import Hits, SearchOptions
 from channelhash.search.items import Facts, NoStoreError
 from channelhash.search.match import described_fit
-from channelhash.search.query import load_encoder, search_store
+from channelhash.search.query import load_encoder
 from channelhash.search.sqlite.database import metadata_of
 from channelhash.utils.progress import Progress, StageProgress, no_progress, no_stage_progress
-from channelhash.utils.typed_settings import trusting
 
-#: Items of a file of codes that are compared and written at once.
+#: Items of a file of codes compared and written at once.
 _BATCH = 10_000
 
 
-@dataclass(frozen=True)
-class Index:
-    """A collection that can be searched: its store, and the model that encodes queries.
-
-    Attributes:
-        store: the codes and what is known of the items.
-        indexed: what became of the items when the store was last brought up to date.
-        load: opens the model.
-    """
-
-    store: Store
-    indexed: Indexed
-    load: Callable[[], Model]
-
-    @cached_property
-    def encoder(self) -> Model:
-        """The model that encodes queries, opened when it is first needed."""
-        return self.load()
-
-    def search(
-        self,
-        text: str | None = None,
-        *,
-        image: str | Path | Image.Image | None = None,
-        like: str | None = None,
-        minus: Sequence[str | Path | Image.Image] = (),
-        minus_like: Sequence[str] = (),
-        k: int = 10,
-        radius: int | None = None,
-        limit: int | None = None,
-        by: Literal["all", "image", "text", "words"] | None = None,
-        modality: str | None = None,
-        where: str | None = None,
-        rerank: int | None = None,
-        collapse: int | bool | None = None,
-        offset: int = 0,
-        leave_out: str | None = None,
-        fitting: bool = False,
-    ) -> Hits:
-        """Search with words, an image, an item of the store, or several of them together.
-
-        Args:
-            text: words. Dates and places among them narrow the search, ``-word`` steers away.
-            image: an image file or an opened image.
-            like: id of an item of the store.
-            minus: words or images that are not wanted.
-            minus_like: ids of items that are not wanted.
-            k: number of answers, 1 or more. This and what follows is as in
-                `channelhash.search.SearchOptions`.
-
-        Returns:
-            The hits, best first. The first ones are the same for every ``k``.
-
-        Raises:
-            InputError: nothing is asked for, an option is out of its range or contradicts another,
-                the filter is wrong, an id is unknown, or an image cannot be read.
-
-        Example::
-
-            index = ch.index("photos", model="model")
-            [(hit.id, hit.distance) for hit in index.search("a dog on a beach", k=5)]
-        """
-        options = SearchOptions(
-            k, radius, limit, modality, where, rerank, collapse, by, offset, leave_out, fitting
-        )
-        return search_store(
-            self.store,
-            options,
-            text=text,
-            image=Path(image) if isinstance(image, str) else image,
-            like=like,
-            minus=minus,
-            minus_like=minus_like,
-            model=self.encoder,
-        )
-
-    def duplicates(
-        self,
-        radius: int | None = None,
-        modality: str | None = None,
-        where: str | None = None,
-        compare_images: bool = True,
-    ) -> list[DuplicateGroup]:
-        """Return the groups of near-duplicates; arguments and errors as in `find_duplicates`."""
-        return find_duplicates(self.store, radius, modality, where, compare_images)
-
-
-def index(
-    source: str | Path,
-    store: str | Path | None = None,
-    *,
-    model: str | PathLike[str] | None = None,
-    encoder: EncoderWord | None = None,
-    codes: fitted.Codes = "auto",
-    n_bits: int = fitted.N_BITS,
-    root: str | Path | None = None,
-    exclude: Sequence[str] = (),
-    captions: str | Path | None = None,
-    ocr: bool | None = None,
-    prune: bool = False,
-    trust_code: bool = False,
-    progress: StageProgress = no_stage_progress,
-) -> Index:
-    """Make a store of a collection, or bring it up to date, and open it for searching.
-
-    Args:
-        source: a folder of images, a table, a file of features or a configuration.
-        store: the address of the store. By default that of a folder of images is ``.channelhash``
-            in it, or in the user's cache if the folder cannot be written; that of ``items.csv`` is
-            ``items.store`` beside it.
-        model: a run, its folder or a saved model. A store that keeps its model needs it only when
-            it is made.
-        encoder: instead of ``model``, for a new store: ``"photo"`` or another encoder, see
-            `channelhash.models.open_encoder`. With neither, features are taken as they are, and
-            images and texts go through ``photo``.
-        codes: with an encoder, how items get codes: ``auto``, ``learned``, ``sign``, ``itq`` or
-            ``cca-itq``.
-        n_bits: with an encoder, the code length k, 1 or more.
-        root: for a table, the folder of its images.
-        exclude: for a folder, patterns of paths to leave out, as in a ``.gitignore``, or paths in
-            it; if empty, those of the last time. Items that they leave out are removed.
-        captions: for a folder, a file with captions of its images; if None, that of the last time.
-        ocr: whether to read the text in images, also in those stored without it. None reads it in
-            new images of a folder if the extra ``ocr`` is installed and False was never given.
-        prune: for a folder, remove the items whose image is no longer in it.
-        trust_code: consent to run code of this machine that the model or the store names
-            (``python:module:NAME``).
-        progress: stage -> its callback, which gets the numbers done and in all.
-
-    Raises:
-        InputError: the source cannot be read or has no items, the store has another encoder, the
-            model cannot encode the items, or it names code and ``trust_code`` is false.
-
-    Example::
-
-        index = ch.index("photos", model="model")
-        index.indexed.added, len(index.store)
-    """
-    path = Path(source).resolve()
-    address = Address.parse(default_address(path) if store is None else store)
-    saved = _optional_path(model)
-    with trusting(trust_code):
-        items = read_again(
-            address, path, _optional_path(root), exclude, _optional_path(captions), ocr
-        )
-        with _only_run(address, progress):
-            if _holds_items(address):
-                opened, indexed = _add_to_store(address, items, saved, progress, prune, encoder)
-            else:
-                new = NewCodes(str(saved) if saved else encoder, codes, n_bits)
-                opened, indexed = _create_store(address, new, items, progress)
-        return Index(opened, indexed, partial(load_encoder, opened, saved, trust_code))
-
-
-def _optional_path(path: str | PathLike[str] | None) -> Path | None:
-    return None if path is None else Path(path)
-
-
-def _only_run(address: Address, progress: StageProgress) -> AbstractContextManager[None]:
-    """Return a block in which nobody else indexes into a store that is a folder; other stores are
-    not locked.
-    """
+def only_run(address: Address, progress: StageProgress) -> AbstractContextManager[None]:
+    """Lock a store in a folder against other indexing; other stores are not locked."""
     folder = address.store.folder
     return nullcontext() if folder is None else folder.hold_run(progress)
 
@@ -221,8 +54,8 @@ def read_again(
     captions: Path | None = None,
     ocr: bool | None = None,
 ) -> Source:
-    """Read the items for a store. If it was made of this folder before, exclusions, captions and a
-    refused ``ocr`` stay the same.
+    """Read the items for a store. For a folder that it was made of before, exclusions, captions and
+    an ``ocr`` of False are remembered.
     """
     if ocr:
         open_reader()
@@ -244,9 +77,7 @@ def read_again(
 
 
 def _known_photos(address: Address, source: Path | None) -> PhotoSource:
-    """Return how the folder of a store was read the last time; for another source, nothing is
-    known.
-    """
+    """Return how the folder of a store was read the last time, or defaults for another source."""
     place = address.store.path
     known = None if place is None else PhotoSource.read(place)
     if source is None:
@@ -263,23 +94,14 @@ def _still_damaged(photos: PhotoSource) -> set[str]:
     """Return the ids of the images that could not be read the last time, and have not changed."""
     damaged = set()
     for name, unread in photos.unread.items():
-        with suppress(OSError):  # an image that is gone lies beside no raw original
+        with suppress(OSError):  # a missing image has no raw original
             if reading_state(photos.folder / name) == unread.state:
                 damaged.add(name)
     return damaged
 
 
-def default_address(source: Path) -> str:
-    """Return the address of a source's store where none is named."""
-    return str(
-        find_store(source) or choose_place(source)
-        if source.is_dir()
-        else source.with_suffix(".store")
-    )
-
-
-def _holds_items(address: Address) -> bool:
-    """Return whether there is a store at an address."""
+def holds_items(address: Address) -> bool:
+    """Return whether there is a store at an address, which has items unless it is a folder."""
     if address.path is not None:
         return address.kind == "store"
     try:
@@ -290,7 +112,7 @@ def _holds_items(address: Address) -> bool:
 
 
 def _check_encoder(store: Store, word: EncoderWord) -> None:
-    """Refuse an encoder to whose features the codes of a store were not fitted."""
+    """Refuse an encoder other than the one that a store's codes were fitted to."""
     present = fit_facts(described_fit(store)).get("encoder", "a run")
     given = in_one_word(absolute_word(word))
     if present != given:
@@ -307,24 +129,25 @@ def create_store(
     progress: StageProgress = no_stage_progress,
     projections: bool | None = None,
 ) -> Indexed:
-    """Make a new store with the items of ``source``.
+    """Create a store with the items of ``source``.
 
     A folder gets a copy of the model in ``model/``, so that it can be moved and searched without
     the run. Other stores keep only the model's fingerprint.
     """
-    with _only_run(address, progress):
-        store, indexed = _create_store(address, codes, source, progress, projections)
+    with only_run(address, progress):
+        store, indexed = open_new_store(address, codes, source, progress, projections)
         store.close()
         return indexed
 
 
-def _create_store(
+def open_new_store(
     address: Address,
     codes: NewCodes,
     source: Source | None,
     progress: StageProgress,
     projections: bool | None = None,
 ) -> tuple[Store, Indexed]:
+    """Do as `create_store`, and return the open store."""
     began = time.perf_counter()
     is_fitted = codes.encoder is None or is_encoder(codes.encoder)
     if is_fitted and address.path is None:
@@ -335,13 +158,8 @@ def _create_store(
     encoded = list[EncodedBatch]()
     if not is_fitted:
         encoder: Model = load_model(Path(str(codes.encoder)), device="auto")
-    elif source is None:
-        raise InputError(
-            f"{address}: codes are fitted to items; name their SOURCE, or a run that has codes: "
-            f"{argument('model')} RUN"
-        )
     else:
-        encoder, encoded, source = fit_source(source, codes, progress("fit"))
+        encoder, encoded, source = fit_source(_check_items(address, source), codes, progress("fit"))
     if address.path is not None:
         encoder.save_pretrained(address.path / "model")
     projected = is_fitted if projections is None else projections
@@ -360,6 +178,16 @@ def _create_store(
     return store, indexed
 
 
+def _check_items(address: Address, source: Source | None) -> Source:
+    """Refuse to fit codes without items."""
+    if source is None:
+        raise InputError(
+            f"{address}: codes are fitted to items; name their SOURCE, or a run that has codes: "
+            f"{argument('model')} RUN"
+        )
+    return source
+
+
 def add_to_store(
     address: Address,
     source: Source,
@@ -371,13 +199,13 @@ def add_to_store(
     `create_store`.
     """
     _check_store(address)
-    with _only_run(address, progress):
-        store, indexed = _add_to_store(address, source, model, progress, prune)
+    with only_run(address, progress):
+        store, indexed = open_updated_store(address, source, model, progress, prune)
         store.close()
         return indexed
 
 
-def _add_to_store(
+def open_updated_store(
     address: Address,
     source: Source,
     model: Path | None,
@@ -385,9 +213,10 @@ def _add_to_store(
     prune: bool,
     encoder: EncoderWord | None = None,
 ) -> tuple[Store, Indexed]:
+    """Do as `add_to_store`, and return the open store. Refuse another ``encoder`` than its own."""
     with ExitStack() as opened:
         store = opened.enter_context(open_store(address))
-        # a run is compared when it is loaded
+        # A run is compared when it is loaded.
         if encoder is not None and is_encoder(encoder):
             _check_encoder(store, encoder)
         if not store.writable:
@@ -397,7 +226,7 @@ def _add_to_store(
         description = described_fit(store)
         load: Callable[[], Model] = partial(load_encoder, store, model)
         if model is None and description and source.folder is not None:
-            # its networks are loaded only if an image has changed
+            # The networks are loaded only if an image has changed.
             source = source.with_modalities(list(description["architecture"]["widths"]))
         else:
             loaded = load()
@@ -412,13 +241,13 @@ def _add_to_store(
 def _adopt_model(store: Store, address: Address, model: Model) -> None:
     """Keep a model with the store if it extends the store's own; refuse other models.
 
-    A model that only shares the store's code space, a student, makes queries but adds no items.
+    A student, which only shares the store's code space, encodes queries but adds no items.
     """
     if store.model not in model.extends:
         Facts(0, store.model).check(address.text, Facts(0, model.fingerprint()))
         return
     folder = store.model_folder
-    # the model in the folder stays if it extends this one in turn
+    # A model in the folder that extends this one stays.
     if folder is not None and model.fingerprint() not in load_model(folder).extends:
         model.save_pretrained(folder / "model")
 
@@ -433,7 +262,7 @@ def _add(
 ) -> Indexed:
     folder = store.folder
     photos = source.photos
-    if folder and photos:  # a job that is killed goes on with it
+    if folder and photos:  # so that a killed job can go on
         photos.write(folder)
     indexed, unread = index_source(store, load, source, progress, prune, encoded)
     with_raw = source.read_raw_of(unread.keys())
@@ -449,11 +278,11 @@ def _add(
 def put_codes(
     address: Address, file: Path, is_new: bool = False, progress: Progress = no_progress
 ) -> Indexed:
-    """Put the items of a file of codes into a store. They replace items of the same ids, unless
-    nothing has changed.
+    """Put the items of a file of codes into a store, unless it has them already. They replace items
+    of the same ids.
 
-    Texts, images and labels become metadata. A store that is made here keeps the fingerprint of the
-    model that made the codes, but no model.
+    Texts, images and labels become metadata. A new store keeps the fingerprint of the codes' model,
+    but no model.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -496,7 +325,7 @@ def put_codes(
 
 
 def _put_changed(store: Store, codes: CodeSet, known: Set[str]) -> int:
-    """Put the items that the store does not have like this, and return how many these are."""
+    """Put the items that are new or differ from the stored ones, and return their number."""
     metadata = metadata_of(codes)
     items = store.get([name for name in codes.ids if name in known])
     stored = {item.id: item for item in items}
@@ -512,8 +341,8 @@ def _put_changed(store: Store, codes: CodeSet, known: Set[str]) -> int:
 
 
 def _check_free(address: Address) -> None:
-    """Refuse to make a store where one is, or in a folder that holds something else."""
-    if _holds_items(address):
+    """Refuse to create a store where there is one, or in a folder with other content."""
+    if holds_items(address):
         raise InputError(
             f"{address}: already a store; add to it with `channelhash index add {address} SOURCE`"
         )
@@ -522,7 +351,7 @@ def _check_free(address: Address) -> None:
 
 
 def _check_store(address: Address, source: str = "SOURCE") -> None:
-    """Refuse to add to a folder that is no store."""
+    """Refuse to add to a folder that is not a store."""
     if address.path is not None and address.store.kind != "store":
         raise InputError(
             f"{address}: no store; make one with `channelhash index create {address} {source}`"
