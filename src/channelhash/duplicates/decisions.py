@@ -8,6 +8,7 @@ are asked again.
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Literal
 
 from channelhash.copies.small_copies import KeptCopies
@@ -16,7 +17,7 @@ from channelhash.search.sqlite.folder import StoreFolder, connect
 from channelhash.search.store import Store
 
 #: What people decide: that items are different, that all of them stay, that all but one are moved.
-Kind = Literal["different", "keep", "move"]
+DecisionKind = Literal["different", "keep", "move"]
 
 #: Rows of one number are one decision; ``log`` says how to take the move of an item back.
 _SCHEMA = """
@@ -39,7 +40,7 @@ class Decisions:
         connection.executescript(_SCHEMA)
         self.copies = KeptCopies(connection)
 
-    def numbers(self, *kinds: Kind) -> dict[str, set[int]]:
+    def numbers(self, *kinds: DecisionKind) -> dict[str, set[int]]:
         """Return id -> the numbers of the decisions of these kinds about the item."""
         numbers: dict[str, set[int]] = {}
         for name, number, kind in self._connection.execute(
@@ -49,7 +50,7 @@ class Decisions:
                 numbers.setdefault(name, set()).add(number)
         return numbers
 
-    def add(self, kind: Kind, logs: Mapping[str, str]) -> int:
+    def add(self, kind: DecisionKind, logs: Mapping[str, str]) -> int:
         """Keep a decision about items, given with their logs, and return its number."""
         with self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
@@ -60,7 +61,7 @@ class Decisions:
             self._connection.executemany("INSERT INTO decisions VALUES (?, ?, ?, ?)", rows)
         return int(number)
 
-    def last(self) -> list[tuple[int, Kind, str, str]]:
+    def last(self) -> list[tuple[int, DecisionKind, str, str]]:
         """Return number, kind, id and log of each item of the last decision, if there is one."""
         sql = "SELECT * FROM decisions WHERE number = (SELECT max(number) FROM decisions)"
         return self._connection.execute(sql).fetchall()
@@ -88,18 +89,16 @@ def open_decisions(store: Store, write: bool = False) -> Iterator[Decisions]:
     ...         decisions.numbers("different")
     {'a': {1}, 'b': {1}}
     """
-    folder = store.folder
-    path = folder and folder / "duplicates.sqlite"
-    is_kept = folder is not None and StoreFolder(folder).database.exists() and store.writable
+    path = store.folder and store.folder / "duplicates.sqlite"
+    is_kept = _keeps_decisions(store)
     if write and not is_kept:
         raise InputError(
             f"{store.address}: keeps no decisions; use a store in a folder that can be written to"
         )
     try:
         with closing(connect(path if is_kept else None, create=True)) as connection:
-            if path and path.exists() and not is_kept:
-                with closing(connect(path, read_only=True)) as source:
-                    source.backup(connection)
+            if path and not is_kept:
+                _copy_decisions(path, connection)
             yield Decisions(connection)
     except sqlite3.DatabaseError as error:
         is_busy = isinstance(error, sqlite3.OperationalError)
@@ -107,7 +106,19 @@ def open_decisions(store: Store, write: bool = False) -> Iterator[Decisions]:
         raise InputError(f"{path}: cannot be used ({error}); {remedy}") from None
 
 
-def decide(store: Store, kind: Kind, ids: Sequence[str]) -> None:
+def _keeps_decisions(store: Store) -> bool:
+    folder = store.folder
+    return folder is not None and StoreFolder(folder).database.exists() and store.writable
+
+
+def _copy_decisions(path: Path, connection: sqlite3.Connection) -> None:
+    """Copy a database of decisions, if it exists, into another."""
+    if path.exists():
+        with closing(connect(path, read_only=True)) as source:
+            source.backup(connection)
+
+
+def decide(store: Store, kind: DecisionKind, ids: Sequence[str]) -> None:
     """Keep a decision about items of the store; see `open_decisions` for an example."""
     if len(ids) < 2:
         raise InputError("a decision is about two items or more; name each of the group")

@@ -249,9 +249,11 @@ def find_duplicates(
     found = []
     for part in _split_by_files(store, ids, groups):
         items = list(part.values())
-        if not set.intersection(*(decided.get(item.id, set()) for item in items)):
-            photos = describe_copies(items, list(map(copies.get, part)))
-            found.append((photos, codes[list(part)]))
+        numbers = [decided.get(item.id, set()) for item in items]
+        if set.intersection(*numbers):  # one decision is about all of them
+            continue
+        photos = describe_copies(items, list(map(copies.get, part)))
+        found.append((photos, codes[list(part)]))
     return _form_groups(store, found)
 
 
@@ -298,12 +300,18 @@ def _split_by_files(
     items = _items_of(store, [ids[row] for row in _rows_of(groups)])
     for group in groups:
         stored = {row: items[ids[row]] for row in group.tolist() if ids[row] in items}
-        files = _one_row_a_file({row: path_of(item) for row, item in stored.items()})
-        raw = {row: stored[row] for row in files if is_raw(path_of(stored[row]))}
-        developed = {row: stored[row] for row in files if row not in raw}
-        for part in (raw, developed):
-            if len(part) > 1:
-                yield part
+        for rows in _raw_and_developed({row: path_of(item) for row, item in stored.items()}):
+            if len(rows) > 1:
+                yield {row: stored[row] for row in rows}
+
+
+def _raw_and_developed(paths: Mapping[int, str]) -> tuple[list[int], list[int]]:
+    """Return the rows of files that are raw originals, and those of all other files."""
+    raw = list[int]()
+    developed = list[int]()
+    for row in _one_row_a_file(paths):
+        (raw if is_raw(paths[row]) else developed).append(row)
+    return raw, developed
 
 
 def _rows_of(groups: Sequence[NDArray[np.int64]]) -> list[int]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from channelhash.copies.comparison import alike
 from channelhash.copies.small_copies import SmallCopy, read_copies
-from channelhash.duplicates.decisions import Decisions, Kind, open_decisions
+from channelhash.duplicates.decisions import Decisions, DecisionKind, open_decisions
 from channelhash.duplicates.groups import Identity, identity_of, is_raw, links_in, path_of
 from channelhash.errors import InputError
 from channelhash.search.store import Item, Store
@@ -43,12 +43,12 @@ class Moved(NamedTuple):
     {}
     """
 
-    kind: Kind
+    kind: DecisionKind
     paths: dict[str, str]
     problems: list[str]
 
 
-class _Image(NamedTuple):
+class _GroupImage(NamedTuple):
     """An item of a group.
 
     Attributes:
@@ -161,20 +161,20 @@ def _plan(
 
 def _read_images(
     store: Store, decisions: Decisions, groups: Mapping[str, Sequence[str]]
-) -> dict[str, _Image]:
+) -> dict[str, _GroupImage]:
     """Return id -> image of all items in some groups."""
     names = chain.from_iterable([keeper, *rest] for keeper, rest in groups.items())
     items = store.get(list(names))
     paths = [path_of(item) for item in items]
     copies = read_copies(paths, decisions.copies)
     return {
-        item.id: _Image(item, path, copy)
+        item.id: _GroupImage(item, path, copy)
         for item, path, copy in zip(items, paths, copies, strict=True)
     }
 
 
 def _find_targets(
-    images: Mapping[str, _Image],
+    images: Mapping[str, _GroupImage],
     groups: Mapping[str, Sequence[str]],
     links: Mapping[Identity, str],
     folder: Path,
@@ -200,7 +200,7 @@ def _find_targets(
     return targets, problems
 
 
-def _target_of(image: _Image, folder: Path) -> Path:
+def _target_of(image: _GroupImage, folder: Path) -> Path:
     """Return where to move an image; raise an error if it would be indexed again there."""
     home = folder_of(image.item)
     is_inside = folder.is_relative_to(home) and len(home.parts) > 1
@@ -218,7 +218,7 @@ def _why_not_there(target: Path, folder: Path) -> str:
     return ""
 
 
-def _why_it_stays(image: _Image, kept: _Image, links: Mapping[Identity, str]) -> str:
+def _why_it_stays(image: _GroupImage, kept: _GroupImage, links: Mapping[Identity, str]) -> str:
     """Return why a file cannot go whatever it shows; empty if it can."""
     if os.path.islink(image.path):
         return "is a link, which frees nothing"
@@ -232,7 +232,7 @@ def _why_it_stays(image: _Image, kept: _Image, links: Mapping[Identity, str]) ->
     return ""
 
 
-def _why_no_copy(image: _Image, kept: _Image) -> str:
+def _why_no_copy(image: _GroupImage, kept: _GroupImage) -> str:
     """Return why an image is no copy of the one to keep; empty if it is."""
     if image.copy is not None and kept.copy is not None and alike([kept.copy], [image.copy])[0, 0]:
         return ""

@@ -1,4 +1,4 @@
-"""Encode items into a store, batch by batch; items that have not changed are left alone."""
+"""Encode new and changed items into a store, batch by batch."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ from channelhash.search.store import Listed, Store
 from channelhash.utils.machine import usable_cores
 from channelhash.utils.progress import Progress, StageProgress, no_stage_progress
 
-#: Items encoded and written at once: what a killed job loses, and what memory holds of images.
+#: Items encoded and written at once. A killed job loses them, and memory holds their images.
 _BATCH = 256
 
 Outputs = dict[str, NDArray[np.float32]]
@@ -44,9 +44,9 @@ class _Reading(NamedTuple):
     """A row as it was read.
 
     Attributes:
-        image: what a model takes of an image file; None for other rows.
-        header: what its file says, and its state.
-        problems: a line for what of these cannot be read.
+        image: the model's input for an image file; None for other rows.
+        header: the metadata of its file, and its state.
+        problems: a line for each part of these that cannot be read.
     """
 
     image: Any
@@ -60,16 +60,16 @@ class Indexed:
 
     Attributes:
         added: items new to the store.
-        replaced: items that had changed and were encoded again.
-        unchanged: items that were left alone.
-        pruned: items removed from the store because their image is gone or left out.
+        replaced: changed items that were encoded again.
+        unchanged: items that were up to date.
+        pruned: items removed from the store because their image is gone or excluded.
         problems: a line for each item that was left out.
         items: items in the store now.
         seconds: time of the whole.
-        rate: items added and replaced a second, by the time of encoding and writing them.
-        moved: items whose image was moved or renamed in its folder: they keep their codes under the
+        rate: items added and replaced per second of encoding and writing.
+        moved: items whose image was moved or renamed in its folder. They keep their codes under the
             new id.
-        skipped: of a folder, reason -> number of files left out for it, besides those of
+        skipped: for a folder, reason -> number of files left out for it, besides those in
             ``problems``.
 
     >>> Indexed(added=3, items=3).replaced
@@ -88,7 +88,7 @@ class Indexed:
     skipped: dict[str, int] = field(default_factory=dict)
 
     def __add__(self, rest: "Indexed") -> "Indexed":
-        """Return the counts of a source that was read once more, with more items."""
+        """Return the counts of a source that was read again, with more items."""
         return replace(
             rest,
             added=self.added + rest.added,
@@ -102,7 +102,7 @@ class Indexed:
         )
 
     def changes(self, address: str) -> str:
-        """Return what has changed in a store of pictures, if anything.
+        """Describe what has changed in a store of images; empty if nothing has.
 
         >>> Indexed(added=3, items=3).changes("photos")
         '3 added: 3 pictures in photos (0 s)'
@@ -123,12 +123,12 @@ class EncodedBatch(NamedTuple):
     Attributes:
         rows: ``n`` row numbers.
         outputs: modality -> the model's outputs ``(n, k)``.
-        metadata: what is known of each row.
+        metadata: of each row.
         unread: the rows that could not be encoded.
-        captions: of each row of images, those of the source, or else the one in its file.
-        caption_outputs: ``text`` -> the model's outputs of all captions, a row each; empty if there
-            are none.
-        problems: a line for what else cannot be read.
+        captions: of each row of images: those of the source, or else the one in its file.
+        caption_outputs: ``text`` -> the model's outputs, a row for each caption; empty without
+            captions.
+        problems: a line for each other thing that cannot be read.
 
     >>> outputs = {"text": np.zeros((1, 16), np.float32)}
     >>> EncodedBatch([0], outputs, [{"text": "a dog"}], {}, [], {}, []).rows
@@ -144,10 +144,10 @@ class EncodedBatch(NamedTuple):
     problems: Sequence[str]
 
     def parts(self) -> Iterator[tuple[list[int], Outputs]]:
-        """Yield places in the batch whose rows have outputs of the same modalities, and these:
-        first the images that have captions, then all others.
+        """Yield the positions, and the outputs, of rows with the same modalities: first the images
+        with captions, then all others.
 
-        Several captions count as the mean of their outputs, each divided by its norm.
+        Several captions count as the mean of their normalized outputs.
         """
         captioned = list[int]()
         if self.caption_outputs:
@@ -164,7 +164,7 @@ class EncodedBatch(NamedTuple):
 
 
 def mean_by_image(rows: NDArray[Any], counts: Sequence[int]) -> NDArray[Any]:
-    """Return the means ``(len(counts), k)`` of rows of captions: so many belong to each image.
+    """Return the mean ``(len(counts), k)`` of each image's captions, of which it has ``counts``.
 
     >>> mean_by_image(np.array([[1.0], [3.0], [7.0]]), [2, 1]).tolist()
     [[2.0], [7.0]]
@@ -181,20 +181,18 @@ def index_source(
     prune: bool = False,
     encoded: Sequence[EncodedBatch] = (),
 ) -> tuple[Indexed, dict[str, Unread]]:
-    """Encode the items of ``source`` and put them into ``store``; return also the images that could
-    not be read, by their ids.
+    """Encode the items of ``source`` into ``store``. Return counts, and the images that could not be
+    read, by id.
 
-    An item is left alone if the store has its codes, its metadata are the same, and it was encoded
-    from the same text, features or image file: one of the same size and modification time, or else
-    of the same content. An image that was moved in its folder keeps its codes; what its name,
-    folder, time or sidecar say is read again. Images are encoded and written batch by batch in
-    order, while the next ones are read: a job that was killed goes on where it was. The model is
-    loaded when there is something to encode. Batches that are ``encoded`` already are written
-    first.
+    An item is unchanged if the store has its codes, its metadata are the same, and it was encoded
+    from the same text, features or image file. An image file is the same if its size and times, or
+    else its content, are the same. An image that was moved in its folder keeps its codes, while its
+    tags and date are read again. Images are encoded and written batch by batch in order, while the
+    next ones are read, so that a killed job can go on. The model is loaded only if there is
+    something to encode. Batches that are already ``encoded`` are written first.
     """
     began = time.perf_counter()
-    if prune and source.folder is None:
-        raise InputError(f"{argument('prune')}: goes with a folder of pictures; leave it out")
+    _check_prune(source, prune)
     changes = find_changes(store, source, progress("look"))
     moved = rename_moved(store, source, changes)
     unread = _still_unread(source, changes.rows)
@@ -209,7 +207,8 @@ def index_source(
     encoding_seconds = time.perf_counter() - encoding
     replaced = len(written & changes.stored)
     pruned = _remove(store, changes.missing if prune else _excluded(source, changes.missing))
-    lines = [unread[row].problem for row in sorted(unread)]
+    unread_by_id = {source.records.ids[row]: unread[row] for row in sorted(unread)}
+    lines = [image.problem for image in unread_by_id.values()]
     indexed = Indexed(
         added=len(written) - replaced,
         replaced=replaced,
@@ -220,13 +219,22 @@ def index_source(
         seconds=time.perf_counter() - began,
         rate=len(written) / encoding_seconds if written else 0.0,
         moved=len(moved),
-        skipped=source.records.removed if source.folder is not None else {},
+        skipped=_skipped(source),
     )
-    return indexed, {source.records.ids[row]: unread[row] for row in sorted(unread)}
+    return indexed, unread_by_id
+
+
+def _skipped(source: Source) -> dict[str, int]:
+    return source.records.removed if source.folder is not None else {}
+
+
+def _check_prune(source: Source, prune: bool) -> None:
+    if prune and source.folder is None:
+        raise InputError(f"{argument('prune')}: goes with a folder of pictures; leave it out")
 
 
 def _still_unread(source: Source, rows: Sequence[int]) -> dict[int, Unread]:
-    """Return those of the rows whose image could not be read the last time and is the same file."""
+    """Return the rows whose image could not be read the last time, and has not changed."""
     remembered = source.photos.unread if source.photos else {}
     unread = {}
     for row in rows:
@@ -244,9 +252,7 @@ def _batches(
     encoded: Sequence[EncodedBatch],
     advance: Progress,
 ) -> Iterator[EncodedBatch]:
-    """Yield the encoded batches, encode the other rows, and report progress when each batch is
-    written.
-    """
+    """Yield the encoded batches, then encode the other rows; report progress after each batch."""
     rest = set(todo)
     for batch in encoded:
         rest -= {*batch.rows, *batch.unread}
@@ -261,7 +267,7 @@ def _batches(
 
 
 def _excluded(source: Source, items: Sequence[Listed]) -> list[Listed]:
-    """Return the items whose image is left out by a pattern."""
+    """Return the items whose image is excluded by a pattern."""
     photos = source.photos
     if photos is None or not photos.exclude:
         return []
@@ -275,7 +281,7 @@ def _excluded(source: Source, items: Sequence[Listed]) -> list[Listed]:
 
 
 def _remove(store: Store, items: Sequence[Listed]) -> int:
-    """Delete the items that have not moved to another id, and return how many these are."""
+    """Delete the items that have not moved to another id, and return their number."""
     names = [item.id for item in items if item.id in store]
     return store.delete(names) if names else 0
 
@@ -305,8 +311,8 @@ def _write(
 
 
 def encode_batches(model: Model, source: Source, todo: Sequence[int]) -> Iterator[EncodedBatch]:
-    """Encode rows of a source that `Source.encodable` returned, and captions of images, batch by
-    batch in order.
+    """Encode rows of a source, and captions of images, batch by batch in order. The source comes
+    from `Source.encodable`.
     """
     batches = [list(todo[start : start + _BATCH]) for start in range(0, len(todo), _BATCH)]
     read = _read_images if source.reads_files else _read_values
@@ -350,13 +356,13 @@ def _encode_rows(model: Model, source: Source, readings: Mapping[int, _Reading])
 
 
 def _takes_captions(model: Model, source: Source) -> bool:
-    """Return whether a model encodes captions of images, in whose place the source has no texts."""
+    """Return whether a model encodes captions of images: the source has no texts of its own."""
     has_texts = "text" in source.records.items
     return source.reads_files and "text" in model.modalities and not has_texts
 
 
 def _captions(source: Source, row: int, metadata: Header) -> Sequence[str]:
-    """Return the captions that the source has of an image, or else the one in its file."""
+    """Return the captions of an image in the source, or else the one in its file."""
     if source.captions and source.captions[row]:
         return source.captions[row]
     text = metadata.get("text")
@@ -366,7 +372,7 @@ def _captions(source: Source, row: int, metadata: Header) -> Sequence[str]:
 def _read_values(
     source: Source, model: Model, batches: Sequence[list[int]]
 ) -> Iterator[list[_Reading | Unread]]:
-    """Yield what is known of each batch of rows of texts and features."""
+    """Yield the states of each batch of rows of texts and features."""
     for rows in batches:
         yield [_Reading(None, {STATE: values_state(source, row)}) for row in rows]
 
@@ -374,10 +380,10 @@ def _read_values(
 def _read_images(
     source: Source, model: Model, batches: Sequence[list[int]]
 ) -> Iterator[list[_Reading | Unread]]:
-    """Yield the images of each batch of rows; while a batch is encoded, threads read the next
+    """Yield the images of each batch of rows. While a batch is encoded, threads read the next
     one.
     """
-    # An extractor may be anyone's code: it is called by one thread.
+    # Feature extractors may be anyone's code, so only one thread calls them.
     threads = ThreadPoolExecutor(1 if model.takes_rows("image") else usable_cores())
     reads_text = source.reads_text
     paths = source.records.items["image"]
@@ -387,17 +393,17 @@ def _read_images(
 
     try:
         if reads_text:
-            open_reader()  # once, before threads need it
+            open_reader()  # once, before several threads need it
         begun = map(begin, (*batches, []))
-        for batch, _ in pairwise(begun):  # the next one is begun, too
+        for batch, _ in pairwise(begun):  # begins the next batch as well
             yield [future.result() for future in batch]
     finally:
         threads.shutdown(cancel_futures=True)
 
 
 def _read_image(model: Model, path: Path, reads_text: bool) -> _Reading | Unread:
-    """Return what a model takes of an image and what its file says; an error that is not the file's
-    fault is raised.
+    """Read a model's input from an image, and the metadata of its file. Raise errors that are not
+    the file's fault.
     """
     before = ""
     try:
