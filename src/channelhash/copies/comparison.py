@@ -35,7 +35,7 @@ import numpy as np
 
 from channelhash.copies.detail import (
     Floats,
-    Pairs,
+    PairMask,
     Seen,
     rows_and_columns,
     same_detail,
@@ -71,7 +71,7 @@ _CHROMA = np.array([[-0.169, -0.331, 0.5], [0.5, -0.419, -0.081]], dtype=np.floa
 _COLOURED = 1 << 10
 
 
-class Limits(NamedTuple):
+class AlikeLimits(NamedTuple):
     """What two images must reach.
 
     Attributes:
@@ -85,18 +85,18 @@ class Limits(NamedTuple):
 
 #: For two images. A white balance of 15 % on red and blue changes 99 % of photographs by at most 13
 #: levels.
-ALIKE = Limits(0.85, 15)
+ALIKE = AlikeLimits(0.85, 15)
 #: For any two images in a group. Copies that were changed in opposite ways, as one cut and one with
 #: a border, or one warmer and one cooler, may differ somewhat more.
-IN_GROUP = Limits(0.75, 22)
+IN_GROUP = AlikeLimits(0.75, 22)
 
 
 def alike(
     copies: Sequence[SmallCopy],
     others: Sequence[SmallCopy],
-    limits: Limits = ALIKE,
-    among: Pairs | None = None,
-) -> Pairs:
+    limits: AlikeLimits = ALIKE,
+    among: PairMask | None = None,
+) -> PairMask:
     """Return for each of ``n`` images and each of ``m`` others whether they are alike; only for the
     pairs ``among`` if these are given.
 
@@ -114,9 +114,9 @@ def alike(
 def confirm(
     copies: Sequence[SmallCopy],
     others: Sequence[SmallCopy],
-    pairs: Pairs,
-    limits: Limits = ALIKE,
-) -> Pairs:
+    pairs: PairMask,
+    limits: AlikeLimits = ALIKE,
+) -> PairMask:
     """Return those of the pairs ``(n, m)`` that are alike in one of the eight positions."""
     rows, columns = rows_and_columns(pairs)
     cut = np.ix_(rows, columns)
@@ -199,12 +199,12 @@ def _correlate_mirrored(a: Floats, b: Floats) -> Floats:
 
 
 def _alike_in_position(
-    copies: Sequence[SmallCopy], others: Sequence[SmallCopy], limits: Limits, pairs: Pairs
-) -> Pairs:
+    copies: Sequence[SmallCopy], others: Sequence[SmallCopy], limits: AlikeLimits, pairs: PairMask
+) -> PairMask:
     """Return those of the pairs that are alike in the positions they are in."""
     a, a_energies = unit(stack(copy.grey for copy in copies), _NOISE)
     b, b_energies = unit(stack(copy.grey for copy in others), _NOISE)
-    near: Pairs = pairs & (a @ b.T >= limits.shape)
+    near: PairMask = pairs & (a @ b.T >= limits.shape)
     if not near.any():
         return near
     contrasts = np.sqrt(np.minimum.outer(a_energies, b_energies))
@@ -232,7 +232,7 @@ def _patches(colours: Floats) -> Floats:
     return means.reshape(len(colours), 3 * _PATCHES**2)
 
 
-def _same_colours(a: Floats, b: Floats, pairs: Pairs, limit: float) -> Pairs:
+def _same_colours(a: Floats, b: Floats, pairs: PairMask, limit: float) -> PairMask:
     """Return those of the pairs of coloured copies whose colours do not contradict each other."""
     same = np.zeros_like(pairs)
     rows, columns = np.nonzero(pairs)
@@ -283,7 +283,9 @@ def _outside(colours: Floats, least: Floats, most: Floats) -> Floats:
     return beyond
 
 
-def _same_pages(copies: Sequence[SmallCopy], others: Sequence[SmallCopy], pairs: Pairs) -> Pairs:
+def _same_pages(
+    copies: Sequence[SmallCopy], others: Sequence[SmallCopy], pairs: PairMask
+) -> PairMask:
     """Return the pairs without those of a page and another file that differ in detail."""
     pages = pairs & np.logical_or.outer(
         [copy.is_page for copy in copies], [copy.is_page for copy in others]

@@ -59,10 +59,10 @@ _BLOCK = 1 << 5
 #: An image file, and how it is turned, see `turn_by`.
 Seen = tuple[str, int]
 Floats = NDArray[np.float32]
-Pairs = NDArray[np.bool_]
+PairMask = NDArray[np.bool_]
 Places = NDArray[np.int64]
 _Read = TypeVar("_Read")
-_Image = TypeVar("_Image", NDArray[np.uint8], Floats)
+_ImageArray = TypeVar("_ImageArray", NDArray[np.uint8], Floats)
 
 
 class _Lines(NamedTuple):
@@ -109,7 +109,7 @@ def read_now(read: Callable[[str, str], _Read], path: str) -> _Read | None:
         return None
 
 
-def turn_by(image: _Image, turn: int) -> _Image:
+def turn_by(image: _ImageArray, turn: int) -> _ImageArray:
     """Return an image ``(height, width, …)`` in one of its eight positions: bit 4 of ``turn``
     transposes it, then bits 1 and 2 mirror it.
 
@@ -130,7 +130,7 @@ def shrink(image: Image.Image, side: int) -> Image.Image:
     return image.resize((side, side), Image.Resampling.BOX)
 
 
-def rows_and_columns(pairs: Pairs) -> tuple[Places, Places]:
+def rows_and_columns(pairs: PairMask) -> tuple[Places, Places]:
     """Return the rows, and the columns, that have any pair.
 
     >>> [side.tolist() for side in rows_and_columns(np.array([[False, True], [False, False]]))]
@@ -139,7 +139,7 @@ def rows_and_columns(pairs: Pairs) -> tuple[Places, Places]:
     return np.flatnonzero(pairs.any(axis=1)), np.flatnonzero(pairs.any(axis=0))
 
 
-def same_detail(a: Sequence[Seen], b: Sequence[Seen], pairs: Pairs) -> Pairs:
+def same_detail(a: Sequence[Seen], b: Sequence[Seen], pairs: PairMask) -> PairMask:
     """Return those of the pairs ``(n, m)`` of ``n`` images and ``m`` others that are the same in
     detail.
 
@@ -191,7 +191,9 @@ def _smooth(cells: Floats) -> Floats:
     return cells
 
 
-def _same_lines(a: Sequence[_Lines | None], b: Sequence[_Lines | None], pairs: Pairs) -> Pairs:
+def _same_lines(
+    a: Sequence[_Lines | None], b: Sequence[_Lines | None], pairs: PairMask
+) -> PairMask:
     """Return those of the pairs whose lines are the same on the finest grid of both."""
     a_grids = _grids(a)
     b_grids = _grids(b)
@@ -220,7 +222,7 @@ def _cells(copies: Sequence[_Lines | None], rows: Places, grid: int) -> Floats:
     return means
 
 
-def _same_tiles(a: Floats, b: Floats, pairs: Pairs) -> Pairs:
+def _same_tiles(a: Floats, b: Floats, pairs: PairMask) -> PairMask:
     """Return those of the pairs of cells on one grid whose tiles all correlate."""
     grid = a.shape[1]
     for start in range(0, grid, _TILE):

@@ -25,7 +25,7 @@ from channelhash.copies.comparison import (
     correlate,
     part_by_mirrors,
 )
-from channelhash.copies.detail import Floats, Pairs, Places
+from channelhash.copies.detail import Floats, PairMask, Places
 from channelhash.copies.small_copies import KeptCopies, SmallCopy
 from channelhash.errors import InputError
 from channelhash.utils.machine import one_blas_thread, usable_cores
@@ -62,7 +62,7 @@ def group_copies(
     >>> [places.tolist() for places in group_copies(np.zeros((3, 1), np.uint8), copies)]
     [[0, 2]]
     """
-    images = _Images(codes, copies, radius, np.arange(len(copies)))
+    images = _ImageGroups(codes, copies, radius, np.arange(len(copies)))
     is_new = _recall(kept, images) if kept else np.ones(len(copies), dtype=bool)
     _compare_new(images, is_new, kept, progress)
     apart = apart or {}
@@ -76,7 +76,7 @@ def group_copies(
 
 
 @dataclass
-class _Images:
+class _ImageGroups:
     """Images, and the groups that they form so far.
 
     Attributes:
@@ -95,7 +95,7 @@ class _Images:
         """Return the small copies at some places."""
         return [self.copies[place] for place in places.tolist()]
 
-    def join(self, rows: Places, columns: Places, pairs: Pairs) -> None:
+    def join(self, rows: Places, columns: Places, pairs: PairMask) -> None:
         """Join the groups of those pairs, of images at some places and others, that are alike."""
         pairs &= self.numbers[rows][:, None] != self.numbers[columns]
         if self.radius is not None:
@@ -106,7 +106,7 @@ class _Images:
 
 
 def _compare_new(
-    images: _Images, is_new: NDArray[np.bool_], kept: KeptCopies | None, progress: Progress
+    images: _ImageGroups, is_new: NDArray[np.bool_], kept: KeptCopies | None, progress: Progress
 ) -> None:
     """Compare each new image with all others, tile by tile, and join the groups of like ones."""
     n_new = int(is_new.sum())
@@ -139,13 +139,13 @@ def _one_blas_thread() -> AbstractContextManager[Any]:
         return nullcontext()
 
 
-def _candidates(a: Floats, b: Floats) -> Pairs | None:
+def _candidates(a: Floats, b: Floats) -> PairMask | None:
     """Return the pairs of two tiles that may be alike; None if there is none, as mostly."""
-    near: Pairs = correlate(a, b) >= ALIKE.shape
+    near: PairMask = correlate(a, b) >= ALIKE.shape
     return near if near.any() else None
 
 
-def _recall(kept: KeptCopies, images: _Images) -> NDArray[np.bool_]:
+def _recall(kept: KeptCopies, images: _ImageGroups) -> NDArray[np.bool_]:
     """Join the groups that are kept, and return which images must be compared with all others."""
     places = {copy.path: place for place, copy in enumerate(images.copies)}
     compared = kept.compared()
@@ -187,7 +187,7 @@ def _ends(pairs: Sequence[tuple[int, int]]) -> tuple[Places, Places]:
     return one, other
 
 
-def _remember(kept: KeptCopies, images: _Images, compared: Places, before: Places) -> None:
+def _remember(kept: KeptCopies, images: _ImageGroups, compared: Places, before: Places) -> None:
     """Keep which images have been compared with all others, and which groups that has joined."""
     changed = np.flatnonzero(images.numbers != before)
     joined = zip(images.copies_at(changed), images.copies_at(images.numbers[changed]), strict=True)

@@ -17,7 +17,7 @@ import numpy as np
 
 from channelhash.copies.comparison import alike
 from channelhash.copies.small_copies import SmallCopy, read_copies
-from channelhash.duplicates.decisions import Decisions, DecisionKind, open_decisions
+from channelhash.duplicates.decisions import DecisionKind, Decisions, open_decisions
 from channelhash.duplicates.groups import Identity, identity_of, is_raw, links_in, path_of
 from channelhash.errors import InputError
 from channelhash.search.store import Item, Store

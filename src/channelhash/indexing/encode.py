@@ -37,10 +37,10 @@ from channelhash.utils.progress import Progress, StageProgress, no_stage_progres
 #: Items encoded and written at once. A killed job loses them, and memory holds their images.
 _BATCH = 256
 
-Outputs = dict[str, NDArray[np.float32]]
+ModelOutputs = dict[str, NDArray[np.float32]]
 
 
-class _Reading(NamedTuple):
+class _ReadRow(NamedTuple):
     """A row as it was read.
 
     Attributes:
@@ -136,14 +136,14 @@ class EncodedBatch(NamedTuple):
     """
 
     rows: list[int]
-    outputs: Outputs
+    outputs: ModelOutputs
     metadata: list[Header]
     unread: Mapping[int, Unread]
     captions: Sequence[Sequence[str]]
-    caption_outputs: Outputs
+    caption_outputs: ModelOutputs
     problems: Sequence[str]
 
-    def parts(self) -> Iterator[tuple[list[int], Outputs]]:
+    def parts(self) -> Iterator[tuple[list[int], ModelOutputs]]:
         """Yield the positions, and the outputs, of rows with the same modalities: first the images
         with captions, then all others.
 
@@ -159,7 +159,7 @@ class EncodedBatch(NamedTuple):
         if others:
             yield others, self._outputs_at(others)
 
-    def _outputs_at(self, places: list[int]) -> Outputs:
+    def _outputs_at(self, places: list[int]) -> ModelOutputs:
         return {modality: rows[places] for modality, rows in self.outputs.items()}
 
 
@@ -181,8 +181,8 @@ def index_source(
     prune: bool = False,
     encoded: Sequence[EncodedBatch] = (),
 ) -> tuple[Indexed, dict[str, Unread]]:
-    """Encode the items of ``source`` into ``store``. Return counts, and the images that could not be
-    read, by id.
+    """Encode the items of ``source`` into ``store``. Return counts, and the images that could not
+    be read, by id.
 
     An item is unchanged if the store has its codes, its metadata are the same, and it was encoded
     from the same text, features or image file. An image file is the same if its size and times, or
@@ -321,10 +321,10 @@ def encode_batches(model: Model, source: Source, todo: Sequence[int]) -> Iterato
 
 
 def _encode_batch(
-    model: Model, source: Source, readings: Mapping[int, _Reading | Unread]
+    model: Model, source: Source, readings: Mapping[int, _ReadRow | Unread]
 ) -> EncodedBatch:
     unread = dict[int, Unread]()
-    readable = dict[int, _Reading]()
+    readable = dict[int, _ReadRow]()
     problems = list[str]()
     for row, reading in readings.items():
         if isinstance(reading, Unread):
@@ -343,7 +343,7 @@ def _encode_batch(
     return EncodedBatch([*readable], outputs, metadata, unread, captions, caption_outputs, problems)
 
 
-def _encode_rows(model: Model, source: Source, readings: Mapping[int, _Reading]) -> Outputs:
+def _encode_rows(model: Model, source: Source, readings: Mapping[int, _ReadRow]) -> ModelOutputs:
     outputs = {}
     for name, values in source.records.take([*readings]).items.items():
         if name == "image" and source.reads_files:
@@ -371,15 +371,15 @@ def _captions(source: Source, row: int, metadata: Header) -> Sequence[str]:
 
 def _read_values(
     source: Source, model: Model, batches: Sequence[list[int]]
-) -> Iterator[list[_Reading | Unread]]:
+) -> Iterator[list[_ReadRow | Unread]]:
     """Yield the states of each batch of rows of texts and features."""
     for rows in batches:
-        yield [_Reading(None, {STATE: values_state(source, row)}) for row in rows]
+        yield [_ReadRow(None, {STATE: values_state(source, row)}) for row in rows]
 
 
 def _read_images(
     source: Source, model: Model, batches: Sequence[list[int]]
-) -> Iterator[list[_Reading | Unread]]:
+) -> Iterator[list[_ReadRow | Unread]]:
     """Yield the images of each batch of rows. While a batch is encoded, threads read the next
     one.
     """
@@ -388,7 +388,7 @@ def _read_images(
     reads_text = source.reads_text
     paths = source.records.items["image"]
 
-    def begin(rows: list[int]) -> list[Future[_Reading | Unread]]:
+    def begin(rows: list[int]) -> list[Future[_ReadRow | Unread]]:
         return [threads.submit(_read_image, model, Path(paths[row]), reads_text) for row in rows]
 
     try:
@@ -401,7 +401,7 @@ def _read_images(
         threads.shutdown(cancel_futures=True)
 
 
-def _read_image(model: Model, path: Path, reads_text: bool) -> _Reading | Unread:
+def _read_image(model: Model, path: Path, reads_text: bool) -> _ReadRow | Unread:
     """Read a model's input from an image, and the metadata of its file. Raise errors that are not
     the file's fault.
     """
@@ -412,7 +412,7 @@ def _read_image(model: Model, path: Path, reads_text: bool) -> _Reading | Unread
         image = np.asarray(model.prepare("image", [path])[0])
         header, problems = read_header(path, int(state.split()[1]))
         text, lines = read_text(path) if reads_text else (None, [])
-        return _Reading(image, {**header, "ocr": text, STATE: state}, [*problems, *lines])
+        return _ReadRow(image, {**header, "ocr": text, STATE: state}, [*problems, *lines])
     except (InputError, OSError) as error:
         problem = image_problem(path)
         if problem:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError, argument
-from channelhash.indexing.encode import EncodedBatch, Outputs, encode_batches, mean_by_image
+from channelhash.indexing.encode import EncodedBatch, ModelOutputs, encode_batches, mean_by_image
 from channelhash.indexing.source import Source
 from channelhash.models import fitted
 from channelhash.models.description import FEATURES, EncoderWord, Model
@@ -111,7 +111,7 @@ def _encode_sample(
     return batches
 
 
-def _features(encoder: Encoder, batches: Sequence[EncodedBatch]) -> Outputs:
+def _features(encoder: Encoder, batches: Sequence[EncodedBatch]) -> ModelOutputs:
     """Return features by modality, including those of captions if these represent all images."""
     outputs = [batch.outputs for batch in batches if batch.rows]
     features = {name: _concatenate(outputs, name) for name in outputs[0]}
@@ -123,7 +123,7 @@ def _features(encoder: Encoder, batches: Sequence[EncodedBatch]) -> Outputs:
     return features
 
 
-def _concatenate(outputs: Sequence[Outputs], modality: str) -> NDArray[np.float32]:
+def _concatenate(outputs: Sequence[ModelOutputs], modality: str) -> NDArray[np.float32]:
     return np.concatenate([rows[modality] for rows in outputs])
 
 
@@ -142,7 +142,7 @@ def _project_batch(model: fitted.FittedModel, batch: EncodedBatch) -> EncodedBat
     )
 
 
-def _project(model: fitted.FittedModel, features: Outputs) -> Outputs:
+def _project(model: fitted.FittedModel, features: ModelOutputs) -> ModelOutputs:
     """Return the outputs whose signs are the codes, for the model's modalities."""
     return {
         name: model.project(name, rows)

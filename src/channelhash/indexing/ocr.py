@@ -1,8 +1,8 @@
-"""Text in pictures, which the networks read that the package `rapidocr` brings.
+"""Read the text in images with the networks of the package `rapidocr`.
 
-Where it may stand is looked for in a small picture, which is all that a photograph without text
-takes. Each line is then cut out of a larger one and read; what the network is unsure of is left
-out. A long picture, such as a screenshot that was scrolled, is looked through part by part.
+Lines are found in a small copy of an image; for a photograph without text, this is all. Each line
+is then cut out of a larger copy and read, and uncertain readings are dropped. A long image, such as
+a scrolled screenshot, is read part by part.
 """
 
 from collections.abc import Sequence
@@ -19,34 +19,39 @@ from PIL import Image
 from channelhash.utils.image_files import decode, open_image
 from channelhash.utils.optional_imports import library, naming_extra, onnx_runtime, package_file
 
-#: A BGR image ``(height, width, 3)``, and four corners ``(4, 2)`` of a line in it, as x and y.
+#: A BGR image ``(height, width, 3)``.
 _Pixels = NDArray[np.uint8]
+#: The four corners ``(4, 2)`` of a line in an image, as x and y.
 _Corners = NDArray[np.float32]
 
-# Side to which an image may be reduced where it is decoded.
+#: Side to which an image may be reduced when it is decoded.
 _TEXT_SIDE = 853
-# Long sides in pixels: of what text is looked for in, and of what it is cut out of. Smaller
-# pictures are enlarged, to twice their side at most.
+#: Long side in pixels of the copy in which lines are found. Smaller images are enlarged, at most to
+#: twice their side.
 _LOOK = 640
+#: Long side in pixels of the copy out of which lines are cut.
 _READ = 1280
-# Times its width that a picture is looked through at once, as telephones are; of a longer one, a
-# part is twice as long as wide. An eighth of it is also in the next part, so that no line that lies
-# across is cut in both.
+#: Length of an image, as a multiple of its width, above which it is read part by part. Screens of
+#: telephones are shorter.
 _LONG = 2.5
+#: Length of such a part, as a multiple of its width.
 _PART = 2
+#: One part in so many is shared with the next one, so that no line across is cut in both.
 _SHARED = 8
-# Parts of a picture in which text is looked for: 2 s each where it is full of it.
+#: The most parts of an image that are read: a part full of text takes 2 s.
 _MOST_PARTS = 50
-# Times its height that a line is read at once; far longer ones come out garbled.
+#: Length of a line, as a multiple of its height, that is read at once. Far longer ones come out
+#: garbled.
 _LONGEST = 20
-# Pixels of a short side below which there is no room for a line.
+#: Pixels of the smallest short side that has room for a line.
 _LOWEST = 16
-# Confidence from which a line counts that has two letters or digits: one of 200 photographs without
-# text got some.
+#: Least confidence in a line with two letters or digits. Of 200 photographs without text, one got
+#: some.
 _SURE = 0.6
-# Confidence up to which a line of a long picture is also read turned: of 60 lines, none had less
-# upright, and none more than 0.85 on its head. The network for that mistook 9.
+#: Confidence below which a line of a long image is also read upside down. Of 60 lines, none had
+#: less when upright, and none more than 0.85 when upside down. The network for that mistook 9.
 _DOUBT = 0.9
+#: Networks that find lines, turn them and read them, with their SHA-256.
 _TEXT_MODELS = {
     "Det": (
         "PP-OCRv6_det_small",
@@ -64,10 +69,10 @@ _TEXT_MODELS = {
 
 
 def read_text(path: Path) -> tuple[str, list[str]]:
-    """Return the lines of text in an image, lines that stand on their heads, too; and a line for
-    what is not looked through, of an image of more than 50 parts.
+    """Return the lines of text in an image, including those upside down, and a message if the image
+    has more than 50 parts, of which only 50 are read.
 
-    It is decoded anew, as a model takes less, and codes must not depend on this.
+    The image is decoded again: a model needs fewer pixels, and codes must not depend on this.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -85,7 +90,7 @@ def read_text(path: Path) -> tuple[str, list[str]]:
     if min(width, height) < _LOWEST:
         return "", []
     resized = image.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=2)
-    # As OpenCV orders colours.
+    # OpenCV orders colours as blue, green, red.
     pixels = np.ascontiguousarray(np.asarray(resized)[:, :, ::-1])
     problems = list[str]()
     if part == long:
@@ -101,7 +106,7 @@ def read_text(path: Path) -> tuple[str, list[str]]:
 
 
 def is_long(width: int, height: int) -> bool:
-    """Return whether an image of a size is looked through part by part.
+    """Return whether an image of a size is read part by part.
 
     >>> is_long(1080, 2400), is_long(1080, 4800)
     (False, True)
@@ -110,7 +115,7 @@ def is_long(width: int, height: int) -> bool:
 
 
 def _read_parts(pixels: _Pixels, places: Sequence[int], size: int) -> Sequence[str]:
-    """Return the lines of text in a long image, of which parts of a size begin at ``places``."""
+    """Return the lines of text in a long image, whose parts of one size begin at ``places``."""
     reader = open_reader()
     found = _find_lines(pixels, places, size)
     if not found:
@@ -126,12 +131,12 @@ def _read_parts(pixels: _Pixels, places: Sequence[int], size: int) -> Sequence[s
 
 
 def _turn(line: Sequence[_Pixels]) -> list[_Pixels]:
-    """Return a line in pieces, turned by 180 degrees."""
+    """Turn a line, given in pieces, by 180 degrees."""
     return [piece[::-1, ::-1] for piece in reversed(line)]
 
 
 def _read_lines(lines: Sequence[Sequence[_Pixels]]) -> list[tuple[str, float]]:
-    """Return the text of lines, which are given in pieces, and how sure it is."""
+    """Return the text of each line, given in pieces, and the confidence in it."""
     pieces = list(map(np.ascontiguousarray, chain.from_iterable(lines)))
     if not pieces:
         return []
@@ -146,8 +151,8 @@ def _read_lines(lines: Sequence[Sequence[_Pixels]]) -> list[tuple[str, float]]:
 
 
 def _find_lines(pixels: _Pixels, places: Sequence[int], size: int) -> list[_Corners]:
-    """Return the lines in a long image, each once: what is found of one line in two parts is joined
-    where they share pixels.
+    """Return the lines in a long image. A line that is found in two parts is joined to one if both
+    agree in the shared pixels.
     """
     height, width, _ = pixels.shape
     lines = list[_Corners]()
@@ -188,7 +193,7 @@ def _look(part: _Pixels) -> _Corners:
 
 
 def _is_same(first: _Corners, second: _Corners, shared: _Corners) -> bool:
-    """Return whether two lines are mostly the same within the pixels that two parts share."""
+    """Return whether two lines mostly coincide within the pixels that two parts share."""
     area = library("cv2", "ocr").intersectConvexConvex
     common = area(first, second)[0]
     return bool(common > min(area(each, shared)[0] for each in (first, second)) / 2)
@@ -200,14 +205,14 @@ def _without(lines: Sequence[_Corners], others: Sequence[_Corners]) -> list[_Cor
 
 
 def _around(lines: Sequence[_Corners]) -> _Corners:
-    """Return the corners of the smallest rectangle around some lines, in the order of theirs."""
+    """Return the corners of the smallest rectangle around some lines, in the usual order."""
     boxes = library("rapidocr.ch_ppocr_det.utils", "ocr").DBPostProcess()
     box, _ = boxes.get_mini_boxes(np.concatenate(lines))
     return np.asarray(box, np.float32)
 
 
 def _cut_line(pixels: _Pixels, corners: _Corners) -> _Pixels:
-    """Return a line upright; OpenCV cuts out of images of less than 32,768 pixels a side."""
+    """Cut a line out, and turn it upright. The window avoids OpenCV's limit of 32,768 pixels."""
     left, top = (max(0, int(least) - 2) for least in corners.min(axis=0))
     right, bottom = (int(most) + 3 for most in corners.max(axis=0))
     window = np.ascontiguousarray(pixels[top:bottom, left:right])
@@ -217,9 +222,7 @@ def _cut_line(pixels: _Pixels, corners: _Corners) -> _Pixels:
 
 
 def _break_line(line: _Pixels) -> list[_Pixels]:
-    """Return the pieces of a line that is too long to be read at once, broken where there is least
-    to be seen.
-    """
+    """Break a line that is too long to be read at once, where its contrast is lowest."""
     pieces = list[_Pixels]()
     height = line.shape[0]
     while line.shape[1] > _LONGEST * height:
@@ -234,7 +237,7 @@ def _break_line(line: _Pixels) -> list[_Pixels]:
 
 @cache
 def open_reader() -> Any:
-    """Open the networks; one thread reads a picture, so that nothing of them is lost in a fork.
+    """Open the networks. They use one thread an image, so that a fork loses none of their threads.
 
     >>> open_reader() is open_reader()
     True
@@ -254,6 +257,6 @@ def open_reader() -> Any:
         "Global.use_preprocess_img": False,
         "Global.text_score": _SURE,
     }
-    # Dilation makes one of lines that are close together.
+    # Dilation would join lines that are close together.
     looking = {"Det.limit_type": "max", "Det.limit_side_len": _LOOK, "Det.use_dilation": False}
     return engine(params={**files, **one_thread, **settings, **looking})

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.copies.comparison import alike
-from channelhash.copies.detail import Pairs
+from channelhash.copies.detail import PairMask
 from channelhash.copies.small_copies import read_copies
 
 _Places = NDArray[np.int64]
@@ -46,7 +46,7 @@ def fold(codes: PackedCodes, radius: int, images: Sequence[str] = ()) -> dict[in
         tile = np.arange(start, min(start + _TILE, len(codes)))
         others = np.array([*folded, *tile])
         distances = hamming_distances(codes[tile], codes[others])
-        pairs: Pairs = (distances <= radius) & (others < tile[:, None])
+        pairs: PairMask = (distances <= radius) & (others < tile[:, None])
         if images and pairs.any():
             pairs = _confirm(pairs, distances <= narrow, tile, others, images)
         for place, row in zip(tile.tolist(), pairs, strict=True):
@@ -59,8 +59,8 @@ def fold(codes: PackedCodes, radius: int, images: Sequence[str] = ()) -> dict[in
 
 
 def _confirm(
-    pairs: Pairs, are_nearer: Pairs, tile: _Places, others: _Places, images: Sequence[str]
-) -> Pairs:
+    pairs: PairMask, are_nearer: PairMask, tile: _Places, others: _Places, images: Sequence[str]
+) -> PairMask:
     """Return those of the pairs of near codes that are copies: their pictures are alike; or neither
     can be read, and their codes are nearer. Other pictures are not read.
     """
@@ -70,7 +70,7 @@ def _confirm(
     copies = {place: copy for place, copy in read if copy is not None}
     left = np.isin(tile, [*copies])
     right = np.isin(others, [*copies])
-    confirmed: Pairs = pairs & are_nearer & ~np.logical_or.outer(left, right)
+    confirmed: PairMask = pairs & are_nearer & ~np.logical_or.outer(left, right)
     if left.any() and right.any():
         cut = np.ix_(left, right)
         confirmed[cut] = alike(

@@ -5,7 +5,7 @@ from datetime import date, timedelta
 from typing import NamedTuple
 
 from channelhash.text.constructions import SIDES
-from channelhash.text.questions import DASHES, Days, Match, Question
+from channelhash.text.questions import DASHES, Days, PhraseMatch, QuestionText
 
 #: Periods below this one are months, from 0 on; seasons begin with it.
 SEASON = 12
@@ -70,12 +70,12 @@ class Construction(NamedTuple):
 class DateReader:
     """Reads dates in one language."""
 
-    def __init__(self, question: Question, language: str, today: date) -> None:
+    def __init__(self, question: QuestionText, language: str, today: date) -> None:
         self._question = question
         self._language = language
         self._today = today
 
-    def _match(self, table: str, at: int) -> Match | None:
+    def _match(self, table: str, at: int) -> PhraseMatch | None:
         return self._question.match(table, self._language, at)
 
     def _skip(self, table: str, at: int) -> int:
@@ -83,7 +83,7 @@ class DateReader:
         match = self._match(table, at)
         return match.end if match else at
 
-    def _match_shown(self, table: str, at: int) -> Match | None:
+    def _match_shown(self, table: str, at: int) -> PhraseMatch | None:
         """Return the phrase of a table that begins here, if its words show the language."""
         match = self._match(table, at)
         return match if match and self._question.shows(self._language, at) else None
@@ -231,11 +231,11 @@ class DateReader:
         year, end = self._year(end) if has_comma else (0, end)
         return WrittenDate(end, NO_PERIOD, year, day)
 
-    def _name(self, at: int) -> Match | None:
+    def _name(self, at: int) -> PhraseMatch | None:
         """Return the name of a month or season, with its period as the place."""
         month = self._match_shown("months", at)
         season = self._match_shown("seasons", at)
-        return month or (season and Match(season.end, SEASON + season.place))
+        return month or (season and PhraseMatch(season.end, SEASON + season.place))
 
     def _year(self, at: int) -> tuple[int, int]:
         """Return the year that follows a month or season, or 0, and where it ends."""

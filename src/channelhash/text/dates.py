@@ -20,7 +20,7 @@ from channelhash.text.date_reader import (
     WrittenDate,
     span,
 )
-from channelhash.text.questions import DASHES, Days, Found, Question, any_of, openers
+from channelhash.text.questions import DASHES, Days, Found, QuestionText, any_of, openers
 
 #: Year of the first photograph.
 _OLDEST = 1826
@@ -57,10 +57,11 @@ _EASTERN_AFTER = re.compile(
 _EASTERN_BEFORE = re.compile(r"(?:[不非除未没到至和或か와과~〜–—-]|から|부터|除了)\s?$")
 
 
-def find_dates(question: Question, today: date) -> list[Found]:
+def find_dates(question: QuestionText, today: date) -> list[Found]:
     """Return the dates of a question whose constructions are understood, in order.
 
-    >>> [found.means for found in find_dates(Question("dogs, not before 2015"), date(2026, 11, 27))]
+    >>> question = QuestionText("dogs, not before 2015")
+    >>> [found.means for found in find_dates(question, date(2026, 11, 27))]
     ['not before 2015']
     """
     found = list[Found]()
@@ -77,7 +78,7 @@ def find_dates(question: Question, today: date) -> list[Found]:
     return found
 
 
-def _read_all(question: Question, today: date) -> Iterator[Construction]:
+def _read_all(question: QuestionText, today: date) -> Iterator[Construction]:
     """Yield the constructions of a question, each the longest that begins behind the last one."""
     readers = {name: DateReader(question, name, today) for name in _languages(question)}
     at = 0
@@ -88,7 +89,9 @@ def _read_all(question: Question, today: date) -> Iterator[Construction]:
         at = longest.end if longest else at + 1
 
 
-def _read(question: Question, readers: Mapping[str, DateReader], at: int) -> Construction | None:
+def _read(
+    question: QuestionText, readers: Mapping[str, DateReader], at: int
+) -> Construction | None:
     """Return the longest construction of any language that begins at a word."""
     languages: Collection[str] = openers(*_OPENERS).get(question.word(at), ())
     if question.kind(at) != "word":
@@ -110,7 +113,7 @@ def _add_up(first: Found, second: Found | None) -> bool:
     return first.days is not None and date.min in first.days + second.days
 
 
-def _languages(question: Question) -> list[str]:
+def _languages(question: QuestionText) -> list[str]:
     """Return the languages in which a question may name a date."""
     named = openers(*_NAMES)
     found = set[str]()
@@ -159,7 +162,7 @@ def _complete(
     return one._replace(period=first.period) if one.bare and is_name_of_all else one
 
 
-def _understand(question: Question, one: Construction, today: date) -> Found | None:
+def _understand(question: QuestionText, one: Construction, today: date) -> Found | None:
     """Return what a construction means; None if that is unclear."""
     if one.denied and one.side == "until":
         return None  # "not until 2016" may mean from then on
@@ -243,7 +246,7 @@ def _say_one(side: str, first: date, stop: date) -> tuple[str, str]:
 
 
 def _any_year(
-    question: Question, one: Construction, dates: Sequence[WrittenDate]
+    question: QuestionText, one: Construction, dates: Sequence[WrittenDate]
 ) -> tuple[str, str] | None:
     """Return in words, and as a test, "in July", "June to August" or "on 14 July" of any year."""
     periods = [part.period for part in dates]
@@ -256,7 +259,7 @@ def _any_year(
 
 
 def _any_years_months(
-    question: Question, one: Construction, periods: Sequence[int]
+    question: QuestionText, one: Construction, periods: Sequence[int]
 ) -> tuple[str, str] | None:
     """Return in words, and as a test, some months behind "in", or those from the first to the
     last.
@@ -279,7 +282,7 @@ def _any_years_day(one: WrittenDate) -> tuple[str, str] | None:
     return f"{one.day} {day:%B} of any year", f"{{0}} LIKE '____-{day:%m-%d}%'"
 
 
-def _fits(question: Question, one: Construction, refused: set[int]) -> bool:
+def _fits(question: QuestionText, one: Construction, refused: set[int]) -> bool:
     """Return whether the words around dates leave their meaning unchanged."""
     if question.kind(one.lead) == "eastern":
         before = question.text[: question.words[one.start].start]
@@ -288,7 +291,7 @@ def _fits(question: Question, one: Construction, refused: set[int]) -> bool:
     return _may_follow(question, one, refused) and _may_precede(question, one.end)
 
 
-def _may_follow(question: Question, one: Construction, refused: set[int]) -> bool:
+def _may_follow(question: QuestionText, one: Construction, refused: set[int]) -> bool:
     """Return whether the word before dates leaves their meaning unchanged."""
     before = one.start - 1
     is_led = one.side not in ("", "article")
@@ -303,7 +306,7 @@ def _may_follow(question: Question, one: Construction, refused: set[int]) -> boo
     return not is_part and _may_lead(question, before, is_led, before - 1 in refused)
 
 
-def _may_lead(question: Question, before: int, is_led: bool, is_refused: bool) -> bool:
+def _may_lead(question: QuestionText, before: int, is_led: bool, is_refused: bool) -> bool:
     """Return whether a word may stand before dates; ``is_led`` if they have a preposition."""
     if question.is_any("and", before) or question.is_any("but", before):
         return is_led and not is_refused
@@ -312,14 +315,14 @@ def _may_lead(question: Question, before: int, is_led: bool, is_refused: bool) -
     return not question.is_any("function words", before)
 
 
-def _may_precede(question: Question, at: int) -> bool:
+def _may_precede(question: QuestionText, at: int) -> bool:
     """Return whether no word behind dates continues them, as in "2014 or dogs", "2019 to Rome"."""
     if question.parts_after(at):
         return question.word(at) not in DASHES or question.kind(at + 1) not in ("number", "date")
     return question.kind(at) == "word" and not question.hanging(at)
 
 
-def _is_sure(question: Question, one: Construction) -> bool:
+def _is_sure(question: QuestionText, one: Construction) -> bool:
     """Return whether dates describe no neighbouring word, as in "a 2019 calendar"."""
     if question.kind(one.lead) == "eastern":
         return True
@@ -329,7 +332,7 @@ def _is_sure(question: Question, one: Construction) -> bool:
     return (is_led and not _is_any_year(one.dates)) or question.ends(one.end)
 
 
-def _is_sure_year(question: Question, one: Construction, is_led: bool) -> bool:
+def _is_sure_year(question: QuestionText, one: Construction, is_led: bool) -> bool:
     """Return whether four digits are a year: in 2019, photos of 2019, or alone between commas."""
     if one.side == "of" and not one.denied:
         return one.start == 0 or question.is_any("photographs", one.start - 1)

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from channelhash.text.constructions import LANGUAGES
 from channelhash.text.dates import find_dates
 from channelhash.text.places import PlaceNames, find_places
-from channelhash.text.questions import Found, Question
+from channelhash.text.questions import Found, QuestionText
 
 #: Words of the longest question: longer texts are none, and take long to read.
 _MAX_WORDS = 200
@@ -57,7 +57,7 @@ def find_phrases(text: str, today: date, places: PlaceNames) -> list[Phrase]:
     >>> find_phrases("not in Porto", date(2026, 11, 27), PlaceNames([("place", "Porto")]))[0].test
     "NOT (place IN ('Porto'))"
     """
-    question = Question(text)
+    question = QuestionText(text)
     if len(question.words) > _MAX_WORDS:
         return []
     dates = find_dates(question, today)
@@ -72,7 +72,7 @@ def find_phrases(text: str, today: date, places: PlaceNames) -> list[Phrase]:
     return [_phrase(question, one, "date" if one in dates else "place") for one in found]
 
 
-def _sure(question: Question, found: list[Found]) -> list[Found]:
+def _sure(question: QuestionText, found: list[Found]) -> list[Found]:
     """Return what is surely meant: nothing that may describe another word or may be denied."""
     if not found:
         return []
@@ -83,7 +83,7 @@ def _sure(question: Question, found: list[Found]) -> list[Found]:
     return found if len(found) <= _MAX_PHRASES and length <= _MAX_LENGTH else []
 
 
-def _phrase(question: Question, one: Found, kind: Literal["date", "place"]) -> Phrase:
+def _phrase(question: QuestionText, one: Found, kind: Literal["date", "place"]) -> Phrase:
     start = question.words[one.start].start
     end = question.words[one.end - 1].end
     return Phrase(kind, start, question.text[start:end], one.means, one.test)
@@ -103,14 +103,14 @@ def says_nothing(text: str) -> bool:
     >>> says_nothing("all my photos, "), says_nothing("photos of dogs")
     (True, False)
     """
-    question = Question(text)
+    question = QuestionText(text)
     return all(
         word.kind != "gap" and (word.kind == "mark" or at in _nouns(question))
         for at, word in enumerate(question.words)
     )
 
 
-def _nouns(question: Question) -> set[int]:
+def _nouns(question: QuestionText) -> set[int]:
     """Return the positions of words that describe no photograph, such as "my photos"."""
     found = set[int]()
     for at in range(len(question.words)):
@@ -121,7 +121,7 @@ def _nouns(question: Question) -> set[int]:
     return found
 
 
-def _is_whole(question: Question, found: Iterable[Found]) -> bool:
+def _is_whole(question: QuestionText, found: Iterable[Found]) -> bool:
     """Return whether all other words describe no photograph."""
     covered = _covered(found)
     rest = {
@@ -132,7 +132,7 @@ def _is_whole(question: Question, found: Iterable[Found]) -> bool:
     return rest <= _nouns(question)
 
 
-def _without_denied(question: Question, found: Sequence[Found]) -> list[Found]:
+def _without_denied(question: QuestionText, found: Sequence[Found]) -> list[Found]:
     """Return what was found, except what an unread negation may reach: "no dogs in 2019", "in 2019
     nicht".
     """
@@ -141,18 +141,18 @@ def _without_denied(question: Question, found: Sequence[Found]) -> list[Found]:
     return [one for one in found if not _is_reached(question, denials, one)]
 
 
-def _is_reached(question: Question, denials: Iterable[int], one: Found) -> bool:
+def _is_reached(question: QuestionText, denials: Iterable[int], one: Found) -> bool:
     return any(_reaches(question, at, one) for at in denials)
 
 
-def _reaches(question: Question, at: int, one: Found) -> bool:
+def _reaches(question: QuestionText, at: int, one: Found) -> bool:
     """Return whether a negation reaches words: right behind, or before them in the same part."""
     if at == one.end:
         return question.is_any("denials behind", at)
     return at < one.start and not _is_parted(question, at, one.start)
 
 
-def _is_parted(question: Question, start: int, end: int) -> bool:
+def _is_parted(question: QuestionText, start: int, end: int) -> bool:
     return any(question.parts_after(at) for at in range(start + 1, end))
 
 

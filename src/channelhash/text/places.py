@@ -19,8 +19,8 @@ from channelhash.text.common_names import COMMON_NAMES
 from channelhash.text.constructions import LANGUAGES
 from channelhash.text.questions import (
     Found,
-    Match,
-    Question,
+    PhraseMatch,
+    QuestionText,
     any_of,
     fold_word,
     openers,
@@ -46,7 +46,7 @@ _MIN_LETTERS = 3
 class PlaceNames:
     """The names of places, in which the words of a question are looked up.
 
-    >>> PlaceNames([("place", "Łódź")]).find(Question("in Lodz"), 1)
+    >>> PlaceNames([("place", "Łódź")]).find(QuestionText("in Lodz"), 1)
     (2, [('place', 'Łódź')])
     """
 
@@ -73,7 +73,7 @@ class PlaceNames:
         first = word.rstrip("'")
         return first in self._names or (is_other and first in self._other_names)
 
-    def may_begin(self, question: Question) -> bool:
+    def may_begin(self, question: QuestionText) -> bool:
         """Return whether a word of a question may begin a name.
 
         Other names take a moment to load. They are looked up only behind prepositions of places,
@@ -83,7 +83,7 @@ class PlaceNames:
             return True
         return any(self._may_follow(question, at) for at in range(1, len(question.words)))
 
-    def _may_follow(self, question: Question, at: int) -> bool:
+    def _may_follow(self, question: QuestionText, at: int) -> bool:
         """Return whether a word may begin another name behind a preposition."""
         word = question.word(at)
         is_led = question.word(at - 1) in openers("not", *_LEADS) and question.raw(at - 1) != "a"
@@ -92,7 +92,7 @@ class PlaceNames:
         return is_led and self.begins(word, is_other=True)
 
     def find(
-        self, question: Question, at: int, is_other: bool = True
+        self, question: QuestionText, at: int, is_other: bool = True
     ) -> tuple[int, list[PlaceValue]] | None:
         """Return where the longest name that begins at a word ends, and the values that it may
         mean; if ``is_other``, also by their other names.
@@ -130,7 +130,9 @@ def _by_first_words(named: Iterable[tuple[tuple[str, ...], PlaceValue]]) -> _Nam
     }
 
 
-def _longest(names: _NameIndex, question: Question, at: int) -> tuple[int, list[PlaceValue]] | None:
+def _longest(
+    names: _NameIndex, question: QuestionText, at: int
+) -> tuple[int, list[PlaceValue]] | None:
     for name, values in names.get(question.word(at).rstrip("'"), {}).items():
         end = _end_of(question, at, name)
         if end and not (question.touches(end) and question.word(end) in _WITHIN - {".", ")"}):
@@ -138,7 +140,7 @@ def _longest(names: _NameIndex, question: Question, at: int) -> tuple[int, list[
     return None
 
 
-def _end_of(question: Question, at: int, name: tuple[str, ...]) -> int:
+def _end_of(question: QuestionText, at: int, name: tuple[str, ...]) -> int:
     """Return where a name that begins at a word ends, or 0 if other words follow."""
     for n, word in enumerate(name):
         while n and question.word(at) in _WITHIN:
@@ -220,11 +222,11 @@ class _Lead(NamedTuple):
     at: int
 
 
-def find_places(question: Question, names: PlaceNames) -> list[Found]:
+def find_places(question: QuestionText, names: PlaceNames) -> list[Found]:
     """Return the places of a question whose constructions are understood, in order.
 
     >>> names = PlaceNames([("place", "Bath"), ("place", "Porto"), ("country", "Portugal")])
-    >>> question = Question("a cat in the bath in Porto, Portugal")
+    >>> question = QuestionText("a cat in the bath in Porto, Portugal")
     >>> [found.means for found in find_places(question, names)]
     ['Porto, Portugal']
     """
@@ -248,7 +250,7 @@ def find_places(question: Question, names: PlaceNames) -> list[Found]:
 class _PlaceReader:
     """Reads places in one language."""
 
-    def __init__(self, question: Question, language: str, names: PlaceNames) -> None:
+    def __init__(self, question: QuestionText, language: str, names: PlaceNames) -> None:
         self._question = question
         self._language = language
         self._names = names
@@ -263,7 +265,7 @@ class _PlaceReader:
         """Return the places behind a preposition of a table, or behind none; a negation may stand
         between ``start`` and ``at``.
         """
-        match = self._question.match(table, self._language, at) if table else Match(at, 0)
+        match = self._question.match(table, self._language, at) if table else PhraseMatch(at, 0)
         if not match or not self._may_stand(table, start, at):
             return None
         end, locations = self._locations(match.end, _Lead(table, at))
@@ -380,14 +382,14 @@ class _PlaceReader:
         return is_name and self._question.parts_after(at + 1)
 
 
-def _begins_date(question: Question, at: int) -> bool:
+def _begins_date(question: QuestionText, at: int) -> bool:
     tables = ("months", "seasons", "relative last", "relative yesterday", "relative this", "not")
     is_year = question.kind(at) == "number" and len(question.word(at)) == 4
     is_date = question.kind(at) in ("date", "eastern")
     return is_date or is_year or any(question.is_any(table, at) for table in tables)
 
 
-def _begins_end(question: Question, language: str, at: int) -> bool:
+def _begins_end(question: QuestionText, language: str, at: int) -> bool:
     """Return whether "until" and a date follow: "in Porto until 2016"."""
     until = question.match("until", language, at)
     return until is not None and _begins_date(question, until.end)

@@ -43,8 +43,8 @@ _ABBREVIATIONS = frozenset(_ABBREVIATED.split())
 #: Tables whose words show a language.
 _EVIDENCE = ("function words", *SIDES, "photographs", "months", "seasons")
 
-#: Kinds of words, see `Word`.
-Kind = Literal["gap", "eastern", "date", "number", "word", "mark"]
+#: Kinds of words, see `QuestionWord`.
+WordKind = Literal["gap", "eastern", "date", "number", "word", "mark"]
 #: A first day, and the day after the last.
 Days = tuple[date, date]
 
@@ -145,7 +145,7 @@ def any_of(tests: Sequence[str]) -> str:
     return tests[0] if len(tests) == 1 else f"({' OR '.join(tests)})"
 
 
-class Match(NamedTuple):
+class PhraseMatch(NamedTuple):
     """A phrase of a table in a question.
 
     Attributes:
@@ -157,7 +157,7 @@ class Match(NamedTuple):
     place: int
 
 
-class Word(NamedTuple):
+class QuestionWord(NamedTuple):
     """A word, number or mark of a question.
 
     Attributes:
@@ -170,23 +170,23 @@ class Word(NamedTuple):
     text: str
     start: int
     end: int
-    kind: Kind
+    kind: WordKind
 
 
-class Question:
+class QuestionText:
     """The words of a question.
 
-    >>> [word.text for word in Question("L'été, 14.07.2019").words]
+    >>> [word.text for word in QuestionText("L'été, 14.07.2019").words]
     ["l'", 'ete', ',', '14.07.2019']
     """
 
     def __init__(self, text: str) -> None:
         self.text = text
         plain = _PART.sub(lambda part: part[0] if part[1] else "\0" * len(part[0]), text)
-        self.words = list[Word]()
+        self.words = list[QuestionWord]()
         for match in _TOKEN.finditer(plain):
-            kind = cast(Kind, match.lastgroup)
-            self.words.append(Word(fold_word(match[0]), *match.span(), kind))
+            kind = cast(WordKind, match.lastgroup)
+            self.words.append(QuestionWord(fold_word(match[0]), *match.span(), kind))
 
     def raw(self, at: int) -> str:
         """Return a word as it is written; nothing beyond the last."""
@@ -198,7 +198,7 @@ class Question:
         """Return a word, lower-case and without accents; empty for a gap, or if there is none."""
         return "" if self.kind(at) in (None, "gap") else self.words[at].text
 
-    def kind(self, at: int) -> Kind | None:
+    def kind(self, at: int) -> WordKind | None:
         """Return the kind of a word; None before the first and beyond the last."""
         return self.words[at].kind if 0 <= at < len(self.words) else None
 
@@ -206,11 +206,11 @@ class Question:
         """Return whether there is no space between a word and the one before it."""
         return 0 < at < len(self.words) and self.words[at - 1].end == self.words[at].start
 
-    def match(self, table: str, language: str, at: int) -> Match | None:
+    def match(self, table: str, language: str, at: int) -> PhraseMatch | None:
         """Return the longest phrase of a table that begins here."""
         for words, place in phrases(table, language).get(self.word(at), ()):
             if all(self.word(at + n) == word for n, word in enumerate(words)):
-                return Match(at + len(words), place)
+                return PhraseMatch(at + len(words), place)
         return None
 
     def is_any(self, table: str, at: int) -> bool:

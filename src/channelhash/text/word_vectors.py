@@ -183,7 +183,7 @@ _LONGEST_ENTRY = 10_000
 #: Type of the stored vectors, of half the size of float32.
 _DTYPE = "float16"
 #: Words with their vectors.
-_Entries = Iterator[tuple[str, NDArray[np.float32]]]
+_WordEntries = Iterator[tuple[str, NDArray[np.float32]]]
 
 
 @dataclass(frozen=True)
@@ -360,7 +360,7 @@ def _convert(path: Path, folder: Path) -> None:
     np.save(folder / "offsets.npy", np.array(ends, dtype=np.int64))
 
 
-def _read(path: Path, file: IO[bytes]) -> _Entries:
+def _read(path: Path, file: IO[bytes]) -> _WordEntries:
     """Return the entries of a file of either format, whose first line holds the numbers V of words
     and d of dimensions.
     """
@@ -376,7 +376,7 @@ def _read(path: Path, file: IO[bytes]) -> _Entries:
     return (_read_binary if path.suffix == ".bin" else _read_text)(path, file, *map(int, parts))
 
 
-def _read_binary(path: Path, file: IO[bytes], count: int, width: int) -> _Entries:
+def _read_binary(path: Path, file: IO[bytes], count: int, width: int) -> _WordEntries:
     """Yield the entries of word2vec's binary format: a word, a space, d little-endian float32, and
     often a newline.
     """
@@ -408,7 +408,7 @@ def _read_word(file: IO[bytes]) -> bytes:
     return bytes(word)
 
 
-def _read_text(path: Path, file: IO[bytes], count: int, width: int) -> _Entries:
+def _read_text(path: Path, file: IO[bytes], count: int, width: int) -> _WordEntries:
     """Yield the entries of word2vec's text format: a word and d numbers a line."""
     number = 0
     for number, line in enumerate(file, start=1):
