@@ -38,7 +38,7 @@ START = {
     "One request": "serve/routing.py:Route.get_route_handler.<locals>.checked",
 }
 #: What is a way of its own: a run of a grid, the search of a request.
-WITHIN = ("lab/experiments/runner.py:_run_and_evaluate", "serve/search.py:_answer")
+WITHIN = ("lab/experiments/runner.py:_run_and_evaluate", "serve/searcher.py:Searcher._find")
 
 
 class Step(NamedTuple):

@@ -19,7 +19,7 @@ from channelhash.duplicates import find_duplicates
 from channelhash.search import answer as module, open_store
 from channelhash.search.hits import SearchOptions
 from channelhash.search.query import search_store
-from channelhash.serve import search
+from channelhash.serve.searcher import Searcher
 from channelhash.serve.service import Limits
 from serve import served
 from serve.served import N_BITS, ODD_ID, WRITER, app_of, serving, small_model, small_store
@@ -74,8 +74,8 @@ def test_words_are_answered_by_all_there_is_and_parts_are_added_up(client, model
 )
 def test_plain_words_are_answered_like_all_others(client, monkeypatch, text):
     answers = []
-    for is_plain in (True, False):
-        monkeypatch.setattr(search, "_is_plain", lambda *_, is_plain=is_plain: is_plain)
+    for is_quick in (True, False):
+        monkeypatch.setattr(Searcher, "_is_quick", lambda *_, is_quick=is_quick: is_quick)
         answers.append(client.post("/search", json={"text": text, "k": 7}))
     quick, other = answers
     assert quick.status_code == other.status_code

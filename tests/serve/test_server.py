@@ -364,7 +364,7 @@ def test_health_says_whether_a_store_that_can_only_be_read_can_be_read(tmp_path,
             found = client.get("/items?order=name").json()["items"]
             assert [item["id"] for item in found] == list(ids)
 
-        client.app.state.service.warm_up._thread.join()
+        client.app.state.service.warm_up.join()
         check("a")
         add_elsewhere(folder, "b")
         check("a", "b")
@@ -488,7 +488,7 @@ def test_what_first_requests_would_wait_for_is_made_ready_in_the_background(tmp_
         assert client.head("/ready").status_code == 503
         assert client.get("/health").status_code == 200
         asked.set()
-        app.state.service.warm_up._thread.join()
+        app.state.service.warm_up.join()
         assert client.get("/info").json()["loading"] == []
         assert client.get("/ready").json() == client.get("/health").json()
         assert (client.head("/ready").status_code, client.head("/ready").content) == (200, b"")

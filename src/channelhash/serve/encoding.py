@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -122,6 +122,16 @@ class Encoding:
     words_alone: bool
     quick: bool = False
 
+    async def encode(self, modality: str, item: Any) -> Outputs:
+        """Encode a text or an image to real-valued outputs ``(k,)``, in a batch shared with other
+        requests.
+        """
+        if modality in self.problems:
+            raise InputError(
+                f"this server cannot encode a new {modality}: {self.problems[modality]}"
+            )
+        return await self.batchers[modality](item)
+
     @classmethod
     def prepare(
         cls,
@@ -160,6 +170,17 @@ class Encoding:
         words_alone = "text" not in model.modalities and store.has_words
         is_quick = "text" in batchers and _seconds_of_a_text(model) < _QUICK_TEXT
         return cls(model, batchers, problems, words_alone, is_quick)
+
+
+#: The encoding of what needs none.
+NO_ENCODING = Encoding(None, {}, {}, words_alone=False)
+
+
+async def wait_for(encoding: Future[Encoding]) -> Encoding:
+    """Return how new items become codes, once the model is there; raise what its loading raised."""
+    if encoding.done():  # a wrapped future would wake the loop once more for each question
+        return encoding.result()
+    return await asyncio.shield(asyncio.wrap_future(encoding))
 
 
 def _locked_encoder(

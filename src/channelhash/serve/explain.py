@@ -16,7 +16,7 @@ from channelhash.search.store import Item
 from channelhash.serve import schemas
 from channelhash.serve.images import open_upload
 from channelhash.serve.routing import PROBLEMS, Route
-from channelhash.serve.search import unpack_hex
+from channelhash.serve.searcher import unpack_hex
 from channelhash.serve.service import CurrentService, Service
 from channelhash.utils.image_files import RAW_ENDINGS, STORED_FORMATS, open_image
 
@@ -36,7 +36,7 @@ async def explain_image(
     service: CurrentService, request: Annotated[schemas.ImageExplanation, File()]
 ) -> Response:
     """Explain why an uploaded picture matches a stored item. The picture is not kept."""
-    async with service.open_image(request.image) as (_, content):
+    async with service.uploads.open(request.image) as (_, content):
         stored = schemas.ExplainItem(id=request.id, modality=request.modality)
         return await _explain(service, content, stored, request)
 
@@ -57,7 +57,10 @@ async def _explain(
             options.cells, options.patch, options.fill, limits.words, limits.patches
         )
         explanation = explain_pair(
-            pair, service.bit_labels(), _encoders(service), settings if options.maps else None
+            pair,
+            service.labels.bit_labels(),
+            _encoders(service),
+            settings if options.maps else None,
         )
         answer = schemas.ExplainResponse(
             **explanation.as_dict(), seconds=time.perf_counter() - start
@@ -90,7 +93,7 @@ def _unpack_side(service: Service, code: str, modality: str | None) -> Side:
     store = service.store
     default = "text" if store.modalities and "image" not in store.modalities else "image"
     problem = "only its bits are known"
-    packed = unpack_hex(service, code)
+    packed = unpack_hex(store, code)
     return Side.unpack(packed, modality or default, "a code", store.n_bits or 0, problem)
 
 

@@ -242,7 +242,7 @@ async def _add_image(
     """
     metadata = dict(new.metadata)
     folder = service.image_folder
-    async with service.open_image(new.image) as (opened, content):
+    async with service.uploads.open(new.image) as (opened, content):
         encoded: _Encoded = {"image": await service.encode("image", opened)}
         if new.text is not None:
             metadata["text"] = new.text

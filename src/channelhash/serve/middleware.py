@@ -27,6 +27,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from channelhash.errors import InputError, JobError
+from channelhash.search.question import UnknownItemError
 
 #: Environment variable of the folder through which processes share their counters.
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
@@ -284,6 +285,8 @@ def _methods_at(path: str, routes: Sequence[BaseRoute]) -> set[str]:
 
 
 async def _on_failure(_: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, UnknownItemError):
+        return _problem(404, f"there is no item {error.item_id[:100]!r}")
     if isinstance(error, InputError):
         return _problem(422, error.spelled(lambda name: _NAMES.get(name, name)))
     if not isinstance(error, JobError):

@@ -5,21 +5,17 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractAsyncContextManager
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
-from anyio import CapacityLimiter, from_thread, to_thread
-from fastapi import Depends, HTTPException, Request, Response, UploadFile
-from PIL import Image
+from anyio import CapacityLimiter, from_thread
+from fastapi import Depends, HTTPException, Request
 
 from channelhash.errors import InputError, JobError
-from channelhash.explanation.bits import BitLabels
 from channelhash.explanation.occlusion import Outputs
 from channelhash.models.description import QueryEncoder
 from channelhash.search.index import compile_loops
@@ -27,14 +23,13 @@ from channelhash.search.match import find_reference
 from channelhash.search.store import Item, Store
 from channelhash.serve.access import Access
 from channelhash.serve.caches import Browser, LabelCache
-from channelhash.serve.encoding import Batcher, Encoding
+from channelhash.serve.encoding import Encoding, wait_for
 from channelhash.serve.images import Thumbnails, Uploads
 from channelhash.serve.middleware import Metrics
+from channelhash.serve.searcher import Searcher
 from channelhash.utils.typed_settings import naming_own_code
 from channelhash.utils.watch import Report
 
-#: Quick searches that one thread answers together before those that arrived meanwhile.
-_TOGETHER = 16
 #: Words of codes that a search compares on one core, in about 0.3 ms.
 _ON_ONE_CORE = 1 << 21
 _log = logging.getLogger("channelhash.serve")
@@ -70,38 +65,25 @@ class Limits:
     words: int = 100
 
 
-class Words(NamedTuple):
-    """What a quick search has to encode, and how it is answered with the outputs."""
-
-    texts: list[str]
-    answer: Callable[[list[Outputs]], Response]
-
-
-class WarmUp:
-    """Make a server ready in a thread, step by step.
+class WarmUp(threading.Thread):
+    """A thread that makes a server ready, step by step.
 
     Attributes:
         steps: what is still to be done, by its name for users.
     """
 
     def __init__(self, steps: dict[str, Callable[[], object]]) -> None:
+        super().__init__(name="warm-up")
         self.steps = steps
-        self._thread = threading.Thread(target=self._run, name="warm-up")
-
-    def start(self) -> None:
-        """Begin with the first step."""
-        self._thread.start()
 
     def stop(self) -> None:
         """Let the step that runs finish, and drop the others."""
         self.steps.clear()
-        if self._thread.is_alive():
-            self._thread.join()
+        if self.is_alive():
+            self.join()
 
-    def _run(self) -> None:
-        """Take the steps; one that fails is a line in the log, and requests that need it fail,
-        too.
-        """
+    def run(self) -> None:
+        """Take the steps. One that fails is a line in the log; requests that need it fail, too."""
         for what, step in list(self.steps.items()):
             try:
                 if what in self.steps:  # not stopped meanwhile
@@ -125,15 +107,12 @@ class Service:
         thumbnails: small copies of the images of stored items.
         uploads: opens uploaded images.
         browser: the items in an order, and how many are of each folder and month.
-        quick_searches: searches that take milliseconds: those that arrive while some run are
-            answered together by one thread, which encodes their words too, as each change of
-            threads costs as much as a search.
-        has_images: whether the last answers had image files, which are read where near-duplicates
-            are folded; the event loop does not ask the store.
+        searcher: answers searches.
+        labels: the labels that go with bits.
         warm_up: what makes the server ready in the background.
         places: places for requests at one time.
-        searching: other searches at one time; more threads would only keep the event loop from the
-            interpreter.
+        searching: searches that are not quick, and pages of items, at one time; more threads would
+            only keep the event loop from the interpreter.
         explaining: an explanation encodes hundreds of items, so only a few run at one time.
         drawing: thumbnails that are drawn at one time.
         grouping: duplicates are looked for one request at a time: of many codes that takes seconds.
@@ -162,15 +141,11 @@ class Service:
         self.thumbnails = Thumbnails(limits.pixels)
         self.uploads = Uploads(limits.pixels, limits.side)
         self.browser = Browser(store)
-        self.has_images = True
-        self._labels = LabelCache(store)
+        self.labels = LabelCache(store)
         self._threads = (ThreadPoolExecutor(1, "encode"), ThreadPoolExecutor(1, "search"))
         encode, search = self._threads
         # With the caller's consent to code that a model's folder names.
         self.encoding: Future[Encoding] = encode.submit(copy_context().run, self._prepare, load)
-        self.quick_searches: Batcher[Callable[[], Response | Words | None], Response | None] = (
-            Batcher(self._answer_together, search, _TOGETHER)
-        )
         self.warm_up = WarmUp(
             {
                 "the model": partial(wait, [self.encoding]),
@@ -181,6 +156,7 @@ class Service:
         )
         self.places = asyncio.Semaphore(limits.concurrency)
         self.searching = CapacityLimiter(4)
+        self.searcher = Searcher(store, self.browser, self.encoding, search, self.searching)
         self.explaining = CapacityLimiter(2)
         self.drawing = CapacityLimiter(4)
         self.grouping = CapacityLimiter(1)
@@ -202,21 +178,6 @@ class Service:
         for modality in self.encoding.result().batchers:
             find_reference(self.store, modality, self.store.choose_modality())
 
-    def _answer_together(
-        self, calls: Sequence[Callable[[], Response | Words | None]]
-    ) -> list[Response | None]:
-        """Call all, encode the words of all in one batch, and answer with these."""
-        done = [call() for call in calls]
-        texts: list[str] = []
-        for words in done:
-            if isinstance(words, Words):
-                texts += words.texts
-        rows = iter(self.encoding.result().batchers["text"].work(texts) if texts else ())
-        return [
-            each.answer(list(islice(rows, len(each.texts)))) if isinstance(each, Words) else each
-            for each in done
-        ]
-
     def check_access(self, authorization: str, writes: bool) -> None:
         """Refuse a request with status 403 or 401; see `Access.check`."""
         if writes and not self.store.writable:
@@ -226,32 +187,9 @@ class Service:
             raise HTTPException(403, line)
         self.access.check(authorization, writes)
 
-    async def get_encoding(self) -> Encoding:
-        """Return how new items become codes, once the model is there; raise what its loading
-        raised.
-        """
-        if self.encoding.done():  # a wrapped future would wake the loop once more for each question
-            return self.encoding.result()
-        return await asyncio.shield(asyncio.wrap_future(self.encoding))
-
     async def encode(self, modality: str, item: Any) -> Outputs:
-        """Encode a text or an image to real-valued outputs ``(k,)``, in a batch shared with other
-        requests.
-        """
-        encoding = await self.get_encoding()
-        if modality in encoding.problems:
-            raise InputError(
-                f"this server cannot encode a new {modality}: {encoding.problems[modality]}"
-            )
-        return await encoding.batchers[modality](item)
-
-    async def search(self, call: Callable[[], Response], quick: bool) -> Response:
-        """Answer a search in a thread; what ``call`` raises is raised here."""
-        if not quick:
-            return await to_thread.run_sync(call, limiter=self.searching)
-        response = await self.quick_searches(call)
-        assert response is not None
-        return response
+        """Encode a text or an image once the model is there, see `Encoding.encode`."""
+        return await (await wait_for(self.encoding)).encode(modality, item)
 
     def encode_from_thread(self, modality: str, items: Sequence[Any]) -> Outputs:
         """Encode ``n`` items to ``(n, k)`` from a worker thread of the application."""
@@ -260,16 +198,6 @@ class Service:
             return await asyncio.gather(*[self.encode(modality, item) for item in items])
 
         return np.stack(from_thread.run(encode_all))
-
-    def open_image(
-        self, upload: UploadFile
-    ) -> AbstractAsyncContextManager[tuple[Image.Image, bytes]]:
-        """Return an uploaded image and its file's content, see `Uploads.open`."""
-        return self.uploads.open(upload)
-
-    def bit_labels(self) -> BitLabels | None:
-        """Return the labels that go with bits, see `LabelCache`."""
-        return self._labels.bit_labels()
 
     def get_item(self, item_id: str) -> Item:
         """Return a stored item, or refuse with status 404."""
