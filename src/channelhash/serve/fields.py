@@ -103,6 +103,11 @@ class Narrowing(RequestModel):
         None, pattern=r"^\d{4}(-\d\d){0,2}$", description="YYYY-MM, also YYYY or YYYY-MM-DD."
     )
 
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether any of these is given."""
+        return bool(self.where or self.label or self.folder or self.month)
+
     def filter_of(self, store: Store) -> str | None:
         """Return all of these as one filter; None where there are none."""
         parts = []

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ _AFTER_WORDS: dict[schemas.Kind, str] = {
     "where": "where",
 }
 #: The body of any search.
-_Body = schemas.SearchRequest | schemas.ImageSearch
+SearchBody = schemas.SearchRequest | schemas.ImageSearch
 #: Modality -> the model's outputs ``(k,)`` for each item of a plan.
 _Outputs = dict[str, list[Outputs]]
 
@@ -83,7 +83,7 @@ class Searcher:
         self._has_images = True
 
     async def answer(
-        self, request: _Body, start: float, image: Image.Image | None = None
+        self, request: SearchBody, start: float, image: Image.Image | None = None
     ) -> Response:
         """Return the response to a request that arrived at ``start``, perhaps with an image."""
         if isinstance(request, schemas.SearchRequest) and self._is_quick(request):
@@ -105,42 +105,41 @@ class Searcher:
     def _is_quick(self, request: schemas.SearchRequest) -> bool:
         """Return whether a search takes milliseconds, unless its words name a date or are unknown:
         a few answers are asked for and nothing more, words are encoded at once, and no image is
-        read to fold near-duplicates.
+        read.
         """
-        special = (request.where, request.folder, request.month, request.radius)
-        if any(value is not None for value in special) or request.label or request.rerank:
+        if request.is_narrowed or request.radius is not None or request.rerank:
             return False
         if request.offset + request.k > DEPTH or request.by == WORDS:
             return False
         if (request.text or request.minus) and not self._encodes_quickly():
             return False
-        if request.collapse is None:
-            return not self._has_images or "text" in (request.modality, request.by)
-        return request.collapse is False
+        return not self._compares_images(request)
 
     def _encodes_quickly(self) -> bool:
         is_loaded = self._encoding.done() and not self._encoding.exception()
         return is_loaded and self._encoding.result().quick
+
+    def _compares_images(self, request: schemas.SearchRequest) -> bool:
+        """Return whether images may be read, to fold near-duplicates."""
+        if request.collapse is None:
+            return self._has_images and "text" not in (request.modality, request.by)
+        return request.collapse is not False
 
     def _answer_together(
         self, requests: Sequence[tuple[schemas.SearchRequest, float]]
     ) -> list[Response | None]:
         """Answer quick searches in this thread; None where one turns out to take longer."""
         plans = [self._plan_quickly(request) for request, _ in requests]
-        texts: list[Any] = []
-        for plan in plans:
-            if plan is not None:
-                texts += plan.to_encode.get("text", [])
+        texts = list(chain.from_iterable(map(_texts_of, plans)))
         encoding = self._encoding.result() if texts else NO_ENCODING
         rows = iter(encoding.batchers["text"].work(texts) if texts else ())
         responses: list[Response | None] = []
         for (request, start), plan in zip(requests, plans, strict=True):
             if plan is None:
                 responses.append(None)
-                continue
-            n_texts = len(plan.to_encode.get("text", []))
-            outputs = {"text": list(islice(rows, n_texts))}
-            responses.append(self._respond(request, start, plan, outputs, encoding.model))
+            else:
+                outputs = {"text": list(islice(rows, len(_texts_of(plan))))}
+                responses.append(self._respond(request, start, plan, outputs, encoding.model))
         return responses
 
     def _plan_quickly(self, request: schemas.SearchRequest) -> Search | None:
@@ -152,10 +151,10 @@ class Searcher:
             return None
         return plan
 
-    def _plan(self, request: _Body, image: Image.Image | None = None) -> Search:
+    def _plan(self, request: SearchBody, image: Image.Image | None = None) -> Search:
         return Search.of(self._store, self._question(request, image), self._options(request))
 
-    def _question(self, request: _Body, image: Image.Image | None = None) -> Question:
+    def _question(self, request: SearchBody, image: Image.Image | None = None) -> Question:
         question = Question(request.text or None, image, minus=request.minus)
         if isinstance(request, schemas.ImageSearch):
             return question
@@ -167,7 +166,7 @@ class Searcher:
             minus_like=request.minus_ids,
         )
 
-    def _options(self, request: _Body) -> SearchOptions:
+    def _options(self, request: SearchBody) -> SearchOptions:
         left_out = None
         if isinstance(request, schemas.SearchRequest) and request.exclude_self:
             left_out = request.id
@@ -181,7 +180,7 @@ class Searcher:
 
     def _respond(
         self,
-        request: _Body,
+        request: SearchBody,
         start: float,
         plan: Search,
         outputs: _Outputs,
@@ -225,7 +224,7 @@ class Searcher:
         return Response(response.model_dump_json(), media_type="application/json")
 
     def _find(
-        self, request: _Body, plan: Search, outputs: _Outputs, model: QueryEncoder | None
+        self, request: SearchBody, plan: Search, outputs: _Outputs, model: QueryEncoder | None
     ) -> Hits:
         """Return the page of answers that a request asks for, by date if it asks for that."""
         n_bits = self._store.n_bits
@@ -245,6 +244,11 @@ class Searcher:
         by_date = sort_by_date(hits, newest_first=request.order == "newest")
         hits[:] = by_date[request.offset : request.offset + request.k]
         return hits
+
+
+def _texts_of(plan: Search | None) -> list[Any]:
+    """Return the texts that a plan encodes; none without a plan."""
+    return [] if plan is None else plan.to_encode.get("text", [])
 
 
 async def _encode(plan: Search, encoding: Encoding) -> _Outputs:
@@ -276,14 +280,14 @@ def unpack_hex(store: Store, code: str) -> PackedCodes:
     return packed
 
 
-def _query_modality(request: _Body, plan: Search, query: Query) -> str:
+def _query_modality(request: SearchBody, plan: Search, query: Query) -> str:
     """Return the modality of what asks; empty where it is a bare code."""
     if isinstance(request, schemas.ImageSearch):
         return "image"
     return "text" if plan.words and query.words_coded else query.modality
 
 
-def _understood(request: _Body, plan: Search) -> list[schemas.Understood]:
+def _understood(request: SearchBody, plan: Search) -> list[schemas.Understood]:
     """Return the parts of a search: what is wanted, what is not, and what the answers are narrowed
     to.
     """
@@ -300,7 +304,9 @@ def _understood(request: _Body, plan: Search) -> list[schemas.Understood]:
     return parts + _understood_keys(request, _AFTER_WORDS)
 
 
-def _understood_keys(request: _Body, keys: dict[schemas.Kind, str]) -> list[schemas.Understood]:
+def _understood_keys(
+    request: SearchBody, keys: dict[schemas.Kind, str]
+) -> list[schemas.Understood]:
     """Return the parts that keys of a request hold, one for each entry of a list."""
     parts = []
     for kind, key in keys.items():
