@@ -55,20 +55,15 @@ class Access:
             )
         if not writes and self.read_token is None:
             return
-        headers = {"WWW-Authenticate": "Bearer"}
-        scheme, _, sent = authorization.partition(" ")
-        if scheme.lower() != "bearer" or not sent:
+        sent = _read_bearer(authorization)
+        if sent is None:
             action = "writing" if writes else "reading"
-            raise HTTPException(
-                401, f"{action} needs the header Authorization: Bearer TOKEN", headers
-            )
-        content = sent.strip().encode("latin-1", "replace")
-        # none is left out: the time says nothing of the tokens
-        matches = [_is_same(self.token, content)]
-        if not writes:
-            matches.append(_is_same(self.read_token, content))
+            raise _unauthorized(f"{action} needs the header Authorization: Bearer TOKEN")
+        tokens = [self.token] if writes else [self.token, self.read_token]
+        # All are compared, so that the time says nothing about the tokens.
+        matches = [_is_same(token, sent) for token in tokens]
         if not any(matches):
-            raise HTTPException(401, "the token is wrong", headers)
+            raise _unauthorized("the token is wrong")
 
     def is_local(self, request: Request) -> bool:
         """Return whether a request comes from this machine, to a server that no other one
@@ -79,6 +74,18 @@ class Access:
         if any(name in request.headers for name in _FORWARDED):
             return False
         return request.client is not None and is_loopback(request.client.host)
+
+
+def _read_bearer(authorization: str) -> bytes | None:
+    """Return the token in a header Authorization; None if it holds none."""
+    scheme, _, sent = authorization.partition(" ")
+    if scheme.lower() != "bearer" or not sent:
+        return None
+    return sent.strip().encode("latin-1", "replace")
+
+
+def _unauthorized(line: str) -> HTTPException:
+    return HTTPException(401, line, {"WWW-Authenticate": "Bearer"})
 
 
 def _is_same(token: str | None, sent: bytes) -> bool:

@@ -133,33 +133,40 @@ class FileParts(FileResponse):
 
 
 def _parts_of(header: str, size: int) -> list[str] | None:
-    """Return those parts of a file that a header Range names and that there are; None where it
-    names none that could be.
+    """Return the parts of a file of ``size`` bytes that a header Range names, as far as there are
+    such bytes; None if the header is to be ignored.
 
     >>> _parts_of("bytes=0-9, 90-200, 500-", 100), _parts_of("items=0-9", 100)
     (['0-9', '90-99'], None)
     """
     unit, _, ranges = header.partition("=")
     pieces = list(filter(None, (piece.strip(" \t") for piece in ranges.split(","))))
-    if unit.strip().lower() != "bytes" or not pieces:
+    places = [_read_part(piece, size) for piece in pieces]
+    if unit.strip().lower() != "bytes" or not places or None in places:
         return None
-    parts = []
-    for piece in pieces:
-        match = _PART.fullmatch(piece)
-        if match is None:
-            return None
-        first, last, suffix = match.groups()
-        start = _place(first) if first else max(size - _place(suffix), 0)
-        end = _place(last) if last else size - 1
-        if last and end < start:
-            return None
-        if start < size:
-            parts.append(f"{start}-{min(end, size - 1)}")
-    return parts
+    return [f"{part.start}-{part.stop - 1}" for part in places if part]
+
+
+def _read_part(piece: str, size: int) -> range | None:
+    """Return the places that a part of a header Range names, without those behind the file's end;
+    None if it makes no sense.
+
+    >>> [_read_part(piece, 100) for piece in ("90-200", "-10", "500-", "9-0")]
+    [range(90, 100), range(90, 100), range(500, 100), None]
+    """
+    match = _PART.fullmatch(piece)
+    if match is None:
+        return None
+    first, last, suffix = match.groups()
+    start = _place(first) if first else max(size - _place(suffix), 0)
+    end = _place(last) if last else size - 1
+    if last and end < start:
+        return None
+    return range(start, min(end + 1, size))
 
 
 def _place(digits: str) -> int:
-    """Return a number of bytes; of more digits than files have, one that is large."""
+    """Return a number of bytes; for one with more digits than files have, a large one."""
     return int(digits) if len(digits) < _DIGITS else 10**_DIGITS
 
 

@@ -1,6 +1,6 @@
 """Requests and responses of the routes of items: browsing, writing, duplicates."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -9,6 +9,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, FailFast, Field, Json, model_validator
 from pydantic.json_schema import WithJsonSchema
 
+from channelhash.duplicates import DuplicateGroup
 from channelhash.search.browsing import date_of
 from channelhash.search.checks import check_metadata
 from channelhash.search.hits import Hit
@@ -28,6 +29,9 @@ from channelhash.serve.fields import (
     json_body,
 )
 from channelhash.utils.image_files import open_image, upright_size
+
+#: Items of one group that a response has: enough to look at.
+_SHOWN = 100
 
 
 class BrowseOptions(Narrowing):
@@ -246,6 +250,19 @@ class DuplicatesResponse(BaseModel):
     modality: str
     radius: int | None = Field(description="The radius of the request.")
     seconds: float = Field(description="Time from the request's arrival to its response.")
+
+    @classmethod
+    def of(cls, groups: Sequence[DuplicateGroup], **others: Any) -> Self:
+        """Describe groups, each by its first items."""
+        return cls(
+            groups=[group.ids[:_SHOWN] for group in groups],
+            distances=[group.distances[:_SHOWN] for group in groups],
+            photos=[group.photos[:_SHOWN] for group in groups],
+            keepers=[group.keeper for group in groups],
+            reasons=[group.reason for group in groups],
+            sizes=[len(group.ids) for group in groups],
+            **others,
+        )
 
 
 def _describe_image(hit: Hit) -> dict[str, Any]:

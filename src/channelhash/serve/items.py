@@ -49,8 +49,6 @@ _UNCHANGED = {"description": "The client has it already, as its header If-None-M
 #: Seconds that a program has to fail; one that runs longer is the window.
 _SECONDS = 3
 _MANAGER = "org.freedesktop.FileManager1"
-# Items that the response has of one group.
-_SHOWN = 100
 # Modality -> the model's outputs ``(n_bits,)`` for an item, or the packed code that was sent.
 _Encoded = dict[str, NDArray[Any]]
 readers = APIRouter(responses=PROBLEMS, route_class=Route)
@@ -347,16 +345,11 @@ async def _find(
     def work() -> item_schemas.DuplicatesResponse:
         store = service.store
         groups = find_duplicates(store, radius, modality, where or None, pictures)
-        first = groups[:k]
-        return item_schemas.DuplicatesResponse(
-            groups=[group.ids[:_SHOWN] for group in first],
-            distances=[group.distances[:_SHOWN] for group in first],
-            photos=[group.photos[:_SHOWN] for group in first],
-            keepers=[group.keeper for group in first],
-            reasons=[group.reason for group in first],
-            sizes=[len(group.ids) for group in first],
+        default = store.choose_modality() if store.modalities else "image"
+        return item_schemas.DuplicatesResponse.of(
+            groups[:k],
             found=len(groups),
-            modality=modality or (store.choose_modality() if store.modalities else "image"),
+            modality=modality or default,
             radius=radius,
             seconds=time.perf_counter() - start,
         )

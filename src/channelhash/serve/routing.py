@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from anyio.to_thread import run_sync
 from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
-from starlette.datastructures import FormData
+from starlette.datastructures import FormData, Headers
 from starlette.requests import ClientDisconnect
 
 from channelhash.serve.schemas import Problem
@@ -84,13 +84,7 @@ class Route(APIRoute):
         takes = getattr(
             self.body_field and self.body_field.field_info, "media_type", "application/json"
         )
-        sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if sent != takes:
-            raise HTTPException(
-                415, f"the body is {sent or 'of no type'}; send it with Content-Type: {takes}"
-            )
-        if request.headers.get("content-encoding", "identity").lower() != "identity":
-            raise HTTPException(415, "the body is compressed; send it without Content-Encoding")
+        _check_type(request.headers, takes)
         limits = service.limits
         is_question = takes == "application/json" and not self.writes
         limit = limits.question_bytes if is_question else limits.upload_bytes
@@ -113,6 +107,17 @@ class WriteRoute(Route):
     """
 
     writes = True
+
+
+def _check_type(headers: Headers, takes: str) -> None:
+    """Refuse a body of another type than the route takes, and a compressed one."""
+    sent = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if sent != takes:
+        raise HTTPException(
+            415, f"the body is {sent or 'of no type'}; send it with Content-Type: {takes}"
+        )
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise HTTPException(415, "the body is compressed; send it without Content-Encoding")
 
 
 async def _receive_body(

@@ -5,7 +5,7 @@ import os
 import shutil
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from itertools import chain, islice
 from pathlib import Path
@@ -298,18 +298,25 @@ SELECT serial, item, modality, code, projection, checksum FROM codes NOT INDEXED
 WHERE serial BETWEEN ? AND ? ORDER BY serial
 """
     for rows in _batches(_readable_rows(old, sql, last)):
-        intact = defaultdict[str, dict[int, CodeRow]](dict)
-        for row in map(CodeRow._make, rows):
-            if row.item in names and is_whole_code(row, names[row.item], facts):
-                intact[row.modality][row.item] = row
-        for modality, of_item in intact.items():
-            ids = [names[number] for number in of_item]
+        for modality, codes in _whole_codes(map(CodeRow._make, rows), names, facts).items():
+            ids = [names[number] for number in codes]
             with new.writing():
-                new.write(_new_codes(modality, ids, list(of_item.values()), facts))
-            lost -= {(modality, number) for number in of_item}
+                new.write(_new_codes(modality, ids, list(codes.values()), facts))
+            lost -= {(modality, number) for number in codes}
     return [
         Finding(names[number], f"its {modality} code is lost") for modality, number in sorted(lost)
     ]
+
+
+def _whole_codes(
+    rows: Iterable[CodeRow], names: dict[int, str], facts: Facts
+) -> dict[str, dict[int, CodeRow]]:
+    """Return modality -> item number -> the row of a code that is as it was written."""
+    whole = defaultdict[str, dict[int, CodeRow]](dict)
+    for row in rows:
+        if row.item in names and is_whole_code(row, names[row.item], facts):
+            whole[row.modality][row.item] = row
+    return whole
 
 
 def _new_codes(modality: str, ids: list[str], rows: list[CodeRow], facts: Facts) -> NewItems:

@@ -207,18 +207,18 @@ def compare_with_manifest(folder: disk.StoreFolder) -> tuple["Finding | None", b
     writes, about = _read_database(folder)
     if about is None:
         return Finding(_DATABASE, "the description of the store is damaged"), False
-    if manifest is None:
-        manifest = about._replace(writes=0, digest="")
+    manifest = manifest or about._replace(writes=0, digest="")
     if manifest.store != about.store:
         return Finding(_DATABASE, "is another store's, or store.json is"), False
     lost = max(manifest.writes, noted) - writes
     if lost > 0:
         what = f"lacks the last {lost:,} or more writes: its log was cut, or an old copy put back"
         return Finding(_DATABASE, what), False
-    is_sealed = bool(digest and manifest.digest) and manifest.writes == writes
-    if is_sealed and digest != manifest.digest:
+    if not (digest and manifest.digest and manifest.writes == writes):
+        return None, False
+    if digest != manifest.digest:
         return Finding(_DATABASE, "is not as it was when the store was closed"), False
-    return None, is_sealed
+    return None, True
 
 
 class Finding(NamedTuple):
