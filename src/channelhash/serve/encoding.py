@@ -22,8 +22,8 @@ from channelhash.search.plan import has_unknown_words
 from channelhash.search.query import check_model, encode_items
 from channelhash.search.store import Store
 
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
+_BatchItem = TypeVar("_BatchItem")
+_BatchResult = TypeVar("_BatchResult")
 #: Modalities whose items a server encodes.
 _MODALITIES = ("text", "image")
 #: Why a server without a model encodes nothing.
@@ -34,7 +34,7 @@ _MAX_BATCH = 64
 _QUICK_TEXT = 0.002
 
 
-class Batcher(Generic[_Item, _Result]):
+class Batcher(Generic[_BatchItem, _BatchResult]):
     """Collect items and work on them in batches, one batch at a time.
 
     No item waits for others: a single item is taken at once, and those that arrive meanwhile are
@@ -52,19 +52,19 @@ class Batcher(Generic[_Item, _Result]):
 
     def __init__(
         self,
-        work: Callable[[Sequence[_Item]], Sequence[_Result] | NDArray[Any]],
+        work: Callable[[Sequence[_BatchItem]], Sequence[_BatchResult] | NDArray[Any]],
         thread: Executor,
         max_items: int,
     ) -> None:
         self.work = work
         self._thread = thread
         self._max_items = max_items
-        self._waiting: list[tuple[_Item, asyncio.Future[_Result]]] = []
+        self._waiting: list[tuple[_BatchItem, asyncio.Future[_BatchResult]]] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def __call__(self, item: _Item) -> _Result:
+    async def __call__(self, item: _BatchItem) -> _BatchResult:
         """Return the result of one item; raise what ``work`` raises for it."""
-        future: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[_BatchResult] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         if self._task is None:
             self._task = asyncio.create_task(self._empty())
@@ -86,7 +86,9 @@ class Batcher(Generic[_Item, _Result]):
                     future.set_result(result)
         self._task = None
 
-    def _try(self, items: Sequence[_Item]) -> Sequence[_Result | Exception] | NDArray[Any]:
+    def _try(
+        self, items: Sequence[_BatchItem]
+    ) -> Sequence[_BatchResult | Exception] | NDArray[Any]:
         """Work on items; where that fails, on each alone: one may be at fault, and the others get
         their results.
         """
@@ -95,7 +97,7 @@ class Batcher(Generic[_Item, _Result]):
         except Exception as error:
             if len(items) == 1:
                 return [error]
-        results: list[_Result | Exception] = []
+        results: list[_BatchResult | Exception] = []
         for item in items:
             results.extend(self._try([item]))
         return results

@@ -46,16 +46,16 @@ ItemId = Annotated[Text, Field(min_length=1)]
 Modality = Literal["image", "text"]
 # Checked as in Python, by `checks.check_metadata`: an error of a union would name any one of its
 # types.
-_Value = Annotated[
+_NewValue = Annotated[
     Any, WithJsonSchema(TypeAdapter(bool | int | float | str | list[str] | None).json_schema())
 ]
-Metadata = Annotated[dict[str, _Value], AfterValidator(_check_metadata)]
+NewMetadata = Annotated[dict[str, _NewValue], AfterValidator(_check_metadata)]
 HexCode = Annotated[
     str, Field(pattern="^([0-9a-fA-F]{2})+$", description="A packed code as hexadecimal digits.")
 ]
 #: The library refuses numbers below 0.
 Natural = Annotated[int, WithJsonSchema({"minimum": 0, "type": "integer"})]
-Count = Annotated[int, Field(ge=1, le=MOST["k"])]
+PageSize = Annotated[int, Field(ge=1, le=MOST["k"])]
 # OpenAPI 3.1 says "contentMediaType", but generators of clients look for what 3.0 said.
 Upload = Annotated[
     UploadFile,

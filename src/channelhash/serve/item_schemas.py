@@ -16,13 +16,13 @@ from channelhash.search.hits import Hit
 from channelhash.search.items import Order
 from channelhash.serve.fields import (
     MOST,
-    Count,
     HexCode,
     ItemId,
-    Metadata,
     Modality,
     Narrowing,
+    NewMetadata,
     NonEmptyText,
+    PageSize,
     RequestModel,
     Text,
     Upload,
@@ -42,7 +42,7 @@ class BrowseOptions(Narrowing):
     )
     seed: int = Field(0, ge=0, lt=2**63, description="Of the random order.")
     offset: int = Field(0, ge=0, lt=2**62, description="Items before the first that is returned.")
-    limit: Count = Field(60, description="Number of items, at most.")
+    limit: PageSize = Field(60, description="Number of items, at most.")
 
 
 class BrowsedItem(BaseModel):
@@ -127,7 +127,7 @@ class NewItem(RequestModel):
     id: ItemId
     text: NonEmptyText | None = None
     codes: dict[Modality, HexCode] = Field({})
-    metadata: Metadata = Field({})
+    metadata: NewMetadata = Field({})
 
     @model_validator(mode="after")
     def _check_content(self) -> Self:
@@ -161,7 +161,7 @@ class NewImage(RequestModel):
     image: Upload
     text: NonEmptyText | None = Field(None, description="Encoded as well, and shown.")
     # Generators of clients take a string with a "contentMediaType" for a file.
-    metadata: Annotated[Json[Metadata], WithJsonSchema({"type": "string"})] = Field(
+    metadata: Annotated[Json[NewMetadata], WithJsonSchema({"type": "string"})] = Field(
         "{}", validate_default=True, description='A JSON object: {"labels": ["dog"]}.'
     )
     replace: bool = Field(False, description="Replace codes that an item already has.")
@@ -204,21 +204,21 @@ class CopyFacts(BaseModel):
     date: str
 
 
-_Group = Annotated[list[ItemId], Field(min_length=1, max_length=MOST["items"])]
+_GroupIds = Annotated[list[ItemId], Field(min_length=1, max_length=MOST["items"])]
 
 
 class NewDecision(RequestModel):
     """What to keep about a group: that its items are different, or that all stay."""
 
     kind: Literal["different", "keep"]
-    ids: _Group
+    ids: _GroupIds
 
 
 class NewMove(RequestModel):
     """Copies to move, of a picture that stays."""
 
     keeper: ItemId
-    ids: _Group
+    ids: _GroupIds
     dry_run: bool = Field(True, description="Only say what would be moved.")
 
 

@@ -335,7 +335,7 @@ async def _find(
     pictures: Annotated[
         bool, Query(description="Compare pictures, too; without, near codes are enough.")
     ] = True,
-    k: Annotated[fields.Count, Query(description="Number of groups, at most.")] = 100,
+    k: Annotated[fields.PageSize, Query(description="Number of groups, at most.")] = 100,
 ) -> item_schemas.DuplicatesResponse:
     """Return groups of items whose pictures are all alike; where there are none to compare, codes
     are near.

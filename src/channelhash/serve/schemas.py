@@ -24,7 +24,7 @@ from channelhash.serve.fields import (
 )
 from channelhash.serve.item_schemas import BrowsedItem
 
-Kind = Literal[
+PartKind = Literal[
     "words",
     "without",
     "date",
@@ -40,7 +40,7 @@ Kind = Literal[
 ]
 
 
-class SearchOptions(Narrowing):
+class SearchFields(Narrowing):
     """Which items are searched, and how many are returned."""
 
     modality: Modality | None = Field(
@@ -99,14 +99,14 @@ class SearchOptions(Narrowing):
         return self
 
 
-class ImageSearch(SearchOptions):
+class ImageSearch(SearchFields):
     """A picture to search with, and words beside it."""
 
     image: Upload
     text: Text = Field("", description="Words that are wanted, too.")
 
 
-class SearchRequest(SearchOptions):
+class SearchRequest(SearchFields):
     """The query: ``text``, ``id`` or ``code``, or ``text`` and one of the others, which are then
     added up.
     """
@@ -170,7 +170,7 @@ class Result(BrowsedItem):
 class Understood(BaseModel):
     """One part of what was asked."""
 
-    kind: Kind
+    kind: PartKind
     value: str = Field(
         description="The words, id, code, name or filter; empty for an uploaded picture."
     )

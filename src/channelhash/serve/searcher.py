@@ -22,12 +22,11 @@ from fastapi import HTTPException, Response
 from PIL import Image
 
 from channelhash.codes import PackedCodes, check_packed
-from channelhash.explanation.occlusion import Outputs
 from channelhash.models.description import QueryEncoder
 from channelhash.search.answer import DEPTH
 from channelhash.search.hits import Hits, sort_by_date
 from channelhash.search.items import Item
-from channelhash.search.plan import Search, has_unknown_words
+from channelhash.search.plan import Outputs, Search, has_unknown_words
 from channelhash.search.question import WORDS, Query, Question, SearchOptions
 from channelhash.search.store import Store
 from channelhash.serve import schemas
@@ -38,10 +37,10 @@ from channelhash.serve.encoding import NO_ENCODING, Batcher, Encoding, wait_for
 _TOGETHER = 16
 #: Keys of a request that `SearchOptions` has, too.
 _SHARED_KEYS = {"k", "radius", "modality", "collapse", "by", "offset", "fitting"}
-#: Kind of a part of a search -> the key of the request that holds it, where it is told before words.
-_BEFORE_WORDS: dict[schemas.Kind, str] = {"item": "id", "code": "code"}
-#: The same where it is told after words, dates and places.
-_AFTER_WORDS: dict[schemas.Kind, str] = {
+#: Kind of a part of a search -> the key of the request that holds it, of what is told before words.
+_BEFORE_WORDS: dict[schemas.PartKind, str] = {"item": "id", "code": "code"}
+#: The same of what is told after words, dates and places.
+_AFTER_WORDS: dict[schemas.PartKind, str] = {
     "without": "minus",
     "without_item": "minus_ids",
     "label": "label",
@@ -51,8 +50,6 @@ _AFTER_WORDS: dict[schemas.Kind, str] = {
 }
 #: The body of any search.
 SearchBody = schemas.SearchRequest | schemas.ImageSearch
-#: Modality -> the model's outputs ``(k,)`` for each item of a plan.
-_Outputs = dict[str, list[Outputs]]
 
 
 class Searcher:
@@ -183,9 +180,9 @@ class Searcher:
         request: SearchBody,
         start: float,
         plan: Search,
-        outputs: _Outputs,
+        outputs: Outputs,
         model: QueryEncoder | None,
-        correction: tuple[Search, _Outputs] | None = None,
+        correction: tuple[Search, Outputs] | None = None,
     ) -> Response:
         """Search, and write the response in this thread: a long one would hold the event loop up.
 
@@ -224,7 +221,7 @@ class Searcher:
         return Response(response.model_dump_json(), media_type="application/json")
 
     def _find(
-        self, request: SearchBody, plan: Search, outputs: _Outputs, model: QueryEncoder | None
+        self, request: SearchBody, plan: Search, outputs: Outputs, model: QueryEncoder | None
     ) -> Hits:
         """Return the page of answers that a request asks for, by date if it asks for that."""
         n_bits = self._store.n_bits
@@ -251,9 +248,9 @@ def _texts_of(plan: Search | None) -> list[Any]:
     return [] if plan is None else plan.to_encode.get("text", [])
 
 
-async def _encode(plan: Search, encoding: Encoding) -> _Outputs:
+async def _encode(plan: Search, encoding: Encoding) -> Outputs:
     """Encode what a search needs; not texts that are looked for by their words alone."""
-    outputs: _Outputs = {}
+    outputs: dict[str, list[Any]] = {}
     for modality, items in plan.to_encode.items():
         if modality == "text" and encoding.words_alone:
             continue
@@ -296,7 +293,7 @@ def _understood(request: SearchBody, plan: Search) -> list[schemas.Understood]:
         parts.append(schemas.Understood(kind="image", value=""))
     parts += _understood_keys(request, _BEFORE_WORDS)
     for part in plan.words:
-        kind: schemas.Kind = "without" if part.weight < 0 else "words"
+        kind: schemas.PartKind = "without" if part.weight < 0 else "words"
         weight = abs(part.weight)
         parts.append(schemas.Understood(kind=kind, value=str(part.content), weight=weight))
     for phrase in plan.question.phrases:
@@ -305,7 +302,7 @@ def _understood(request: SearchBody, plan: Search) -> list[schemas.Understood]:
 
 
 def _understood_keys(
-    request: SearchBody, keys: dict[schemas.Kind, str]
+    request: SearchBody, keys: dict[schemas.PartKind, str]
 ) -> list[schemas.Understood]:
     """Return the parts that keys of a request hold, one for each entry of a list."""
     parts = []

@@ -197,7 +197,7 @@ def run_workers(
         os.environ[SHARED] = counters
         worker = partial(_make_worker, make, trust_code, reports)
         config = _server_config(worker, log_level, factory=True, workers=number)
-        workers = _Workers(config, listening, reports, ready)
+        workers = _WorkerProcesses(config, listening, reports, ready)
         for each, handler in former.items():
             # Uvicorn would restart or add workers; `nohup` has SIGHUP ignored.
             if each not in _ENDS or handler == signal.SIG_IGN:
@@ -210,7 +210,7 @@ def run_workers(
     signal.raise_signal(workers.stopped_by)
 
 
-class _Workers(Multiprocess):
+class _WorkerProcesses(Multiprocess):
     """Uvicorn's processes, which report when all are ready, why they cannot go on, and which were
     replaced.
     """

@@ -17,7 +17,7 @@ from channelhash.utils.seeds import generator
 
 #: Codes as words of 32 bits if one is enough, else of 64.
 Words = NDArray[Any]
-_Rows = NDArray[np.uint32]
+_RowNumbers = NDArray[np.uint32]
 
 #: Rows are numbered with 32 bits, which is enough and takes half the memory.
 _MOST_ROWS = 2**32
@@ -63,8 +63,8 @@ class DistinctCodes(NamedTuple):
     """
 
     codes: Words
-    starts: _Rows
-    rows: _Rows
+    starts: _RowNumbers
+    rows: _RowNumbers
 
 
 def find_distinct(packed: PackedCodes, n_bits: int) -> DistinctCodes:
@@ -122,7 +122,7 @@ def _check_distinct(distinct: DistinctCodes, n_bits: int) -> None:
         raise ValueError("rows are not each there once")
 
 
-def _is_permutation(rows: _Rows) -> bool:
+def _is_permutation(rows: _RowNumbers) -> bool:
     if not len(rows):
         return True
     return int(rows.max()) < len(rows) and bool(np.bincount(rows, minlength=len(rows)).all())
@@ -158,7 +158,7 @@ def _code_words(packed: PackedCodes, n_bits: int) -> Words:
     return big_endian.astype(np.uint64)
 
 
-class Search(NamedTuple):
+class CodeSearch(NamedTuple):
     """One search: of every query, the first ``k`` rows within ``radius`` among those that count.
 
     Attributes:
@@ -171,14 +171,14 @@ class Search(NamedTuple):
 
     >>> codes = find_distinct(np.array([[0], [7]], np.uint8), n_bits=8)
     >>> query = np.zeros((1, 1), np.uint32)
-    >>> Search(query, *codes, np.empty(0, np.bool_), k=1, radius=8, n_bits=8).k
+    >>> CodeSearch(query, *codes, np.empty(0, np.bool_), k=1, radius=8, n_bits=8).k
     1
     """
 
     queries: Words
     codes: Words
-    starts: _Rows
-    rows: _Rows
+    starts: _RowNumbers
+    rows: _RowNumbers
     allowed: NDArray[np.bool_]
     k: int
     radius: int
@@ -214,7 +214,7 @@ class Clusters(NamedTuple):
 
     pivots: Words
     reach: NDArray[np.uint16]
-    offsets: _Rows
+    offsets: _RowNumbers
     shift: NDArray[np.int64]
 
 
@@ -235,13 +235,13 @@ def _check_clusters(clusters: Clusters, codes: Words) -> None:
         raise ValueError(f"offsets of pivots do not ascend from 0 to the {m} codes")
 
 
-def _scan_nearest(search: Search) -> list[Matches]:
+def _scan_nearest(search: CodeSearch) -> list[Matches]:
     """Find the first ``k`` rows of each query within the radius, for the first searches of a
     process.
 
     >>> codes = find_distinct(np.array([[0], [7]], np.uint8), n_bits=8)
     >>> query = np.zeros((1, 1), np.uint32)
-    >>> search = Search(query, *codes, np.empty(0, np.bool_), k=1, radius=8, n_bits=8)
+    >>> search = CodeSearch(query, *codes, np.empty(0, np.bool_), k=1, radius=8, n_bits=8)
     >>> _scan_nearest(search)[0].rows.tolist()
     [0]
     """
@@ -263,7 +263,7 @@ def _scan_nearest(search: Search) -> list[Matches]:
     return found
 
 
-def _rows(search: Search, distances: NDArray[np.uint16], limit: int) -> Matches:
+def _rows(search: CodeSearch, distances: NDArray[np.uint16], limit: int) -> Matches:
     """Return the first ``k`` rows that count, of codes within the limit. Ties are broken by row."""
     near = np.flatnonzero(distances <= limit)
     starts = search.starts[near].astype(np.int64)
@@ -303,7 +303,7 @@ def compile_loops(n_words: int = _FEW_WORDS + 1, on_one_core: int = 0) -> None:
         CodeIndex.build(codes, n_bits=64, clusters=clusters).nearest(codes[:1], k=1)
 
 
-def _is_left_to_numpy(search: Search) -> bool:
+def _is_left_to_numpy(search: CodeSearch) -> bool:
     """Return whether NumPy does a search, and count its words."""
     global _left_to_numpy
     if search.codes.size > _uncounted:
@@ -356,7 +356,7 @@ class CodeIndex:
         sample = generator(0, "trials", self.n_distinct).choice(self.n_distinct, _TRIALS)
         words = np.ascontiguousarray(self._distinct.codes[:, sample].T)
         k = min(len(self), _TRIED_FIRST)
-        search = Search(words, *self._distinct, _ALL, k, self.n_bits, self.n_bits)
+        search = CodeSearch(words, *self._distinct, _ALL, k, self.n_bits, self.n_bits)
         found = search_clusters(search, self._clusters, self._budget)
         return len(found) >= _WORTH * _TRIALS
 
@@ -415,7 +415,7 @@ class CodeIndex:
         return big_endian.view(np.uint8)[:, : -(-self.n_bits // 8)]
 
     @cached_property
-    def _places(self) -> _Rows:
+    def _places(self) -> _RowNumbers:
         """Place of each row's code among the distinct ones."""
         codes, starts, rows = self._distinct
         places = np.empty(len(rows), np.uint32)
@@ -456,7 +456,7 @@ class CodeIndex:
             return [Matches(*np.empty((2, 0), dtype=np.int64)) for _ in queries]
         query_words = _code_words(queries, self.n_bits)
         count = len(self) if k is None else min(k, len(self))
-        search = Search(query_words, *self._distinct, mask, count, radius, self.n_bits)
+        search = CodeSearch(query_words, *self._distinct, mask, count, radius, self.n_bits)
         if _is_left_to_numpy(search):
             return _scan_nearest(search)
         if k is not None:
@@ -473,7 +473,7 @@ class CodeIndex:
             raise ValueError(f"a mask is ({len(self)},) bool, not {allowed.shape} {allowed.dtype}")
         return np.require(allowed, requirements=["C", "W"])
 
-    def _search_compiled(self, search: Search) -> list[Matches]:
+    def _search_compiled(self, search: CodeSearch) -> list[Matches]:
         """Search in clusters, and scan for the queries that they leave."""
         matches = self._search_clusters(search)
         rest = [q for q in range(len(search.queries)) if q not in matches]
@@ -484,7 +484,7 @@ class CodeIndex:
             matches |= zip(rest, scanned, strict=True)
         return [matches[q] for q in range(len(matches))]
 
-    def _search_clusters(self, search: Search) -> dict[int, Matches]:
+    def _search_clusters(self, search: CodeSearch) -> dict[int, Matches]:
         every = search.k == len(self) and search.radius < self.n_bits
         if self._clusters is None or not (every or search.k < self.n_distinct / _FRACTION):
             return {}

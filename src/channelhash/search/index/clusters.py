@@ -22,7 +22,7 @@ docs/explanation/exact-search.md.
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.search.index import Clusters, DistinctCodes, Matches, Search, Words
+from channelhash.search.index import Clusters, CodeSearch, DistinctCodes, Matches, Words
 from channelhash.search.index.scans import (
     BLOCK,
     HALF,
@@ -281,7 +281,7 @@ def _search_queries(  # type: ignore[no-untyped-def]
         sizes[q] = _search_one(q, search, clusters, budget, rows, distances)
 
 
-def search_clusters(search: Search, clusters: Clusters, budget: int) -> dict[int, Matches]:
+def search_clusters(search: CodeSearch, clusters: Clusters, budget: int) -> dict[int, Matches]:
     """Return query -> its first ``k`` rows within the radius, without the queries given up.
 
     ``budget`` codes may be looked at besides those of the nearest pivots; a cut counts as several.

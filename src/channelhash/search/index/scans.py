@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.search.index import Matches, Search
+from channelhash.search.index import CodeSearch, Matches
 from channelhash.utils.compiled import inner, loop_threads, njit, popcount, run_tasks
 
 #: Codes whose distances are held at once, in the first cache.
@@ -170,13 +170,13 @@ def _nearest_tasks(  # type: ignore[no-untyped-def]
                 take(distances, start, size, search, (entries, counts, state))
 
 
-def search_all(search: Search) -> list[Matches]:
+def search_all(search: CodeSearch) -> list[Matches]:
     """Find the first ``k`` rows of each query within the radius.
 
     >>> from channelhash.search.index import find_distinct
     >>> codes = find_distinct(np.array([[0], [7]], np.uint8), n_bits=8)
     >>> query = np.zeros((1, 1), np.uint32)
-    >>> search = Search(query, *codes, np.empty(0, np.bool_), k=1, radius=8, n_bits=8)
+    >>> search = CodeSearch(query, *codes, np.empty(0, np.bool_), k=1, radius=8, n_bits=8)
     >>> search_all(search)[0].rows.tolist()
     [0]
     """
@@ -194,7 +194,7 @@ def search_all(search: Search) -> list[Matches]:
     return [Matches(rows[q, :size], distances[q, :size]) for q, size in enumerate(sizes)]
 
 
-def _division(search: Search) -> tuple[int, int]:
+def _division(search: CodeSearch) -> tuple[int, int]:
     """Return how many queries make a group, and how many segments the codes are cut into, so that
     all cores end at about the same time.
     """
@@ -221,7 +221,7 @@ LOWER = np.uint64(0xFFFFFFFF)
 SPARE = 512
 
 
-class _Candidates(NamedTuple):
+class _MetCodes(NamedTuple):
     """Codes met in several passes over different codes, by ``[pass, query]``.
 
     Attributes:
@@ -235,14 +235,14 @@ class _Candidates(NamedTuple):
     states: NDArray[np.int64]
 
 
-def _no_candidates(search: Search, passes: int, n_queries: int, room: int) -> _Candidates:
+def _no_candidates(search: CodeSearch, passes: int, n_queries: int, room: int) -> _MetCodes:
     """Return what passes start from, with room for ``room`` entries and the radius as their first
     limit.
     """
     states = np.zeros((passes, n_queries, 3), dtype=np.int64)
     states[:, :, LIMIT] = search.radius
     entries = np.empty((passes, n_queries, room), dtype=np.uint64)
-    return _Candidates(
+    return _MetCodes(
         entries, np.zeros((passes, n_queries, search.n_bits + 1), dtype=np.int64), states
     )
 
@@ -305,8 +305,12 @@ def in_order(keys, values):  # type: ignore[no-untyped-def]
                 j = j + 1
             other_keys[place] = keys[taken]
             other_values[place] = values[taken]
-        keys, other_keys = other_keys, keys
-        values, other_values = other_values, values
+        merged_keys = other_keys
+        other_keys = keys
+        keys = merged_keys
+        merged_values = other_values
+        other_values = values
+        values = merged_values
         run *= 2
     return values
 

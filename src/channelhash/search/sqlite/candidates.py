@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.search.index import Matches
-from channelhash.search.sqlite.snapshots import Part, SortedCodes
+from channelhash.search.sqlite.snapshots import LayerPart, SortedCodes
 
 
 class Candidates(NamedTuple):
@@ -23,22 +23,24 @@ class Candidates(NamedTuple):
         distances: ``(m,)``, to the query.
     """
 
-    parts: list[Part]
+    parts: list[LayerPart]
     part: NDArray[np.int64]
     rows: NDArray[np.int64]
     distances: NDArray[np.int64]
 
     @classmethod
-    def of(cls, parts: list[Part], matches: list[Matches]) -> "Candidates":
+    def of(cls, parts: list[LayerPart], matches: list[Matches]) -> "Candidates":
         """Return what all parts found for one query."""
         part = np.repeat(np.arange(len(parts)), [len(match.rows) for match in matches])
         rows, distances = np.concatenate([np.zeros((2, 0), np.int64), *matches], axis=1)
         return cls(parts, part, rows, distances)
 
     @classmethod
-    def all(cls, parts: list[Part]) -> "Candidates":
+    def all(cls, parts: list[LayerPart]) -> "Candidates":
         """Return all rows that count, at a distance of 0."""
-        return cls.of(parts, [Matches(rows, np.zeros_like(rows)) for rows in map(Part.rows, parts)])
+        return cls.of(
+            parts, [Matches(rows, np.zeros_like(rows)) for rows in map(LayerPart.rows, parts)]
+        )
 
     def take(self, places: NDArray[np.int64]) -> "Candidates":
         """Return some of the rows."""

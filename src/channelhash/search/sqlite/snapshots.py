@@ -154,7 +154,7 @@ class SortedCodes:
 
 
 @dataclass(frozen=True)
-class Part:
+class LayerPart:
     """A layer's codes of one modality.
 
     Attributes:
@@ -162,7 +162,7 @@ class Part:
         allowed: which of them count; all if None.
 
     >>> rows = [("a", 1, 1, bytes([7]), None), ("b", 2, 2, bytes([0]), None)]
-    >>> len(Part(SortedCodes.build(rows, n_bits=8), allowed=np.array([True, False])))
+    >>> len(LayerPart(SortedCodes.build(rows, n_bits=8), allowed=np.array([True, False])))
     1
     """
 
@@ -213,10 +213,10 @@ class CodeLayers:
         self._snapshot = self._middle = self._newest = _Layer({}, 0)
         self._removed = np.empty(0, np.int64)  # serials of codes that are gone
         # (filter, modality) -> parts, of the last searches
-        self._searched: dict[tuple[str, str], list[Part]] = {}
+        self._searched: dict[tuple[str, str], list[LayerPart]] = {}
         self._version = _NONE
 
-    def parts(self, modality: str, where: Filter | None) -> list[Part]:
+    def parts(self, modality: str, where: Filter | None) -> list[LayerPart]:
         """Return the current codes of a modality, of the items that pass a filter."""
         while True:
             with self._database.reading():
@@ -290,7 +290,7 @@ class CodeLayers:
         self._version = state.version
         return True
 
-    def _parts(self, modality: str, where: Filter | None) -> list[Part]:
+    def _parts(self, modality: str, where: Filter | None) -> list[LayerPart]:
         """Return the parts of all layers, reading the snapshot if need be; items that do not pass
         the filter do not count.
         """
@@ -305,23 +305,23 @@ class CodeLayers:
                 del cache[next(iter(cache))]
         return cache[key]
 
-    def _whole_parts(self, modality: str) -> list[Part]:
+    def _whole_parts(self, modality: str) -> list[LayerPart]:
         parts = []
         for layer in (self._snapshot, self._middle, self._newest):
             if modality in layer.codes:
                 codes = layer.codes[modality]
                 removed = np.isin(codes.serials, self._removed)
-                parts.append(Part(codes, ~removed if removed.any() else None))
+                parts.append(LayerPart(codes, ~removed if removed.any() else None))
         return parts
 
-    def _filtered(self, parts: Sequence[Part], where: Filter) -> list[Part]:
+    def _filtered(self, parts: Sequence[LayerPart], where: Filter) -> list[LayerPart]:
         numbers = self._database.numbers(where)
         filtered = []
         for part in parts:
             passing = np.isin(part.codes.items, numbers)
             if part.allowed is not None:
                 passing &= part.allowed
-            filtered.append(Part(part.codes, passing))
+            filtered.append(LayerPart(part.codes, passing))
         return filtered
 
     def _snapshot_due(self, state: State) -> bool:

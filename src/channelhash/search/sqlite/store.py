@@ -22,7 +22,7 @@ from channelhash.search.sqlite.candidates import Candidates, lowest
 from channelhash.search.sqlite.database import ItemsDatabase, metadata_of
 from channelhash.search.sqlite.folder import Manifest, StoreFolder
 from channelhash.search.sqlite.guard import Guard
-from channelhash.search.sqlite.snapshots import CodeLayers, Part
+from channelhash.search.sqlite.snapshots import CodeLayers, LayerPart
 from channelhash.search.store import Answers, Item, Listed, Scope, Store
 from channelhash.utils.decode import check_exhausted
 from channelhash.utils.files import write_text
@@ -311,7 +311,7 @@ class EmbeddedStore(Store):
         n_bytes = self._folder.n_bytes() if self._folder else None
         return {"codes": codes, "distinct_codes": distinct, "bytes": n_bytes}
 
-    def _parts(self, scope: Scope) -> list[Part]:
+    def _parts(self, scope: Scope) -> list[LayerPart]:
         """Return the codes to search."""
         return self._read_now(lambda opened: opened.layers.parts(*scope))
 
@@ -484,7 +484,7 @@ def _close_quietly(opened: _Opened) -> None:
 
 
 def _first_candidates(
-    parts: list[Part], outputs: NDArray[Any], k: int | None, radius: int | None
+    parts: list[LayerPart], outputs: NDArray[Any], k: int | None, radius: int | None
 ) -> Iterator[tuple[Candidates, NDArray[Any]]]:
     """Yield the ``k`` nearest rows of each query, or all, and its outputs."""
     matches = [part.nearest(pack(binarize(outputs)), k, radius) for part in parts]

@@ -274,7 +274,7 @@ class WordIndex:
         weights = self._weights(words)
         if not weights:
             return Ranking([], [])
-        matches = _Matches(self._connection, where, self._unwanted(without))
+        matches = _WordLookup(self._connection, where, self._unwanted(without))
         rare, frequent = self._part_by_frequency(list(weights))
         scores = _best(matches.weighted(rare, frequent, weights), k)
         for together in _runs(frequent):
@@ -364,7 +364,7 @@ class WordIndex:
 
 
 @dataclass(frozen=True)
-class _Matches:
+class _WordLookup:
     """Items with given words, of those that pass a filter and have nothing that is unwanted.
 
     Attributes:
