@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fastapi import HTTPException, Request
 
-#: A proxy on this machine adds one of them: its clients are elsewhere.
+#: Headers of which a proxy on this machine adds one; its clients are elsewhere.
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
 

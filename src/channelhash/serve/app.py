@@ -1,6 +1,4 @@
-"""The web application: all routes, those of the server's state and of the page's files among them,
-and its lifetime.
-"""
+"""The web application: its routes, its lifetime, and how it is opened for a store."""
 
 import re
 from collections.abc import AsyncIterator, Collection
@@ -34,7 +32,7 @@ READERS: dict[str, APIRouter] = {
     "items": items.readers,
 }
 _TOKEN = re.compile(r"[!-~]{16,}")
-# The description of a token, for the API's description; `Service.check_access` checks it.
+#: How a token is sent, for the API's description; `Service.check_access` checks it.
 _BEARER = HTTPBearer(
     auto_error=False, description="The token in the file of --token-file or --read-token-file."
 )
@@ -57,7 +55,7 @@ def create_app(service: Service) -> FastAPI:
     app = FastAPI(
         title="channelhash",
         version=__version__,
-        description="Search pictures and texts by the Hamming distance of their hash codes.",
+        description="Search images and texts by the Hamming distance of their hash codes.",
         docs_url=None,  # its pages load scripts from another host; /docs is one of ours
         redoc_url=None,
         redirect_slashes=False,
@@ -105,8 +103,8 @@ def open_app(
 
 
 def _load(store: Store, folder: Path, writes: bool) -> QueryEncoder:
-    """Load the model; its exported encoders do where nothing is written, so that stored codes are
-    the model's own.
+    """Load the model. Its exported encoders are enough for a server that writes nothing; codes that
+    are stored come from the model itself.
     """
     if not writes:
         return load_query_encoder(store, folder)
@@ -162,9 +160,9 @@ _MEDIA_TYPES = {
     "js": "text/javascript",
 }
 _router = APIRouter(tags=["server"], responses=_STATUSES, route_class=Route)
-#: What is answered however busy the server is. ``/health`` and ``/ready`` need no token: a balancer
-#: or a container's check has none.
+#: ``/metrics`` is answered however busy the server is.
 _metrics_router = APIRouter(tags=["server"], responses=_STATUSES)
+#: ``/health`` and ``/ready``, too. They need no token: a balancer or a container's check has none.
 _health_router = APIRouter(tags=["server"], responses=_STATUSES)
 
 
@@ -213,8 +211,8 @@ async def health(service: CurrentService) -> schemas.Health:
 
 @_health_router.get("/ready")
 async def ready(service: CurrentService) -> schemas.Health:
-    """Return what ``/health`` does once nothing is loading, and 503 before. Needs no token, waits
-    for no request.
+    """Return what ``/health`` does once nothing is loading, and 503 before. Needs no token and
+    waits for no other request.
     """
     steps = list(service.warm_up.steps)
     if steps:
@@ -226,8 +224,8 @@ async def ready(service: CurrentService) -> schemas.Health:
 
 @_metrics_router.get("/metrics", response_class=Response, responses={200: _METRICS})
 async def _metrics(request: Request, service: CurrentService) -> Response:
-    """Return requests, seconds, batch sizes and items, for Prometheus. Waits for no other
-    request.
+    """Return counts and seconds of requests, batch sizes and the number of items, for Prometheus.
+    Waits for no other request.
     """
     service.check_access(request.headers.get("authorization", ""), writes=False)
     text = await run_sync(

@@ -1,4 +1,4 @@
-"""Keep what is counted over all items of a store, and count it again when they have changed."""
+"""What is counted over all items of a store: kept, and counted again when they have changed."""
 
 import threading
 import time
@@ -10,10 +10,10 @@ from channelhash.search.store import Item, Store
 
 #: Relative change of the number of items after which bit labels are counted again.
 _CHANGE = 0.1
-#: Seconds of a quick catalogue, which is made again at every change.
+#: A catalogue that takes fewer seconds is made again at every change.
 _QUICK = 0.2
-#: Any other is kept for this many times what it took: an indexing run changes the store every few
-#: seconds.
+#: Any other is kept for at least this many times as long as it took to make: an indexing run
+#: changes the store every few seconds.
 _TIMES = 10
 
 
@@ -47,7 +47,7 @@ class Browser:
         self._due = 0.0
 
     def catalogue(self) -> Catalogue:
-        """Return the catalogue as of now; of a large store that is being written to, as of some
+        """Return the catalogue as of now, or, of a large store that is being written to, as of some
         seconds ago.
         """
         with self._lock:
@@ -67,10 +67,9 @@ class Browser:
     def read(
         self, where: str | None, order: Order, seed: int, part: slice
     ) -> tuple[int, list[Item]]:
-        """Return how many items pass a filter, and some of them in an order; see
-        `Catalogue.places`.
-
-        Where one of them was deleted since the catalogue was made, this is done with a new one.
+        """Return how many items pass a filter, and some of them in an order, see
+        `Catalogue.places`. If one of these was deleted since the catalogue was made, a new one is
+        used.
         """
         total, ids = self._select(where, order, seed, part)
         items = self._store.get(ids, missing_ok=True)

@@ -30,15 +30,15 @@ _MODALITIES = ("text", "image")
 _NO_MODEL = "it has no model; start it with `channelhash serve --model`, or search by id or code"
 #: Items that go through the model together: more take longer than they save.
 _MAX_BATCH = 64
-#: Seconds that a text takes at most which quick searches encode themselves.
+#: Seconds below which a text is encoded by quick searches themselves.
 _QUICK_TEXT = 0.002
 
 
 class Batcher(Generic[_BatchItem, _BatchResult]):
     """Collect items and work on them in batches, one batch at a time.
 
-    No item waits for others: a single item is taken at once, and those that arrive meanwhile are
-    the next batch. All calls come from one event loop.
+    No item waits for a batch to fill: the first one is worked on at once, and those that arrive
+    meanwhile are the next batch. All calls come from one event loop.
 
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> async def measure_both():
@@ -78,7 +78,7 @@ class Batcher(Generic[_BatchItem, _BatchResult]):
             call = partial(self._try, [item for item, _ in batch])
             results = await asyncio.get_running_loop().run_in_executor(self._thread, call)
             for (_, future), result in zip(batch, results, strict=True):
-                if future.done():  # by the end of its request
+                if future.done():  # its request has ended
                     continue
                 if isinstance(result, Exception):
                     future.set_exception(result)
@@ -89,8 +89,8 @@ class Batcher(Generic[_BatchItem, _BatchResult]):
     def _try(
         self, items: Sequence[_BatchItem]
     ) -> Sequence[_BatchResult | Exception] | NDArray[Any]:
-        """Work on items; where that fails, on each alone: one may be at fault, and the others get
-        their results.
+        """Work on items together, or, if that fails, on each alone: one may be at fault, and the
+        others get their results.
         """
         try:
             return self.work(items) if items else []
@@ -142,7 +142,7 @@ class Encoding:
         thread: Executor,
         count: Callable[[str, int], None],
     ) -> "Encoding":
-        """Check a model, and encode a first text and mostly a first image with it: no request waits
+        """Check a model, and encode a first text and mostly a first image, so that no request waits
         for what a model loads with its first items.
 
         Args:
@@ -188,8 +188,8 @@ async def wait_for(encoding: Future[Encoding]) -> Encoding:
 def _locked_encoder(
     model: QueryEncoder, modality: str, count: Callable[[str, int], None]
 ) -> Callable[[Sequence[Any]], NDArray[np.float32]]:
-    """Return an encoder of one modality that one thread uses at a time: the thread of quick
-    searches encodes texts, too.
+    """Return an encoder of one modality that one thread uses at a time: the thread of the model, or
+    that of quick searches.
     """
     lock = threading.Lock()
 
@@ -202,15 +202,15 @@ def _locked_encoder(
 
 
 def _seconds_of_a_text(model: QueryEncoder) -> float:
-    """Return the processor time that a text takes: a busy machine makes no model slow."""
+    """Return the processor time of one text, which a busy machine does not lengthen."""
     start = time.thread_time()
     encode_items(model, "text", ["a picture"])
     return time.thread_time() - start
 
 
 def _problem(model: QueryEncoder, modality: str) -> str:
-    """Return why new items of a modality cannot be encoded, or nothing: a model of features may
-    name no extractor.
+    """Return why new items of a modality cannot be encoded; empty if they can. A model of features
+    may name no extractor.
     """
     if modality == "text" and modality not in model.modalities:
         return ALONE

@@ -25,8 +25,8 @@ router = APIRouter(responses=PROBLEMS, route_class=Route)
 
 @router.post("/explain", tags=["explain"], response_model=schemas.ExplainResponse)
 async def explain(request: schemas.ExplainRequest, service: CurrentService) -> Response:
-    """Explain why two of words, stored items and codes match: bits, their labels, and what parts
-    and words matter.
+    """Explain why two of words, stored items and codes match: by their bits, the labels of these,
+    and the parts and words that matter.
     """
     return await _explain(service, request.first, request.second, request)
 
@@ -35,7 +35,7 @@ async def explain(request: schemas.ExplainRequest, service: CurrentService) -> R
 async def explain_image(
     service: CurrentService, request: Annotated[schemas.ImageExplanation, File()]
 ) -> Response:
-    """Explain why an uploaded picture matches a stored item. The picture is not kept."""
+    """Explain why an uploaded image matches a stored item. The image is not kept."""
     async with service.uploads.open(request.image) as (_, content):
         stored = schemas.ExplainItem(id=request.id, modality=request.modality)
         return await _explain(service, content, stored, request)

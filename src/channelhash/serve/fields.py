@@ -1,7 +1,7 @@
 """Fields that several requests and responses of the HTTP API have, and their limits.
 
-The library checks what it takes, such as that ``k`` is at least 1: here the description alone says
-so. Checked here are what only this server limits, and the shape of a request.
+The shape of a request is checked here, and so are limits that only this server has. The library
+checks what it takes, such as that ``k`` is at least 1; here, only the description says so.
 """
 
 from typing import Annotated, Any, Literal
@@ -23,6 +23,7 @@ from channelhash.search.checks import check_words
 from channelhash.search.filters import quoted
 from channelhash.search.store import Store
 
+#: Key, or what is counted -> the most that a request may ask for.
 MOST = {
     "k": 1000,  # results of a search, whose answer is kept in memory
     "rerank": 10_000,  # nearest codes that a search may rank again
@@ -38,14 +39,14 @@ def _check_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     return metadata
 
 
-# A limit of characters also refuses half a character (a lone surrogate), which no store or
-# tokenizer accepts.
+#: A text of limited length; a limit also refuses half a character (a lone surrogate), which no
+#: store or tokenizer accepts.
 Text = Annotated[str, Field(max_length=MOST["characters"])]
 NonEmptyText = Annotated[Text, AfterValidator(check_words)]
 ItemId = Annotated[Text, Field(min_length=1)]
 Modality = Literal["image", "text"]
-# Checked as in Python, by `checks.check_metadata`: an error of a union would name any one of its
-# types.
+#: Checked as in Python, by `checks.check_metadata`: an error of a union would name any one of its
+#: types.
 _NewValue = Annotated[
     Any, WithJsonSchema(TypeAdapter(bool | int | float | str | list[str] | None).json_schema())
 ]
@@ -56,13 +57,13 @@ HexCode = Annotated[
 #: The library refuses numbers below 0.
 Natural = Annotated[int, WithJsonSchema({"minimum": 0, "type": "integer"})]
 PageSize = Annotated[int, Field(ge=1, le=MOST["k"])]
-# OpenAPI 3.1 says "contentMediaType", but generators of clients look for what 3.0 said.
+#: An image. OpenAPI 3.1 says "contentMediaType", but generators of clients look for what 3.0 said.
 Upload = Annotated[
     UploadFile,
     Field(description="JPEG, PNG, WebP, GIF, BMP or TIFF.", json_schema_extra={"format": "binary"}),
 ]
-# Generators of clients take each entry of "anyOf" or "oneOf" for a whole request, so neither is
-# used.
+#: A request without any query. Generators of clients take each entry of "anyOf" or "oneOf" for a
+#: whole request, so neither is used.
 _NO_QUERY: dict[str, JsonValue] = {
     "properties": {name: {"type": "null"} for name in ("text", "id", "code")}
 }
@@ -92,15 +93,17 @@ class RequestModel(BaseModel):
 
 
 class Narrowing(RequestModel):
-    """Items that pass all of these filters."""
+    """Filters, all of which an item must pass."""
 
     where: Text | None = Field(None, description="Filter: label = 'dog' AND year > 2015.")
     label: Annotated[list[Text], FailFast(), Field(max_length=31)] = Field(
-        [], description="Items of any of these."
+        [], description="Only items with any of these labels."
     )
-    folder: Text | None = Field(None, description="Items whose id begins with it and a slash.")
+    folder: Text | None = Field(None, description="Only items whose id begins with it and a slash.")
     month: str | None = Field(
-        None, pattern=r"^\d{4}(-\d\d){0,2}$", description="YYYY-MM, also YYYY or YYYY-MM-DD."
+        None,
+        pattern=r"^\d{4}(-\d\d){0,2}$",
+        description="Only items of this date: YYYY, YYYY-MM or YYYY-MM-DD.",
     )
 
     @property
@@ -109,7 +112,7 @@ class Narrowing(RequestModel):
         return bool(self.where or self.label or self.folder or self.month)
 
     def filter_of(self, store: Store) -> str | None:
-        """Return all of these as one filter; None where there are none."""
+        """Return all filters as one; None if there are none."""
         parts = []
         if self.label:
             parts.append(f"label IN ({', '.join(map(quoted, self.label))})")

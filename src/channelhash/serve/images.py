@@ -1,6 +1,4 @@
-"""Images: uploads, checked before they are decoded, and small JPEG copies of the images of stored
-items.
-"""
+"""Images: uploads, which are checked before they are decoded, and JPEG copies of stored images."""
 
 import asyncio
 import io
@@ -30,17 +28,20 @@ _REDUCIBLE = ("JPEG", "MPO")
 _LARGE_IMAGE = 4_000_000
 #: Side of a thumbnail as large as its image.
 _WHOLE = 1 << 16
-# One part of a file, from a byte to another, or its last bytes; and digits that no size has.
+#: A part of a file: from one byte to another, or its last bytes.
 _PART = re.compile("([0-9]+)-([0-9]*)|-([0-9]+)")
+#: Digits that no file's size has.
 _DIGITS = 18
-_CACHED_SIDE = 640  # of what is kept: copies of uploads, and thumbnails in memory
+#: Longest side of kept copies: of uploads, and of thumbnails in memory.
+_CACHED_SIDE = 640
+#: Thumbnails in memory, about 20 kB each at the page's size.
 _CACHED = 1024
 
 
 def open_upload(
     content: bytes, max_pixels: float, max_side: int, formats: tuple[str, ...] = _FORMATS
 ) -> Image.Image:
-    """Open an uploaded image that is sure to decode; the model decodes it, as it does with files.
+    """Open an uploaded image once it is sure to decode. The model decodes it, as it does with files.
 
     >>> file = io.BytesIO()
     >>> Image.new("RGB", (40, 30)).save(file, "PNG")
@@ -80,7 +81,7 @@ def _opened(content: bytes, formats: tuple[str, ...]) -> Image.Image:
 
 
 class Uploads:
-    """Open uploaded images, few at one time: they are kept in memory.
+    """Open uploaded images, only a few at one time, as they are kept in memory.
 
     Attributes:
         bodies: places for large bodies.
@@ -96,8 +97,8 @@ class Uploads:
 
     @asynccontextmanager
     async def open(self, upload: UploadFile) -> AsyncIterator[tuple[Image.Image, bytes]]:
-        """Return an uploaded image and its file's content, checked by `open_upload`, with room to
-        decode it.
+        """Yield an uploaded image, checked by `open_upload`, and its file's content; meanwhile there
+        is room to decode it.
         """
         content = await upload.read()
         image = await run_sync(open_upload, content, *self._limits, limiter=self._decoding)
@@ -109,16 +110,16 @@ class Uploads:
 class FileParts(FileResponse):
     """A file, or the parts of it that a request names (RFC 9110, 14).
 
-    Starlette refuses other units than bytes, and what is no range; both are to be ignored.
+    Starlette refuses a header with another unit than bytes or without a range; it is to be ignored.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the file, as Starlette does, to whoever names its bytes, and is not behind."""
+        """Send the file or its parts as Starlette does, once the header Range is checked."""
         assert self.stat_result is not None
         size = self.stat_result.st_size
         headers = Headers(scope=scope)
         parts = None
-        # of the file as it is
+        # A client that has parts of an older file gets the whole of this one.
         if headers.get("if-range") in (None, self.headers["etag"], self.headers["last-modified"]):
             parts = _parts_of(headers.get("range", ""), size)
         if parts == []:
@@ -171,9 +172,7 @@ def _place(digits: str) -> int:
 
 
 class Thumbnails:
-    """Draw thumbnails, and keep the last thousand of up to 640 pixels in memory (about 20 kB each
-    at the page's size).
-    """
+    """Draw thumbnails, and keep the last small ones in memory."""
 
     def __init__(self, max_pixels: int) -> None:
         self._max_pixels = max_pixels

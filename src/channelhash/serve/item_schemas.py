@@ -35,13 +35,13 @@ _SHOWN = 100
 
 
 class BrowseOptions(Narrowing):
-    """Which items are looked through, and in which order."""
+    """Which items are listed, and in which order."""
 
     order: Order = Field(
-        "newest", description="Items without a date come last, also with the oldest first."
+        "newest", description="Items without a date come last, whether newest or oldest come first."
     )
-    seed: int = Field(0, ge=0, lt=2**63, description="Of the random order.")
-    offset: int = Field(0, ge=0, lt=2**62, description="Items before the first that is returned.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of the random order.")
+    offset: int = Field(0, ge=0, lt=2**62, description="Number of items to pass over.")
     limit: PageSize = Field(60, description="Number of items, at most.")
 
 
@@ -49,15 +49,15 @@ class BrowsedItem(BaseModel):
     """One item without its codes."""
 
     date: str = Field(
-        "", description="YYYY-MM-DD hh:mm:ss or a beginning of that; empty if unknown."
+        "", description="YYYY-MM-DD hh:mm:ss or the beginning of it; empty if unknown."
     )
-    width: int | None = Field(None, description="Pixels of the upright picture; null without one.")
+    width: int | None = Field(None, description="Pixels of the upright image; null without one.")
     height: int | None = None
     id: str
     text: str
     labels: list[str]
     image: str = Field(
-        description="Address of its thumbnail relative to the API's root, empty without a picture."
+        description="Address of its thumbnail, relative to the API's root; empty without an image."
     )
     metadata: dict[str, Any]
 
@@ -85,18 +85,18 @@ class ItemResponse(BrowsedItem):
 class BrowsedItems(BaseModel):
     """Some of the items that a request selects."""
 
-    total: int = Field(description="Number of items that it selects.")
+    total: int = Field(description="Number of items that the request selects.")
     offset: int
     items: list[BrowsedItem]
 
     @classmethod
     def of(cls, hits: list[Hit], total: int, offset: int) -> Self:
-        """Describe items, of ``total``, that begin with number ``offset``."""
+        """Describe some of ``total`` items, from number ``offset`` on."""
         return cls(total=total, offset=offset, items=[BrowsedItem.of(hit) for hit in hits])
 
 
 class Facet(BaseModel):
-    """A label, a folder, a month, a camera or a place, and how many items are of it."""
+    """A label, a folder, a month, a camera or a place, and how many items have it."""
 
     name: str
     count: int
@@ -111,16 +111,18 @@ class Facets(BaseModel):
     """What the items of the store can be narrowed by."""
 
     labels: list[Facet] = Field(description="Most frequent first.")
-    folders: list[Facet] = Field(description="By name; of what lies below them, too.")
-    months: list[Facet] = Field(description="YYYY-MM, newest first; of dates that are stored.")
-    cameras: list[Facet] = Field(description="Of the key camera of metadata, most frequent first.")
-    places: list[Facet] = Field(description="Of the key place of metadata, most frequent first.")
+    folders: list[Facet] = Field(description="By name; each counts what lies below it, too.")
+    months: list[Facet] = Field(description="YYYY-MM, newest first; of the dates in metadata.")
+    cameras: list[Facet] = Field(
+        description="Values of the metadata key camera, most frequent first."
+    )
+    places: list[Facet] = Field(
+        description="Values of the metadata key place, most frequent first."
+    )
 
 
 class NewItem(RequestModel):
-    """An item to add: with a text, which the model encodes, or with codes made by the store's
-    model.
-    """
+    """An item to add: with a text, which the model encodes, or with codes of the store's model."""
 
     model_config = json_body()
 
@@ -155,11 +157,11 @@ class NewItems(RequestModel):
 
 
 class NewImage(RequestModel):
-    """An item to add by its picture."""
+    """An item to add by its image."""
 
     id: ItemId
     image: Upload
-    text: NonEmptyText | None = Field(None, description="Encoded as well, and shown.")
+    text: NonEmptyText | None = Field(None, description="A text, which is encoded and shown, too.")
     # Generators of clients take a string with a "contentMediaType" for a file.
     metadata: Annotated[Json[NewMetadata], WithJsonSchema({"type": "string"})] = Field(
         "{}", validate_default=True, description='A JSON object: {"labels": ["dog"]}.'
@@ -185,7 +187,7 @@ class Labels(BaseModel):
 
 
 class Reveal(RequestModel):
-    """An item whose picture is to be found in its folder."""
+    """An item whose image is to be found in its folder."""
 
     id: Text
     show: bool = Field(
@@ -194,7 +196,7 @@ class Reveal(RequestModel):
 
 
 class CopyFacts(BaseModel):
-    """Sizes, 0 if unknown, and date of one of several copies."""
+    """The sizes of one of several copies, 0 if unknown, and its date."""
 
     model_config = ConfigDict(from_attributes=True)  # those of a `Photo`
 
@@ -208,14 +210,14 @@ _GroupIds = Annotated[list[ItemId], Field(min_length=1, max_length=MOST["items"]
 
 
 class NewDecision(RequestModel):
-    """What to keep about a group: that its items are different, or that all stay."""
+    """What to remember about a group: that its items are different, or that all stay."""
 
     kind: Literal["different", "keep"]
     ids: _GroupIds
 
 
 class NewMove(RequestModel):
-    """Copies to move, of a picture that stays."""
+    """Copies to move, and the item whose image stays."""
 
     keeper: ItemId
     ids: _GroupIds
@@ -227,26 +229,28 @@ class Decided(BaseModel):
 
     kind: Literal["different", "keep", "move"]
     ids: list[str] = Field(description="The items whose files were moved.")
-    problems: list[str] = Field(description="A line for each that stays.")
-    folder: str = Field("", description="Name of the folder, beside that of all pictures.")
+    problems: list[str] = Field(description="A line for each item that stays.")
+    folder: str = Field(
+        "", description="Name of the folder of the copies, beside that of all images."
+    )
 
 
 class DuplicatesResponse(BaseModel):
-    """Groups of near-duplicates, the largest first, equally large ones by their first id."""
+    """Groups of near-duplicates, the largest first; groups of one size by their first id."""
 
     groups: list[list[str]] = Field(
-        description="The ids of each group, sorted; of a large one, the first of them."
+        description="The ids of each group, sorted; only the first ones of a large group."
     )
     distances: list[list[int]] = Field(
-        description="Of each of them, the bits in which it differs from the first."
+        description="For each of these items, the bits in which it differs from the first."
     )
-    photos: list[list[CopyFacts]] = Field(description="What is known of each of them.")
+    photos: list[list[CopyFacts]] = Field(description="What is known of each of these items.")
     keepers: list[str] = Field(
-        description="Of each group, the id of the one that is proposed to be kept."
+        description="For each group, the id of the item that should be kept."
     )
-    reasons: list[str] = Field(description="Why, such as: most pixels, sharpest.")
+    reasons: list[str] = Field(description="Why that one, such as: most pixels, sharpest.")
     sizes: list[int] = Field(description="Number of items of each group.")
-    found: int = Field(description="Number of groups, also of those left out.")
+    found: int = Field(description="Number of groups, including those left out.")
     modality: str
     radius: int | None = Field(description="The radius of the request.")
     seconds: float = Field(description="Time from the request's arrival to its response.")
@@ -266,9 +270,8 @@ class DuplicatesResponse(BaseModel):
 
 
 def _describe_image(hit: Hit) -> dict[str, Any]:
-    """Return an item's date, and the address and the size of its image.
-
-    A size that the store does not know is read from the file.
+    """Return an item's date, and the address and the size of its image. A size that the store does
+    not know is read from the file.
     """
     described = {"date": date_of(hit.metadata), "image": ""}
     if not hit.image:
@@ -284,7 +287,7 @@ def _describe_image(hit: Hit) -> dict[str, Any]:
     return described | {"image": image, "width": width, "height": height}
 
 
-@lru_cache(1 << 16)  # of pictures whose size the store does not know
+@lru_cache(1 << 16)  # images whose size the store does not know
 def _size(path: str, _changed: int) -> tuple[int, int]:
     with open_image(path) as opened:
         return upright_size(opened)

@@ -1,8 +1,8 @@
 """Items: ``/items`` and ``/facets`` read, browse, add and delete them, ``/images`` and
 ``/originals`` are their images.
 
-``/reveal`` says where a photograph lies, and shows it in its folder, for the person at this machine
-alone; ``/duplicates`` are items alike, and what becomes of them.
+``/reveal`` says where an image lies and shows it in its folder, only to the person at this machine.
+``/duplicates`` are groups of near-duplicates, and decisions about them.
 """
 
 import asyncio
@@ -41,15 +41,17 @@ class _AnyText(PathConvertor):
 
 
 register_url_convertor("id", _AnyText())
-# Largest long side of a thumbnail in pixels.
+#: Largest long side of a thumbnail, in pixels.
 _MAX_SIDE = 1280
+#: Images change seldom; a browser keeps them for five minutes.
 _CACHED = {"Cache-Control": "private, max-age=300"}
 _FILE = {"schema": {"type": "string", "format": "binary"}}
 _UNCHANGED = {"description": "The client has it already, as its header If-None-Match says."}
 #: Seconds that a program has to fail; one that runs longer is the window.
 _SECONDS = 3
+#: The file manager on a Linux desktop, as D-Bus knows it.
 _MANAGER = "org.freedesktop.FileManager1"
-# Modality -> the model's outputs ``(n_bits,)`` for an item, or the packed code that was sent.
+#: Modality -> the model's outputs ``(n_bits,)`` for an item, or the packed code that was sent.
 _Encoded = dict[str, NDArray[Any]]
 readers = APIRouter(responses=PROBLEMS, route_class=Route)
 writers = APIRouter(responses=WRITE_PROBLEMS, route_class=WriteRoute)
@@ -59,8 +61,8 @@ writers = APIRouter(responses=WRITE_PROBLEMS, route_class=WriteRoute)
 async def _browse(
     options: Annotated[item_schemas.BrowseOptions, Query()], service: CurrentService
 ) -> item_schemas.BrowsedItems:
-    """Return some of the items in an order; over all offsets each comes once, as long as nothing is
-    written.
+    """Return some of the items in an order. Over all offsets each item comes once, as long as
+    nothing is written.
     """
 
     def work() -> item_schemas.BrowsedItems:
@@ -75,7 +77,7 @@ async def _browse(
 
 @readers.get("/facets", tags=["items"])
 async def _facets(service: CurrentService) -> item_schemas.Facets:
-    """Return labels, folders, months, cameras and places of all items, with the number of items of
+    """Return the labels, folders, months, cameras and places of all items, and how many items have
     each.
     """
 
@@ -95,7 +97,7 @@ async def _facets(service: CurrentService) -> item_schemas.Facets:
 
 @readers.get("/items/{item_id:id}", tags=["items"])
 def _get_item(item_id: str, service: CurrentService) -> item_schemas.ItemResponse:
-    """Return one item: its codes and metadata. Percent-encode the id, slashes too."""
+    """Return one item, its codes and metadata. Percent-encode the id, with its slashes."""
     item = service.get_item(item_id)
     codes = {name: code.tobytes().hex() for name, code in item.codes.items()}
     return item_schemas.ItemResponse.of(Hit.of(item), codes=codes)
@@ -115,7 +117,7 @@ async def _get_image(
     service: CurrentService,
     size: Annotated[int, Query(ge=16, le=_MAX_SIDE, description="Long side.")] = 256,
 ) -> Response:
-    """Return the thumbnail of a stored item's picture."""
+    """Return the thumbnail of a stored item's image."""
 
     def draw() -> Response:
         path = service.get_item(item_id).metadata.get("image")
@@ -142,14 +144,14 @@ async def _get_image(
     },
 )
 def _get_original(item_id: str, service: CurrentService) -> Response:
-    """Return the file of a stored item's picture, with all that its camera wrote into it; of a raw
-    one its preview.
+    """Return the file of a stored item's image, with all that its camera wrote into it; the preview
+    of a raw file.
     """
     path = service.get_item(item_id).metadata.get("image")
     try:
         status = os.stat(str(path or ""))
         with open_image(str(path)) as opened:
-            # Browsers show the first picture of an MPO file, which is a JPEG file.
+            # Browsers show the first image of an MPO file, which is a JPEG file.
             name = "JPEG" if opened.format == "MPO" else opened.format or ""
             media_type = Image.MIME.get(name, "application/octet-stream")
             is_raw = opened.format == "RAW"
@@ -166,11 +168,11 @@ def _get_original(item_id: str, service: CurrentService) -> Response:
 
 @readers.post("/reveal", tags=["items"], responses={403: WRITE_PROBLEMS[403]})
 def _reveal(item: item_schemas.Reveal, request: Request, service: CurrentService) -> dict[str, str]:
-    """Return where the picture of an item lies, and perhaps show it there; only to the page, on the
-    server's machine.
+    """Return where the image of an item lies, and show it there if asked to. Only the page of this
+    server, on the server's machine, is answered.
 
-    Whatever another site or a proxy lets a browser send has another ``Origin`` than the address of
-    the server.
+    A request that another site or a proxy makes a browser send has another ``Origin`` than the
+    server's address.
     """
     page = f"http://{request.headers.get('host')}"
     if not service.access.is_local(request) or request.headers.get("origin") != page:
@@ -186,8 +188,8 @@ def _reveal(item: item_schemas.Reveal, request: Request, service: CurrentService
 
 
 def _show_in_folder(path: Path) -> None:
-    """Open the folder of a file with the file manager of this system, the file selected where that
-    is possible.
+    """Open the folder of a file in the file manager of this system, which selects the file if it
+    can.
     """
     ask = ["dbus-send", "--print-reply", f"--dest={_MANAGER}", f"/{_MANAGER.replace('.', '/')}"]
     commands = [[*ask, f"{_MANAGER}.ShowItems", f"array:string:{path.as_uri()}", "string:"]]
@@ -198,7 +200,7 @@ def _show_in_folder(path: Path) -> None:
 
 
 def _runs(command: list[str]) -> bool:
-    """Start a program without a shell; return whether it works, as far as that shows soon."""
+    """Start a program without a shell, and return whether it works, as far as that shows soon."""
     no = subprocess.DEVNULL
     try:  # in a session of its own, which Ctrl-C in the server's terminal does not end
         status = subprocess.Popen(
@@ -215,7 +217,7 @@ def _runs(command: list[str]) -> bool:
 async def _add_items(
     new: item_schemas.NewItems, service: CurrentService
 ) -> item_schemas.WriteResponse:
-    """Add items, all of them or none: texts are encoded here, codes are stored as they are."""
+    """Add items, all of them or none. Texts are encoded here, codes are stored as they are."""
     encoded = await asyncio.gather(*[_encode_item(service, item) for item in new.items])
     for item, codes in zip(new.items, encoded, strict=True):
         if codes.keys() != encoded[0].keys():
@@ -235,8 +237,8 @@ async def _add_items(
 async def _add_image(
     service: CurrentService, new: Annotated[item_schemas.NewImage, File()]
 ) -> item_schemas.WriteResponse:
-    """Add one item by its picture, and a text if there is one. A small copy of the picture is kept
-    to be shown.
+    """Add one item by its image, and a text if there is one. A small copy of the image is kept, to
+    be shown.
     """
     metadata = dict(new.metadata)
     folder = service.image_folder
@@ -269,8 +271,8 @@ def _delete_item(item_id: str, service: CurrentService) -> item_schemas.WriteRes
 
 
 def _image_copy(folder: Path, item_id: str) -> Path:
-    """Return the path of the copy of an item's uploaded image; a request cannot choose any part of
-    it.
+    """Return the path of the copy of an item's uploaded image, of which a request cannot choose any
+    part.
 
     >>> _image_copy(Path("pictures"), "../17").name[:8]
     '1c17bf64'
@@ -294,8 +296,8 @@ def _write(
     metadata: list[dict[str, Any]],
     replace: bool,
 ) -> None:
-    """Write items with codes of the same modalities, and their outputs to a store that keeps
-    projections.
+    """Write items that have codes of the same modalities. A store that keeps projections gets the
+    outputs, too.
     """
     packed: _Encoded = {}
     projections: _Encoded = {}
@@ -313,7 +315,7 @@ def _write(
 
 
 def _pack_rows(rows: list[NDArray[Any]], modality: str) -> PackedCodes:
-    """Return the codes of outputs, and of codes that were sent."""
+    """Return the codes of one modality: those of outputs, and those that were sent."""
     codes = [row if row.dtype == np.uint8 else pack(binarize(row[None]))[0] for row in rows]
     if len(set(map(len, codes))) > 1:
         raise InputError(f"items: {modality} codes of different lengths")
@@ -324,21 +326,21 @@ def _pack_rows(rows: list[NDArray[Any]], modality: str) -> PackedCodes:
 async def _find(
     service: CurrentService,
     radius: Annotated[
-        int | None, Query(ge=0, description="Bits that codes are apart at most.")
+        int | None, Query(ge=0, description="Codes within this many bits are near.")
     ] = None,
     modality: Annotated[
-        fields.Modality | None, Query(description="Whose codes count; images if any.")
+        fields.Modality | None, Query(description="Modality of the codes; image if any.")
     ] = None,
     where: Annotated[
         fields.Text | None, Query(description="Filter: label = 'dog' AND year > 2015.")
     ] = None,
     pictures: Annotated[
-        bool, Query(description="Compare pictures, too; without, near codes are enough.")
+        bool, Query(description="Compare images, too; if false, near codes are enough.")
     ] = True,
     k: Annotated[fields.PageSize, Query(description="Number of groups, at most.")] = 100,
 ) -> item_schemas.DuplicatesResponse:
-    """Return groups of items whose pictures are all alike; where there are none to compare, codes
-    are near.
+    """Return groups of items whose images are all alike, or, where there are none to compare, whose
+    codes are near.
     """
     start = time.perf_counter()
 
@@ -361,8 +363,8 @@ async def _find(
 async def _decide(
     new: item_schemas.NewDecision, service: CurrentService
 ) -> item_schemas.WriteResponse:
-    """Keep that items are different, or that all stay: such a group is not returned again unless
-    another joins.
+    """Remember that items are different, or that all of them stay. Their group is returned again
+    only if another item joins it.
     """
     await run_sync(decide, service.store, new.kind, new.ids, limiter=service.grouping)
     return item_schemas.WriteResponse(items=len(new.ids))
@@ -370,7 +372,7 @@ async def _decide(
 
 @writers.post("/duplicates/move", tags=["duplicates"])
 async def _move(new: item_schemas.NewMove, service: CurrentService) -> item_schemas.Decided:
-    """Move the files of copies to a folder beside that of all pictures, and take them out of the
+    """Move the files of copies to a folder beside that of all images, and take them out of the
     store.
     """
 
@@ -393,7 +395,7 @@ async def _move(new: item_schemas.NewMove, service: CurrentService) -> item_sche
 
 @writers.post("/duplicates/undo", tags=["duplicates"])
 async def _undo(service: CurrentService) -> item_schemas.Decided:
-    """Take the last decision or move back."""
+    """Undo the last decision or move."""
     undone = await run_sync(undo_last, service.store, limiter=service.grouping)
     if undone is None:
         raise HTTPException(404, "there is no decision to take back")

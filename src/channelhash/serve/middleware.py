@@ -1,7 +1,7 @@
 """What surrounds every route: host names, counters, headers, HEAD and 304, errors.
 
-Prometheus's client keeps counters in files where the environment names a folder for them, `SHARED`,
-when the client is imported, and any process can then add up those of all.
+If the environment names a folder, `SHARED`, when Prometheus's client is imported, the client keeps
+its counters in files there, and any process can add up those of all.
 """
 
 import asyncio
@@ -43,9 +43,9 @@ _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
 #: Addresses that a balancer or a container's check asks, which knows no name of the server.
 _PROBES = ("/health", "/ready")
-# Bytes of a refused body that are read, or twice the largest upload if that is more, and seconds
-# that its client may be silent meanwhile.
+#: Bytes of a refused body that are read, or twice the largest upload if that is more.
 _READ_ON = 64_000_000
+#: Seconds for which its client may be silent meanwhile.
 _SILENCE = 5
 #: Argument of the library -> what a request calls it, where that is another name.
 _NAMES = {"like": "id", "minus_like": "minus_ids"}
@@ -91,7 +91,7 @@ def read_on(app: ASGIApp, upload_bytes: int, seconds: float) -> ASGIApp:
         async def send_on(message: Message) -> None:
             nonlocal is_left
             if message["type"] == "http.response.start":
-                # Who was too slow is not waited for.
+                # A client that was too slow is not waited for.
                 is_left = is_left and message["status"] != 408
             elif is_left and not message.get("more_body", False):
                 await send({**message, "more_body": True})
@@ -111,15 +111,16 @@ def _sends_body(headers: Headers) -> bool:
 
 
 def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) -> ASGIApp:
-    """Count and time every request, by its route's pattern; check its host name, and protect
-    browsers in its answer.
+    """Count and time every request by its route's pattern, check its host name, and add headers
+    that protect browsers.
 
-    HEAD is answered as GET is, and with status 304 a client that has what it asks for (RFC 9110,
-    9.3.2 and 13.1.2).
+    HEAD is answered as GET is, without the body. A client that has already what it asks for gets
+    status 304 (RFC 9110, 9.3.2 and 13.1.2).
 
-    Other host names are refused with status 400, but for `_PROBES`: they name an address of the
-    machine. A page from elsewhere can point a name of its own at this machine and then has the same
-    origin (DNS rebinding); the header ``Host`` reveals it.
+    Host names other than ``hosts`` are refused with status 400. A page from elsewhere can point a
+    name of its own at this machine and then has the same origin (DNS rebinding); the header
+    ``Host`` reveals it. `_PROBES` are answered under any name, as they come by the machine's
+    address.
     """
 
     async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
@@ -175,9 +176,7 @@ def _host(scope: Scope) -> str:
 
 
 def _is_current(scope: Scope, start: Message) -> bool:
-    """Return whether a client has a successful response already, by its tag; a weak one is as good
-    here.
-    """
+    """Return whether a client has a successful response already, by its tag, be it a weak one."""
     tags = ",".join(Headers(scope=scope).getlist("if-none-match"))
     tag = Headers(raw=start["headers"]).get("etag", "").removeprefix("W/")
     return (
@@ -231,7 +230,7 @@ class Metrics:
 
     def count_request(self, scope: Scope, asked: str, status: int, seconds: float) -> None:
         """Count and log one request, by the method that was asked for."""
-        # ids are no endless number of labels
+        # The pattern, as there is no end of ids.
         route = getattr(scope.get("route"), "path_format", "other")
         method = asked if asked in ("GET", "POST", "DELETE", "HEAD") else "other"
         self._requests.labels(route, method, str(status)).inc()

@@ -1,7 +1,7 @@
 """Routes that check who asks and receive the body, within limits, before anything is made of it.
 
-A request takes one of the server's places only when its body is there, and gives it back before its
-answer is sent: a client that sends or reads slowly keeps none.
+A request takes one of the server's places only once its body is there, and gives it back before its
+answer is sent. So a client that sends or reads slowly holds none.
 """
 
 import asyncio
@@ -20,12 +20,15 @@ from starlette.requests import ClientDisconnect
 from channelhash.serve.schemas import Problem
 from channelhash.serve.service import Service
 
-# A form has a picture and a few fields; more are refused while they are read.
+#: Files of a form, at most: it has one image; more are refused while they are read.
 _MAX_FILES = 2
+#: Fields of a form, at most, likewise.
 _MAX_FIELDS = 32
+#: Bytes of a form that are read before it is another thread's turn.
 _SLICE = 65536
+#: Keys of an object in JSON, at most: each unknown one would be an error of its own.
 _MAX_KEYS = 1000
-# Seconds that a large body waits for others.
+#: Seconds for which a large body waits for others.
 _UPLOAD_WAIT = 10
 
 
@@ -123,8 +126,8 @@ def _check_type(headers: Headers, takes: str) -> None:
 async def _receive_body(
     request: Request, limit: int, service: Service, stack: AsyncExitStack
 ) -> bytes:
-    """Return a body of at most ``limit`` bytes. One larger than a question waits for a place: there
-    are a few.
+    """Return a body of at most ``limit`` bytes. One larger than a question waits for one of the few
+    places for such bodies.
     """
     too_large = HTTPException(
         413, f"the request is larger than {limit / 1e6:g} MB, this server's limit"
@@ -165,7 +168,7 @@ def _check_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _Received(Request):
-    """A request whose body is there; a form is read in a worker thread, not many at one time."""
+    """A request whose body is there. Forms are read in worker threads, a few at one time."""
 
     def __init__(self, request: Request, body: bytes) -> None:
         super().__init__(request.scope, request.receive)
@@ -180,14 +183,12 @@ class _Received(Request):
         yield b""
 
     async def json(self) -> Any:
-        """Return the body, whose objects have few keys: each that is unknown would be an error of
-        its own.
-        """
+        """Return the body, whose objects have few keys, see `_MAX_KEYS`."""
         try:
             return json.loads(self._body, object_pairs_hook=_check_keys)
         except (json.JSONDecodeError, UnicodeDecodeError):
             raise
-        except ValueError:  # Python reads no more than 4,300
+        except ValueError:  # Python reads no number of more than 4,300 digits
             raise HTTPException(422, "the body holds a number of too many digits") from None
 
     async def form(self, **_: Any) -> FormData:  # type: ignore[override]

@@ -41,20 +41,20 @@ PartKind = Literal[
 
 
 class SearchFields(Narrowing):
-    """Which items are searched, and how many are returned."""
+    """What every search may ask for: which items are searched, and how many are returned."""
 
     modality: Modality | None = Field(
-        None, description="Whose codes are searched; images if there are any."
+        None, description="Modality of the codes that are searched; image if the store has any."
     )
     k: int = Field(
         10,
         le=MOST["k"],
         json_schema_extra={"minimum": 1},
-        description="Number of results; of a radius search, at most.",
+        description="Number of results; at most so many with ``radius``.",
     )
-    radius: Natural | None = Field(None, description="Only items within so many bits, inclusive.")
+    radius: Natural | None = Field(None, description="Only items within this many bits, inclusive.")
     by: Literal["all", "image", "text", "words"] | None = Field(
-        None, description="All by default, for plain words."
+        None, description="What is searched; all by default, for plain words."
     )
     minus: Annotated[list[NonEmptyText], FailFast(), Field(max_length=31)] = Field(
         [], description="Unwanted words."
@@ -63,25 +63,24 @@ class SearchFields(Narrowing):
         0,
         le=MOST["rerank"],
         json_schema_extra={"minimum": 0},
-        description="Nearest codes that outputs of the query rank again.",
+        description="Number of nearest items that the query's outputs rank again.",
     )
     collapse: Natural | bool | None = Field(
         None,
         description=(
-            "Fold results within so many bits of an earlier one into it; true: within the usual "
-            "number, as by default where images are searched without ``radius`` and ``rerank``; "
-            "false: none."
+            "Fold results within this many bits of an earlier one into it. true: within the usual "
+            "number, as by default where images are searched without ``radius`` and ``rerank``. "
+            "false: fold none."
         ),
     )
     fitting: bool = Field(
-        False, description="Leave out what is less likely to answer the words, where that is known."
+        False,
+        description="Leave out results that are less likely to answer the words, where known.",
     )
     order: Literal["newest", "oldest"] | None = Field(
-        None, description="By date instead of the best first."
+        None, description="Order results by date instead of the best first."
     )
-    offset: Natural = Field(
-        0, description="Results before the first that is returned, all of one ranking."
-    )
+    offset: Natural = Field(0, description="Number of results of the same ranking to pass over.")
 
     @model_validator(mode="after")
     def _check_numbers(self) -> Self:
@@ -100,16 +99,14 @@ class SearchFields(Narrowing):
 
 
 class ImageSearch(SearchFields):
-    """A picture to search with, and words beside it."""
+    """An image to search with, and words beside it."""
 
     image: Upload
     text: Text = Field("", description="Words that are wanted, too.")
 
 
 class SearchRequest(SearchFields):
-    """The query: ``text``, ``id`` or ``code``, or ``text`` and one of the others, which are then
-    added up.
-    """
+    """The query: ``text``, ``id`` or ``code``; or ``text`` together with one of the others."""
 
     model_config = json_body(
         ("id", "code"),
@@ -121,11 +118,12 @@ class SearchRequest(SearchFields):
     )
     id: Text | None = Field(None, description="An item of the store; its own code is the query.")
     query_modality: Modality | None = Field(
-        None, description="Which code of the item; that of ``modality`` if any."
+        None, description="Modality of the item's code; that of ``modality`` if it has one."
     )
     code: HexCode | None = None
     exclude_self: bool = Field(
-        False, description="Leave the item ``id`` out, and its near-duplicates unless none fold."
+        False,
+        description="Leave out the item ``id``, and its near-duplicates where they are folded.",
     )
     minus_ids: Annotated[list[Text], FailFast(), Field(max_length=31)] = Field(
         [], description="Unwanted items."
@@ -152,7 +150,7 @@ class Result(BrowsedItem):
     code: str = Field(description="Its code of the searched modality.")
     modalities: list[str] = Field(description="The modalities of its codes.")
     match: float | None = Field(
-        None, description="Of random items, the share at least as near; null if unknown."
+        None, description="Share of random items that are at least as near; null if unknown."
     )
     fit: float | None = Field(
         None,
@@ -164,7 +162,7 @@ class Result(BrowsedItem):
     duplicates: list[str] | None = Field(
         None, description="The ids of results folded into this one; null where none fold."
     )
-    quote: str = Field("", description="Lines of the text in its picture that hold the words.")
+    quote: str = Field("", description="Lines of the text in its image that hold the words.")
 
 
 class Understood(BaseModel):
@@ -172,10 +170,10 @@ class Understood(BaseModel):
 
     kind: PartKind
     value: str = Field(
-        description="The words, id, code, name or filter; empty for an uploaded picture."
+        description="The words, id, code, name or filter; empty for an uploaded image."
     )
-    weight: float = Field(1.0, description="How much words count beside other parts.")
-    means: str = Field("", description="What dates and places in the words narrow the search to.")
+    weight: float = Field(1.0, description="How much the words count beside other parts.")
+    means: str = Field("", description="What a date or a place in the words narrows the search to.")
 
 
 class SearchResponse(BaseModel):
@@ -189,22 +187,23 @@ class SearchResponse(BaseModel):
     n_bits: int
     results: list[Result]
     close: bool | None = Field(
-        None, description="Whether the first are as near as to items' own; null if unknown."
+        None, description="Whether the first are as near as answers should be; null if unknown."
     )
     offset: int = 0
     understood: list[Understood] = Field([], description="What was asked, part by part.")
     duplicates: list[str] | None = Field(
-        None, description="With exclude_self: of the item itself; null where none fold."
+        None,
+        description="With ``exclude_self``, the item's near-duplicates; null if none are folded.",
     )
     note: str = Field(
         "",
         description="What the query could not be compared with, and what to do; empty if nothing.",
     )
     unlikely: bool = Field(
-        False, description="With fitting: whether answers that are less likely were left out."
+        False, description="With ``fitting``, whether less likely results were left out."
     )
     did_you_mean: str = Field(
-        "", description="The question with known words for unknown ones, if it finds better."
+        "", description="The question with its unknown words corrected, if that finds better."
     )
     seconds: float = Field(description="Time from the request's arrival to its response.")
 
@@ -218,7 +217,7 @@ class ExplainItem(RequestModel):
     id: Text | None = Field(None, description="An item that is in the store.")
     code: HexCode | None = None
     modality: Modality | None = Field(
-        None, description="Of the item's code or of the bare code; image if any."
+        None, description="Modality of the item's code, or of the bare code; image if possible."
     )
 
     @model_validator(mode="after")
@@ -234,9 +233,9 @@ class ExplainItem(RequestModel):
 
 
 class MapOptions(RequestModel):
-    """How parts of a picture are hidden."""
+    """How parts of an image are hidden."""
 
-    maps: bool = Field(True, description="Hide parts of pictures, and leave out words.")
+    maps: bool = Field(True, description="Draw maps: hide parts of images, and leave out words.")
     cells: int = Field(
         8, le=32, json_schema_extra={"minimum": 1}, description="Cells along the short side."
     )
@@ -254,7 +253,7 @@ class MapOptions(RequestModel):
 
 
 class ImageExplanation(MapOptions):
-    """A picture, and the item of the store that it is compared with."""
+    """An image, and the stored item that it is compared with."""
 
     image: Upload
     id: ItemId
@@ -289,14 +288,14 @@ class ExplainResponse(BaseModel):
         )
     )
     sides: list[dict[str, Any]] = Field(
-        description="Each item with the map of its picture or the influence of words."
+        description="Each item with the map of its image or the influence of its words."
     )
     remarks: list[str] = Field(description="What could not be done, a line each.")
     seconds: float
 
 
 class Indexing(BaseModel):
-    """How far the server is that indexes what is new in its folder."""
+    """How far the server is with indexing its folder."""
 
     stage: str = Field(
         description="``encode`` while photographs are read, of which ``done`` are in the store."
@@ -318,16 +317,16 @@ class Info(BaseModel):
         description="Modalities of queries that can be encoded; both while the model loads."
     )
     words_alone: bool = Field(
-        description="Whether a text, which it cannot encode, is looked for by its words."
+        description="Whether texts, which cannot be encoded, are looked for by their words."
     )
     writable: bool
     loading: list[str] = Field(
-        [], description="What is not ready yet and makes the first requests slower, in words."
+        [], description="What is still loading, in words; requests that need it are slower."
     )
-    version: int = Field(description="Another number after each write.")
+    version: int = Field(description="A number that changes with every write.")
     indexing: Indexing | None = Field(description="The indexing that is under way.")
     problem: str = Field(
-        description="Why the folder could not be indexed the last time, empty if it could."
+        description="Why the folder could not be indexed the last time; empty if it could."
     )
     local: bool = Field(description="Whether ``/reveal`` answers this client.")
     limits: dict[str, int]

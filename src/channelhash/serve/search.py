@@ -14,8 +14,8 @@ router = APIRouter(responses=PROBLEMS, route_class=Route)
 
 @router.post("/search", tags=["search"], response_model=schemas.SearchResponse)
 async def search(request: schemas.SearchRequest, service: CurrentService) -> Response:
-    """Return the items that answer words, an item of the store or a code, or words and one of the
-    others together.
+    """Return the items that answer words, a stored item or a code; or words and one of the others
+    together.
     """
     return await service.searcher.answer(request, time.perf_counter())
 
@@ -24,8 +24,8 @@ async def search(request: schemas.SearchRequest, service: CurrentService) -> Res
 async def search_by_image(
     service: CurrentService, request: Annotated[schemas.ImageSearch, File()]
 ) -> Response:
-    """Return the items nearest to an uploaded picture, and to words if there are any. The picture
-    is not kept.
+    """Return the items nearest to an uploaded image, and to words if there are any. The image is
+    not kept.
     """
     start = time.perf_counter()
     async with service.uploads.open(request.image) as (opened, _):

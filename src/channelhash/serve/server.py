@@ -32,33 +32,34 @@ from channelhash.utils.typed_settings import trusting
 if sys.platform != "win32":
     import resource
 
-# Host names by which this machine reaches a server of its own.
+#: Host names by which this machine reaches a server of its own.
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 #: Seconds that running requests have to finish after the signal to stop.
 _GRACE = 30
-#: Seconds for a request to begin with its whole header, and for a client to take the next bytes of
-#: an answer.
+#: Seconds within which the whole header of a request must arrive.
 _HEADER_SECONDS = 10
+#: Seconds within which a client must take the next bytes of an answer.
 _READING_SECONDS = 30
+#: Bytes of a header, at most.
 _HEADER_BYTES = 16_384
-# Bytes that are read from a connection before it is others' turn.
+#: Bytes that are read from a connection before it is another one's turn.
 _TURN = 16_384
-# Open files, and so connections, that a process may have where the system lets it choose.
+#: Open files, and so connections, that a process may have if the system lets it choose.
 _FILES = 8192
-# One line each, on stderr, in every process.
+#: The log: one line for each message, on stderr, in every process.
 _LOGS: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
 }
-# Signals that end a server of several processes; with all others they do what one process does.
+#: Signals that end a server of several processes. All others do what they do to one process.
 _ENDS = frozenset(
     getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGBREAK", "SIGHUP")
     if hasattr(signal, name)
 )
-# Seconds after which a thread that works lets the event loop go on; Python's own 0.005 add up.
+#: Seconds after which a working thread lets the event loop go on; Python's own 0.005 add up.
 _SWITCH = 0.001
 
 
@@ -184,7 +185,7 @@ def run_workers(
     log_level: str = "warning",
 ) -> None:
     """Answer requests in several processes until SIGTERM, SIGINT or SIGHUP, which is raised again
-    after that; SIGHUP is what a terminal sends whose window is closed.
+    after that. A terminal sends SIGHUP when its window is closed.
 
     A worker that ends is replaced. Workers share the files of a store and the counters.
     """
@@ -211,7 +212,7 @@ def run_workers(
 
 
 class _WorkerProcesses(Multiprocess):
-    """Uvicorn's processes, which report when all are ready, why they cannot go on, and which were
+    """Uvicorn's processes. They report when all are ready, why they cannot go on, and which were
     replaced.
     """
 
@@ -230,12 +231,12 @@ class _WorkerProcesses(Multiprocess):
         self.stopped_by = signal.SIGTERM
 
     def init_processes(self) -> None:
-        """Start all; a terminal sends Ctrl-C to them, too, but only this process ends them."""
+        """Start all. A terminal sends Ctrl-C to them, too, but only this process ends them."""
         with hold_interrupts():
             super().init_processes()
 
     def keep_subprocess_alive(self) -> None:
-        """Replace workers that ended; end all where one could not begin or loses its model."""
+        """Replace workers that ended; end all if one could not begin or lost its model."""
         self._read_reports()
         before = {process.pid for process in self.processes}
         if self.failure is None:
@@ -263,19 +264,19 @@ class _WorkerProcesses(Multiprocess):
                 self._ready()
 
     def handle_int(self) -> None:
-        """End as Ctrl-C says."""
+        """End at Ctrl-C."""
         super().handle_int()
         self.stopped_by = signal.SIGINT
 
     def handle_hup(self) -> None:
-        """End with the terminal."""
+        """End when the terminal is closed."""
         self.should_exit.set()
         self.stopped_by = signal.SIGHUP
 
 
 def _make_worker(make: Callable[[], FastAPI], trust_code: bool, reports: Any) -> FastAPI:
-    """Make the application of a worker, in its process; report None, or why it cannot be made or
-    loses its model.
+    """Make the application of a worker, in its process. Report None once it is made, and why it
+    cannot be made or has no model.
     """
     end_with_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
     if hasattr(signal, "SIGHUP"):  # a terminal sends it to all; requests at work are finished
@@ -296,7 +297,7 @@ def _make_worker(make: Callable[[], FastAPI], trust_code: bool, reports: Any) ->
 
 
 def _server_config(app: Any, log_level: str = "warning", **options: Any) -> uvicorn.Config:
-    """Return how Uvicorn runs an application, or what makes one, and what it logs."""
+    """Return how Uvicorn runs an application, or a function that makes one, and what it logs."""
     loggers = {
         name: {"level": log_level.upper(), "handlers": ["stderr"]}
         for name in ("uvicorn", "channelhash.serve")

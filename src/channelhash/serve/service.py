@@ -37,12 +37,12 @@ _log = logging.getLogger("channelhash.serve")
 
 @dataclass(frozen=True)
 class Limits:
-    """Upper bounds, inclusive. Beyond them a request is refused rather than the server slow.
+    """Upper bounds, inclusive. Beyond them, a request is refused so that the server stays quick.
 
     Attributes:
-        upload_bytes: size of a body with a picture, or of a write.
+        upload_bytes: size of a body with an image, or of a write.
         question_bytes: size of any other body.
-        upload_seconds: time for a body with a picture, or of a write, to arrive.
+        upload_seconds: time for a body with an image, or of a write, to arrive.
         question_seconds: time for any other body to arrive.
         pixels: width times height of an image, read from its header before anything is decoded.
         side: longer side of an image, read likewise.
@@ -101,7 +101,7 @@ class Service:
         limits: limits of one request.
         access: who may read and write, and from where.
         image_folder: folder of the copies of uploaded images; None keeps none.
-        report: of the indexing of the folder that is watched, if one is.
+        report: progress of indexing the folder that is watched, if one is.
         metrics: counters.
         encoding: how new items become codes, perhaps still on its way.
         thumbnails: small copies of the images of stored items.
@@ -110,7 +110,7 @@ class Service:
         searcher: answers searches.
         labels: the labels that go with bits.
         warm_up: what makes the server ready in the background.
-        places: places for requests at one time.
+        places: places for requests at work.
         searching: searches that are not quick, and pages of items, at one time; more threads would
             only keep the event loop from the interpreter.
         explaining: an explanation encodes hundreds of items, so only a few run at one time.
@@ -129,8 +129,8 @@ class Service:
         image_folder: Path | None = None,
         report: Report | None = None,
     ) -> None:
-        """Begin to load the model: ``load`` returns it, or None if there is none, and is called in
-        the background; its error is that of `encoding`.
+        """Begin to load the model in the background: ``load`` returns it, or None if there is none.
+        Its error is raised by `encoding`.
         """
         self.store = store
         self.limits = limits
@@ -171,8 +171,10 @@ class Service:
         compile_loops(len(self.store) * words_a_code, on_one_core=_ON_ONE_CORE)
 
     def _find_references(self) -> None:
-        """Find out what fits the questions that can be encoded; see `channelhash.search.match`."""
-        # the server stops, and says why; or it is empty
+        """Find out which answers fit the questions that can be encoded, see
+        `channelhash.search.match`.
+        """
+        # Without its model the server stops and says why; an empty store has no answers.
         if self.encoding.exception() or not self.store.modalities:
             return
         for modality in self.encoding.result().batchers:
@@ -207,8 +209,8 @@ class Service:
             raise HTTPException(404, f"there is no item {item_id[:100]!r}") from None
 
     def close(self) -> None:
-        """Let the model and the step that runs finish, then close the store; a line in the log if
-        that is gone.
+        """Let the model and the step that runs finish, then close the store; log a line if it is
+        gone.
         """
         self.warm_up.stop()
         for thread in self._threads:
