@@ -1,7 +1,7 @@
 """Exact search over many codes, in memory.
 
 An index keeps each distinct code once, with the rows that have it, and clusters of codes. The first
-searches of a process compare codes with NumPy alone, so nothing has to be compiled for them.
+searches of a process compare codes with NumPy alone, so that nothing has to be compiled for them.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,9 @@ from channelhash.codes import PackedCodes, check_packed, words
 from channelhash.search.checks import MOST_BITS
 from channelhash.utils.seeds import generator
 
-#: Codes as words of 32 bits if one is enough, else of 64.
+#: Codes as words: of 32 bits if one word is enough, else of 64.
 Words = NDArray[Any]
+#: Numbers of rows, or places among them.
 _RowNumbers = NDArray[np.uint32]
 
 #: Rows are numbered with 32 bits, which is enough and takes half the memory.
@@ -26,14 +27,14 @@ _MOST_ROWS = 2**32
 _FEWEST_CLUSTERED = 1 << 16
 #: Scan if k > n / 16 of n codes: clusters would visit most of them.
 _FRACTION = 16
-#: Scan if clusters would visit more than 4 × n / 16 codes; those of a cluster lie side by side, so
-#: each costs less than one found apart.
+#: Scan if clusters would visit more than 4 × n / 16 codes: the codes of a cluster lie side by side,
+#: so each costs less than one found apart.
 _SIDE_BY_SIDE = 4
-#: Codes that are searched for to see whether clusters are worth it.
+#: Searches that are tried to see whether clusters are worth it.
 _TRIALS = 256
-#: Answers of each such search.
+#: Answers of each of these searches.
 _TRIED_FIRST = 10
-#: Least share of such searches that clusters must not leave to the scan.
+#: Least share of these searches that clusters must finish themselves.
 _WORTH = 0.75
 #: The mask of a search in which all rows count.
 _ALL = np.empty(0, dtype=np.bool_)
@@ -106,7 +107,7 @@ def _in_order(codes: Words) -> NDArray[np.int64]:
 
 
 def _check_distinct(distinct: DistinctCodes, n_bits: int) -> None:
-    """Raise ``ValueError`` unless no loop over the arrays can leave one, whoever made them."""
+    """Raise ``ValueError`` if a loop over the arrays could leave one of them."""
     _check_length(n_bits)
     codes, starts, rows = distinct
     word = np.dtype(np.uint32 if n_bits <= 32 else np.uint64)
@@ -129,7 +130,7 @@ def _is_permutation(rows: _RowNumbers) -> bool:
 
 
 def check_array(values: NDArray[Any], name: str, kind: Any, shape: tuple[int, ...]) -> None:
-    """Raise ``ValueError`` unless an array is of this kind and shape, whoever made it.
+    """Raise ``ValueError`` unless an array is of this kind and shape.
 
     >>> check_array(np.zeros(3), "numbers", np.float64, (3,))
     """
@@ -145,7 +146,7 @@ def _check_length(n_bits: int) -> None:
 
 
 def _code_words(packed: PackedCodes, n_bits: int) -> Words:
-    """Return packed codes as words ``(n, words)``, whose order is that of the codes.
+    """Return packed codes as words ``(n, words)``, which sort as the codes do.
 
     Bit ``j`` of a code is the ``j % b``-th highest of word ``j // b``; a word has b bits.
 
@@ -186,7 +187,7 @@ class CodeSearch(NamedTuple):
 
 
 class Matches(NamedTuple):
-    """What one query found, nearest first, equal distances by row.
+    """What one query found, nearest first. Ties are broken by row.
 
     Attributes:
         rows: row numbers in the database.
@@ -219,9 +220,7 @@ class Clusters(NamedTuple):
 
 
 def _check_clusters(clusters: Clusters, codes: Words) -> None:
-    """Raise ``ValueError`` unless no search in the clusters can leave an array, whoever made
-    them.
-    """
+    """Raise ``ValueError`` if a search in the clusters could leave an array."""
     pivots, reach, offsets, shift = clusters
     p = max(pivots.size // len(codes), 1)
     m = codes.shape[1]
@@ -236,8 +235,7 @@ def _check_clusters(clusters: Clusters, codes: Words) -> None:
 
 
 def _scan_nearest(search: CodeSearch) -> list[Matches]:
-    """Find the first ``k`` rows of each query within the radius, for the first searches of a
-    process.
+    """Find the first ``k`` rows of each query within the radius with NumPy alone.
 
     >>> codes = find_distinct(np.array([[0], [7]], np.uint8), n_bits=8)
     >>> query = np.zeros((1, 1), np.uint32)
@@ -256,7 +254,7 @@ def _scan_nearest(search: CodeSearch) -> list[Matches]:
         distances = np.zeros(search.codes.shape[1], np.uint16)
         for word, column in zip(query, search.codes, strict=True):
             distances += np.bitwise_count(column ^ word)
-        # Every row up to the distance at which k are met is a candidate.
+        # All rows up to the distance at which k are met are candidates.
         met = np.cumsum(np.bincount(distances, sizes, minlength=search.n_bits + 1))
         limit = min(int(np.searchsorted(met, search.k)), search.radius)
         found.append(_rows(search, distances, limit))
@@ -268,7 +266,7 @@ def _rows(search: CodeSearch, distances: NDArray[np.uint16], limit: int) -> Matc
     near = np.flatnonzero(distances <= limit)
     starts = search.starts[near].astype(np.int64)
     sizes = search.starts[near + 1] - starts
-    # A code's rows are at as many places, from its start on, as it has rows.
+    # The rows of a code stand side by side, from its start on.
     places = np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
     rows = search.rows[places].astype(np.int64)
     far = np.repeat(distances[near].astype(np.int64), sizes)
@@ -284,9 +282,9 @@ def compile_loops(n_words: int = _FEW_WORDS + 1, on_one_core: int = 0) -> None:
     """Load the compiled loops now, for a process that will search much. Otherwise the first
     searches do without them.
 
-    If the codes have only a few words, the loops are not loaded until the codes become more. Scans
-    of fewer than ``on_one_core`` words leave the other cores to threads with other work, as waking
-    threads takes time from the scan's own.
+    If there are only a few words of codes, the loops are not loaded until there are more. Scans of
+    fewer than ``on_one_core`` words run on one core: waking threads would take longer, and the
+    other cores may have other work.
     """
     global _left_to_numpy, _uncounted
     if n_words <= _FEW_WORDS:
@@ -297,7 +295,7 @@ def compile_loops(n_words: int = _FEW_WORDS + 1, on_one_core: int = 0) -> None:
         from channelhash.search.index import scans
 
         scans.few_words = on_one_core
-    # These are enough for clusters to be searched.
+    # So many codes that clusters are searched.
     codes = np.arange(64, dtype=np.uint64).view(np.uint8).reshape(64, 8)
     for clusters in (False, True):
         CodeIndex.build(codes, n_bits=64, clusters=clusters).nearest(codes[:1], k=1)
@@ -362,10 +360,8 @@ class CodeIndex:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "CodeIndex":
-        """Return the index of `arrays`. They are checked, so that no search leaves them, whoever
-        has written them.
-
-        This takes O(n) for ``n`` rows.
+        """Return the index of `arrays`. They are checked, so that no search can leave them, in O(n)
+        for ``n`` rows.
 
         >>> index = CodeIndex.build(np.array([[0], [7], [7]], np.uint8), n_bits=8)
         >>> len(CodeIndex.from_arrays(index.arrays()))
@@ -461,8 +457,8 @@ class CodeIndex:
             return _scan_nearest(search)
         if k is not None:
             return self._search_compiled(search)
-        # Queries go one by one: room for all rows of one costs nothing, as memory that nothing is
-        # written to is not taken.
+        # Queries are searched one by one: room for all rows of one query costs nothing, as memory
+        # is only taken once it is written to.
         searches = (search._replace(queries=query[None]) for query in query_words)
         return [Matches(*map(np.copy, self._search_compiled(one)[0])) for one in searches]
 

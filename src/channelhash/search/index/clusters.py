@@ -41,7 +41,7 @@ from channelhash.utils.seeds import generator
 
 #: Pivots, at most: few enough that a search measures all of them.
 _PIVOTS = 1 << 12
-#: Codes of the sample for each pivot.
+#: Size of the sample of codes, for each pivot.
 _SAMPLE = 32
 #: Rounds in which pivots are drawn.
 _ROUNDS = 8
@@ -123,8 +123,8 @@ def _choose_pivots(codes: Words) -> Words:
 
 
 def _move_to_majority(codes: Words, pivots: Words, numbers: NDArray[np.uint32]) -> Words:
-    """Return pivots with the bits of most of their codes; where the codes are divided, or there are
-    none, with the pivot's own.
+    """Return pivots with the bits of most of their codes. If these are divided, or there are none,
+    a pivot keeps its own bit.
     """
     word_bits = 8 * codes.itemsize
     votes = np.zeros((pivots.shape[1], len(codes), word_bits), dtype=np.int32)
@@ -139,8 +139,8 @@ def _move_to_majority(codes: Words, pivots: Words, numbers: NDArray[np.uint32]) 
 
 @njit(cache=True, nogil=True)
 def _vote(codes, numbers, votes):  # type: ignore[no-untyped-def]
-    """Count how many more codes of each pivot have a bit than do not, by word and bit, the highest
-    bit first.
+    """Count, for each pivot, word and bit, how many more of its codes have the bit than lack it.
+    The highest bit comes first.
     """
     bits = votes.shape[2]
     for i in range(codes.shape[1]):
@@ -153,7 +153,7 @@ def _vote(codes, numbers, votes):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _assign_groups(first, last, codes, pivots, numbers, distances):  # type: ignore[no-untyped-def]
-    """Find the nearest pivot of each code in some groups; of equally near ones, the first."""
+    """Find the nearest pivot of each code in some groups; the first one of equally near ones."""
     measured = np.empty(BLOCK, dtype=np.uint16)
     for begin in range(first * _GROUP, min(last * _GROUP, codes.shape[1]), _GROUP):
         end = min(begin + _GROUP, codes.shape[1])
@@ -179,7 +179,7 @@ def _assign(codes: Words, pivots: Words) -> tuple[NDArray[np.uint32], NDArray[np
     numbers = np.zeros(m, np.uint32)
     distances = np.empty(m, np.uint16)
     groups = -(-m // _GROUP)
-    # The codes of an index are read-only. If those of samples are, too, the loop is compiled once.
+    # The codes of an index are read-only. Samples are made so, too, and the loop is compiled once.
     codes = codes.view()
     pivots = pivots.view()
     codes.flags.writeable = False
@@ -213,10 +213,10 @@ def _visit(code, begin, end, distances, search, met):  # type: ignore[no-untyped
 
 @inner
 def _list_cuts(far, limit, clusters, costs, listed):  # type: ignore[no-untyped-def]
-    """List the pivots that may still have codes within the limit, as words of distance and number,
-    and return how many they are; -1 if their cuts cost too much.
+    """List the pivots that may still have codes within the limit, as words of distance and number.
+    Return how many they are; -1 if their cuts cost too much.
 
-    ``costs`` are the cost of a cut besides its codes, and what all cuts may cost.
+    ``costs`` are what a cut costs besides its codes, and what all cuts may cost.
     """
     reach = clusters.reach
     offsets = clusters.offsets
@@ -284,7 +284,8 @@ def _search_queries(  # type: ignore[no-untyped-def]
 def search_clusters(search: CodeSearch, clusters: Clusters, budget: int) -> dict[int, Matches]:
     """Return query -> its first ``k`` rows within the radius, without the queries given up.
 
-    ``budget`` codes may be looked at besides those of the nearest pivots; a cut counts as several.
+    A search may look at ``budget`` codes besides those of the nearest pivots; a cut counts as
+    several codes.
     """
     n_queries = len(search.queries)
     if search.radius == search.n_bits and search.k * clusters.pivots.shape[1] > _CROWDED * budget:

@@ -35,8 +35,8 @@ few_words = 1 << 18
 
 @inner
 def measure(out, code, codes, start, size):  # type: ignore[no-untyped-def]
-    """Write the distance of a query's words to code ``start + i`` to ``out[i]``, and up to the end
-    of the chunk one farther than any.
+    """Write the distance of a query's words to code ``start + i`` to ``out[i]``, and fill the last
+    chunk up with a distance farther than any.
     """
     word = code[0]
     column = codes[0, start : start + size]
@@ -71,7 +71,8 @@ def _any_near(distances, limit):  # type: ignore[no-untyped-def]
 
 @inner
 def take(distances, start, size, search, met):  # type: ignore[no-untyped-def]
-    """Add those of ``size`` measured codes from ``start`` on that are within the limit and count.
+    """Add the codes that are within the limit and count, of ``size`` measured ones from ``start``
+    on.
 
     ``met`` are the entries, counts and state of one query.
     """
@@ -195,8 +196,8 @@ def search_all(search: CodeSearch) -> list[Matches]:
 
 
 def _division(search: CodeSearch) -> tuple[int, int]:
-    """Return how many queries make a group, and how many segments the codes are cut into, so that
-    all cores end at about the same time.
+    """Return the number of queries in a group, and of segments that the codes are cut into. All
+    cores should end at about the same time.
     """
     nq = len(search.queries)
     if search.queries.size * search.codes.shape[1] < few_words:
@@ -236,9 +237,7 @@ class _MetCodes(NamedTuple):
 
 
 def _no_candidates(search: CodeSearch, passes: int, n_queries: int, room: int) -> _MetCodes:
-    """Return what passes start from, with room for ``room`` entries and the radius as their first
-    limit.
-    """
+    """Return what passes start from: room for ``room`` entries, and the radius as the limit."""
     states = np.zeros((passes, n_queries, 3), dtype=np.int64)
     states[:, :, LIMIT] = search.radius
     entries = np.empty((passes, n_queries, room), dtype=np.uint64)
@@ -267,8 +266,8 @@ def _first_row(c, starts, rows, allowed):  # type: ignore[no-untyped-def]
 
 @inner
 def _sort_keys(entries, n, starts, rows, allowed):  # type: ignore[no-untyped-def]
-    """Return for each entry the distance in the upper half and the first row of its code in the
-    lower: the order of answers.
+    """Return a key for each entry, in whose order answers come: the distance in the upper half, the
+    first row of the code in the lower.
     """
     keys = np.empty(n, dtype=np.uint64)
     for i in range(n):
@@ -381,7 +380,7 @@ def write(q, candidates, search, out_rows, out_distances):  # type: ignore[no-un
     starts = search.starts
     rows = search.rows
     allowed = search.allowed
-    # Memory that nothing is written to is not taken.
+    # Memory is only taken once it is written to.
     found = np.empty(min(len(rows), k * len(best)), dtype=np.uint64)
     n = 0
     for i in range(len(best)):

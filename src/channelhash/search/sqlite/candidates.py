@@ -1,5 +1,5 @@
-"""Candidates for answers: rows that a query found in the parts of a store's codes, which become one
-order here.
+"""Candidates for answers: the rows that a query found in several parts of a store's codes, and
+their one order.
 """
 
 from collections.abc import Callable
@@ -49,9 +49,7 @@ class Candidates(NamedTuple):
         )
 
     def read(self, values: NDArray[Any], read: Callable[..., Any]) -> NDArray[Any]:
-        """Fill ``values`` with ``read(codes, rows)`` of each part's codes and rows, and return
-        them.
-        """
+        """Fill ``values`` with what ``read(codes, rows)`` returns for each part, and return them."""
         for number, part in enumerate(self.parts):
             inside = self.part == number
             values[inside] = read(part.codes, self.rows[inside])
@@ -89,7 +87,7 @@ class Candidates(NamedTuple):
 
 
 def lowest(keys: NDArray[Any], k: int | None) -> NDArray[np.int64]:
-    """Return the places of the ``k`` lowest keys and of those equal to the last of them, or of all.
+    """Return the places of the ``k`` lowest keys and of those equal to the last one; or of all.
 
     >>> lowest(np.array([3, 1, 2, 2]), 2).tolist()
     [1, 2, 3]

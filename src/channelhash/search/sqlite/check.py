@@ -1,4 +1,4 @@
-"""Check, repair and back up a store in a folder, the first and the last while others use it."""
+"""Check, repair and back up a store in a folder. Others may use it meanwhile, but for repairs."""
 
 import json
 import os
@@ -117,7 +117,7 @@ def repair_store(path: Path) -> _Repaired:
 
 def backup_store(path: Path, target: Path) -> tuple[int, int]:
     """Copy a store as it is at one moment, whatever others write meanwhile, and check the copy.
-    Return the number of its items and of its bytes.
+    Return its numbers of items and of bytes.
 
     The copy is a store with its own model and snapshot. It appears under its name only when it is
     complete.
@@ -159,8 +159,8 @@ def backup_store(path: Path, target: Path) -> tuple[int, int]:
 
 
 def _find_manifest(folder: StoreFolder) -> tuple[Manifest | None, list[Finding]]:
-    """Return the manifest from the description, or else from the database, and what is wrong with
-    the description.
+    """Return the manifest from the description, or if that is damaged from the database, and what
+    is wrong with the description.
     """
     manifest = folder.manifest()
     if manifest:
@@ -250,7 +250,7 @@ def _salvage(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
 
 
 def _continue_numbers(folder: StoreFolder, old: sqlite3.Connection, items: ItemsDatabase) -> None:
-    """Give the next write of a database a higher number than anybody has seen."""
+    """Give the next write of a database a number that is higher than any seen before."""
     manifest = folder.manifest()
     numbers = _readable_numbers(old, "SELECT version, writes FROM state")
     seen = max(folder.noted_writes(), manifest.writes if manifest else 0, *numbers)
@@ -261,7 +261,7 @@ def _continue_numbers(folder: StoreFolder, old: sqlite3.Connection, items: Items
 def _copy_items(
     old: sqlite3.Connection, new: ItemsDatabase
 ) -> tuple[dict[int, str], list[Finding]]:
-    """Copy the whole items. Return old number -> id of these, and what is lost."""
+    """Copy the undamaged items. Return old number -> id of these, and what is lost."""
     index = "SELECT number, id FROM items INDEXED BY sqlite_autoindex_items_1"
     listed = dict(_rows_before_damage(old, index))
     last = max([0, *listed, *_readable_numbers(old, "SELECT max(number) FROM items")])
@@ -286,7 +286,7 @@ ORDER BY number
 def _copy_codes(
     old: sqlite3.Connection, new: ItemsDatabase, names: dict[int, str], facts: Facts
 ) -> list[Finding]:
-    """Copy the whole codes of the items that were copied. Return what is lost of these items."""
+    """Copy the undamaged codes of the items that were copied. Return what is lost of these."""
     index = "SELECT modality, item FROM codes INDEXED BY sqlite_autoindex_codes_1"
     listed = _rows_before_damage(old, index)
     lost = {(str(modality), number) for modality, number in listed if number in names}
@@ -335,15 +335,15 @@ def _rows_before_damage(old: sqlite3.Connection, sql: str) -> Iterator[tuple[Any
 
 
 def _readable_numbers(old: sqlite3.Connection, sql: str) -> list[int]:
-    """Return the numbers that a query gives, as far as it can be answered."""
+    """Return the numbers that SQL selects, as far as they can be read."""
     values = chain.from_iterable(_rows_before_damage(old, sql))
     return [value for value in values if isinstance(value, int)]
 
 
 def _readable_rows(old: sqlite3.Connection, sql: str, last: int) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows with keys from 1 to ``last``, in order, without those that SQLite cannot read.
+    """Yield the rows with keys from 1 to ``last``, in order, but for those that SQLite cannot read.
 
-    A range in which a read fails is halved, until the damaged key is alone.
+    A range in which reading fails is halved until the damaged key is alone.
     """
     ranges = [(1, last)]
     failures = 0

@@ -85,9 +85,9 @@ def _translate(condition: Condition) -> SqlCondition:
 
 
 class ItemsDatabase:
-    """A connection to the database. It is not for several threads at once: the caller holds a lock.
+    """A connection to the database, for one thread at a time: the caller holds a lock.
 
-    Each row is compared with its checksum before it is used for an answer or changed.
+    Each row is compared with its checksum before it is returned or changed.
 
     >>> items = ItemsDatabase(None)
     >>> with items.writing():
@@ -135,7 +135,7 @@ class ItemsDatabase:
             self._connection.backup(copy)
 
     def reading(self) -> AbstractContextManager[None]:
-        """Open a block that sees the database as it is at its first read, whatever others write
+        """Open a block that sees the database as it is at the first read, whatever others write
         meanwhile.
         """
         return self._transaction("BEGIN")
@@ -160,7 +160,7 @@ class ItemsDatabase:
         return int(self._rows("SELECT count(*) FROM items")[0][0])
 
     def modalities(self) -> tuple[str, ...]:
-        """Return the modalities that have codes, in alphabetical order."""
+        """Return the modalities that have codes, sorted."""
         return tuple(name for (name,) in self._rows(_MODALITIES))
 
     def code_counts(self) -> dict[str, int]:
@@ -213,7 +213,7 @@ GROUP BY 1 ORDER BY 2 DESC, 1
         return self._words.search(text, without, k, _to_sqlite(where), least)
 
     def get(self, ids: Sequence[str]) -> dict[str, Item]:
-        """Return id -> item, with its codes, of those ids that are there, in their order."""
+        """Return id -> item with its codes, in the order of ``ids``; unknown ids are left out."""
         known = self._known(ids)
         names = {number: name for name, (number, _) in known.items()}
         items = {
@@ -231,8 +231,8 @@ GROUP BY 1 ORDER BY 2 DESC, 1
         return items
 
     def listed(self, after: int, count: int) -> list[tuple[int, Listed]]:
-        """Return the first ``count`` items with a number above ``after``, and their numbers; errors
-        as in `get`.
+        """Return the first ``count`` items with numbers above ``after``, and the numbers; errors as
+        in `get`.
         """
         rows = list(self._items("number > ? ORDER BY number LIMIT ?", after, count))
         last = rows[-1][0] if rows else after
@@ -254,7 +254,7 @@ GROUP BY 1 ORDER BY 2 DESC, 1
 
         Each is (id, item number, serial, packed code, projection or None).
         """
-        # Codes are read in the order of their serials and then sorted: in the order of ids, each
+        # Codes are read in the order of their serials and then sorted; in the order of ids, each
         # would cost a seek. The + keeps SQLite from using the index on modalities instead.
         rows = self._connection.execute(
             "SELECT id, item, serial, code, projection, codes.checksum FROM codes CROSS JOIN "
@@ -330,7 +330,7 @@ GROUP BY 1 ORDER BY 2 DESC, 1
         return len(numbers)
 
     def raise_version(self, version: int) -> None:
-        """Set the version and the number of writes to a number higher than any reader has seen."""
+        """Set the version and the number of writes to one that no reader has seen."""
         self._state = self._state._replace(version=version, writes=version)
 
     def set_snapshot(self, name: str, serial: int, size: int, removed: NDArray[np.int64]) -> None:
@@ -382,7 +382,7 @@ GROUP BY 1 ORDER BY 2 DESC, 1
         self._connection.executemany("INSERT OR IGNORE INTO labels VALUES (?, ?)", rows)
 
     def _known(self, ids: Sequence[str]) -> dict[str, tuple[int, str]]:
-        """Return id -> number and metadata, of those ids that are there, in their order."""
+        """Return id -> number and metadata, in the order of ``ids``, without unknown ones."""
         rows: dict[str, tuple[int, str]] = {}
         for start in range(0, len(ids), _AT_ONCE):
             some = ids[start : start + _AT_ONCE]
@@ -426,7 +426,7 @@ GROUP BY 1 ORDER BY 2 DESC, 1
                 raise
 
 
-#: One for all items: `json.dumps` would make an encoder for each.
+#: An encoder for all items: `json.dumps` would make one for each.
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
@@ -445,7 +445,7 @@ def _without_none(values: Metadata) -> Metadata:
 
 
 def metadata_of(codes: CodeSet) -> list[Metadata]:
-    """Return the metadata that a code set holds of its items; empty texts and paths are unknown."""
+    """Return the metadata of a code set's items. Empty texts and paths are left out as unknown."""
     metadata: list[dict[str, Any]] = [{} for _ in codes.ids]
     for key, column in (("text", codes.texts), ("image", codes.images)):
         for values, value in zip(metadata, column or (), strict=False):

@@ -73,13 +73,13 @@ def connect(
 
 def _reading_mode(path: Path) -> str:
     """Return how SQLite opens a file that it cannot write to: with its log if that is not empty,
-    else without any lock. Without a lock, later writes are not seen; `StoreFolder.look` shows them.
+    else without any lock, so that it does not see later writes. `StoreFolder.look` shows them.
     """
     return f"ro&{'readonly_shm' if _has_log(path) else 'immutable'}=1"
 
 
 def _has_log(database: Path) -> bool:
-    """Return whether some writes to a database may lie in its log alone."""
+    """Return whether writes to a database may lie only in its log."""
     log = _status(Path(f"{database}-wal"))
     return log is not None and log.st_size > 0
 
@@ -125,7 +125,7 @@ def one_line_errors(name: str) -> Iterator[None]:
 
 
 def _unopened(name: str) -> JobError:
-    """Return why a database cannot be opened, which SQLite does not say."""
+    """Return the reason, which SQLite does not give, why a database cannot be opened."""
     try:
         # Closing the file itself would end SQLite's locks.
         os.close(os.open(os.devnull, os.O_RDONLY))
@@ -140,7 +140,7 @@ def _unopened(name: str) -> JobError:
 
 
 def damaged(name: str, reason: str) -> InputError:
-    """Return the error to raise where a database is not whole."""
+    """Return the error to raise if a database is damaged."""
     folder = Path(name).parent
     return InputError(
         f"{name}: is damaged ({' '.join(reason.split())}); `channelhash index check {folder}` "
@@ -189,8 +189,8 @@ class State(NamedTuple):
 
 
 def item_checksum(number: Any, item_id: Any, metadata: Any) -> float:
-    """Return the checksum of a row of ``items``. For values of other types, which damage leaves, it
-    is NaN, which equals nothing.
+    """Return the checksum of a row of ``items``. If damage has changed the types of its values, the
+    checksum is NaN, which equals nothing.
 
     >>> item_checksum(1, "a", "{}") == item_checksum(2, "a", "{}")
     False
@@ -205,8 +205,7 @@ def item_checksum(number: Any, item_id: Any, metadata: Any) -> float:
 def code_checksum(
     item_id: Any, number: Any, serial: Any, modality: Any, code: Any, projection: Any = None
 ) -> float:
-    """Return the checksum of a row of ``codes``, as `item_checksum` does. It covers the item's id,
-    too.
+    """Return the checksum of a row of ``codes`` and of its item's id; NaN as in `item_checksum`.
 
     All codes of a store have one length, so it is clear where a projection begins.
 
@@ -319,7 +318,7 @@ class StoreFolder:
         self.description = path / "store.json"
         #: Holds the items and codes; all else can be made again.
         self.database = path / "items.sqlite"
-        #: Says how often the database was written to at least, which shows whether a log was lost.
+        #: Holds the least number of writes that the database must have, or else a log was lost.
         self.writes = path / ".writes"
         #: Held while a process opens or seals the database, so that only one checks it.
         self.gate = path / ".gate"
@@ -341,10 +340,10 @@ class StoreFolder:
         )
 
     def look(self) -> tuple[object, ...]:
-        """Return a value that changes when a database opened for reading must be opened again.
+        """Return a value that changes once a database opened for reading must be opened again.
 
-        While there is a log, SQLite follows it as long as its files are the same. Without one, it
-        assumes that nobody writes to the database.
+        SQLite follows a log as long as its files are the same. Without one, it assumes that nobody
+        writes to the database.
         """
         names = (self.database, Path(f"{self.database}-wal"), Path(f"{self.database}-shm"))
         database, *log = map(_status, names)
@@ -448,7 +447,7 @@ class StoreFolder:
         return folder
 
     def noted_writes(self) -> int:
-        """Return how often the database was written to at least; 0 if unknown."""
+        """Return the least number of writes that the database must have; 0 if unknown."""
         try:
             return int(self.writes.read_bytes())
         except (OSError, ValueError):

@@ -92,7 +92,9 @@ class Guard:
         return findings
 
     def is_stale(self) -> bool:
-        """Return whether a database that can only be read was written to, replaced or let go."""
+        """Return whether a database that can only be read must be opened again, as others have
+        changed it.
+        """
         return self.read_only and self._seen != self._folder.look()
 
     def check_presence(self) -> None:
@@ -196,7 +198,7 @@ def _digest(folder: disk.StoreFolder) -> str:
 
 
 def compare_with_manifest(folder: disk.StoreFolder) -> tuple["Finding | None", bool]:
-    """Return where a database contradicts the store's description, and whether it is sealed."""
+    """Return how a database contradicts the store's description, and whether it is sealed."""
     # These are read before the database, as others write meanwhile.
     manifest = folder.manifest()
     noted = folder.noted_writes()
@@ -240,7 +242,7 @@ class Finding(NamedTuple):
 
 
 def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Iterator[Finding]:
-    """Yield the damage in a database as it is when this begins, whatever others write meanwhile."""
+    """Yield the damage in a database as it is now, whatever others write meanwhile."""
     connection.text_factory = readable_text
     connection.execute("BEGIN")
     try:
@@ -261,12 +263,12 @@ def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Itera
 
 
 def readable_text(text: bytes) -> str:
-    """Decode a text of a database. A damaged one may be no UTF-8; its checksum fails anyway."""
+    """Decode a text of a database. A damaged one may not be UTF-8; its checksum fails anyway."""
     return text.decode(errors="replace")
 
 
 class CodeRow(NamedTuple):
-    """A row of ``codes``; if it is damaged, values may be of any type.
+    """A row of ``codes``. If it is damaged, its values may be of any type.
 
     Attributes:
         serial: of the code.
@@ -323,7 +325,7 @@ def _check_definitions(connection: sqlite3.Connection) -> Iterator[Finding]:
 
 
 def _check_items(connection: sqlite3.Connection) -> Iterator[Finding]:
-    """Check the items, and the tables of labels and keys, which repeat parts of their metadata."""
+    """Check the items and the tables of labels and keys, which repeat parts of the metadata."""
     keys: set[str] = set()
     labels = 0
     sql = "SELECT number, id, metadata, checksum FROM items NOT INDEXED"
@@ -342,7 +344,7 @@ def _check_items(connection: sqlite3.Connection) -> Iterator[Finding]:
 
 
 def _sum_labels(rows: Iterable[tuple[int, str]]) -> int:
-    """Return the sum of a checksum of each item's label, whatever their order."""
+    """Return the sum of a checksum of each item's labels, which does not depend on their order."""
     return sum(crc32(b"%d %s" % (number, label.encode())) for number, label in rows)
 
 
@@ -370,7 +372,7 @@ def _check_state(connection: sqlite3.Connection) -> Iterator[Finding]:
 
 
 def _check_words(connection: sqlite3.Connection) -> Iterator[Finding]:
-    """Check the index of words. SQLite does that only in a transaction that may write, so writers
+    """Check the index of words. SQLite does so only in a transaction that may write, so writers
     wait meanwhile.
     """
     if not WordIndex(connection).usable:

@@ -1,8 +1,8 @@
 """The codes of a database in the form in which they are searched, kept up to date with its writes.
 
-Codes lie in three layers: a snapshot, kept in files, with nearly all of them; in memory, what was
-written since; and, in memory too, what was written since *that*. Each layer is searched, and the
-answers are merged.
+Codes lie in three layers: a snapshot in files, with nearly all of them; a layer in memory with what
+was written since; and a small one, also in memory, with what was written since *that*. Each layer
+is searched, and the answers are merged.
 
 The database holds the truth. A missing or damaged snapshot is made again from it before any answer.
 If it cannot be written, all codes are held in memory instead.
@@ -61,14 +61,14 @@ _NONE = -1
 
 @dataclass(frozen=True)
 class SortedCodes:
-    """What a search needs of ``n`` codes. Rows are in the order of ids, so ties that are broken by
-    row are broken by id.
+    """What a search needs of ``n`` codes. Rows are in the order of ids, so that ties that are broken
+    by row are broken by id.
 
     Attributes:
         index: the codes.
         items: ``(n,)`` int64 item numbers.
         serials: ``(n,)`` int64 serials of the codes.
-        names: the ids as UTF-8, one behind the other, uint8.
+        names: the ids in UTF-8, one after the other, uint8.
         ends: ``(n,)`` int64, where each id ends in ``names``.
         projections: ``(n, n_bits)`` int8, if the store keeps them.
 
@@ -111,14 +111,13 @@ class SortedCodes:
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all arrays by name, for `from_arrays`; those of the index as ``index/…``."""
+        """Return all arrays by name, those of the index as ``index/…``, for `from_arrays`."""
         own = {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
         return own | {f"{_INDEX}{name}": values for name, values in self.index.arrays().items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "SortedCodes":
-        """Return the codes of `arrays`. These are checked as in `CodeIndex.from_arrays`, whoever
-        has written them.
+        """Return the codes of `arrays`, which are checked as in `CodeIndex.from_arrays`.
 
         >>> codes = SortedCodes.build([("a", 1, 1, bytes([7]), None)], n_bits=8)
         >>> len(SortedCodes.from_arrays(codes.arrays()))
@@ -177,8 +176,8 @@ class LayerPart:
         return np.arange(len(self.codes)) if self.allowed is None else np.flatnonzero(self.allowed)
 
     def nearest(self, queries: PackedCodes, k: int | None, radius: int | None) -> list[Matches]:
-        """Return the ``k`` nearest rows of each query, or all; only those within a radius if it is
-        given.
+        """Return the ``k`` nearest rows of each query, or all if k is None; with a radius, only those
+        within it.
         """
         index = self.codes.index
         return index.within(queries, index.n_bits if radius is None else radius, self.allowed, k)
@@ -201,8 +200,8 @@ class _Layer:
 
 
 class CodeLayers:
-    """All codes of a database, of one version at a time. It is not for several threads at once: the
-    caller holds a lock.
+    """All codes of a database, as of one version. They are for one thread at a time: the caller
+    holds a lock.
     """
 
     def __init__(self, database: ItemsDatabase, n_bits: int, folder: StoreFolder | None) -> None:
@@ -241,8 +240,8 @@ class CodeLayers:
     def make_snapshot(self, in_place_of: str) -> None:
         """Write a snapshot of all codes in place of another, unless another process has done so.
 
-        A snapshot counts from the moment the database names it. A process that is killed before
-        leaves only a folder, which the next snapshot removes.
+        A snapshot counts once the database names it. A process that is killed before leaves a
+        folder, which the next snapshot removes.
         """
         assert self._folder is not None
         if not self._folder.writable:
@@ -291,8 +290,8 @@ class CodeLayers:
         return True
 
     def _parts(self, modality: str, where: Filter | None) -> list[LayerPart]:
-        """Return the parts of all layers, reading the snapshot if need be; items that do not pass
-        the filter do not count.
+        """Return the parts of all layers, in which only items that pass the filter count. The
+        snapshot is read if need be.
         """
         cache = self._searched
         key = (repr(where), modality)  # not the filter itself: to Python, 1 == True
@@ -363,7 +362,7 @@ def check_snapshot(folder: StoreFolder) -> list[Finding]:
 
 
 def _check_names(names: NDArray[Any], ends: NDArray[np.int64]) -> None:
-    """Raise ``ValueError`` unless ids that lie one behind the other can be taken apart."""
+    """Raise ``ValueError`` unless ids that lie one after the other can be taken apart."""
     starts = np.concatenate([np.zeros(1, np.int64), ends])
     if starts[-1] != len(names) or (starts[1:] < starts[:-1]).any():
         raise ValueError(f"ends do not ascend to the {len(names)} bytes of the names")
@@ -483,8 +482,8 @@ def _remove_others(store: Path, name: str) -> None:
 def _array_from_npy(content: bytes | mmap.mmap) -> NDArray[Any]:
     """Return the array in a file's content, read-only and without a copy. Nothing is unpickled.
 
-    Raise ``ValueError`` unless it holds plain numbers in this machine's byte order, row by row, as
-    `numpy.save` writes them.
+    Raise ``ValueError`` unless it holds plain numbers, row by row and in this machine's byte order,
+    as `numpy.save` writes them.
     """
     file = io.BytesIO(content[:_HEADER])
     try:

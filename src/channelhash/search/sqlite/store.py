@@ -1,4 +1,4 @@
-"""The store in a folder, and the same kind of store over a file of codes that is only read."""
+"""The store in a folder, and a store of the same kind over a file of codes, which is only read."""
 
 import os
 import threading
@@ -29,13 +29,13 @@ from channelhash.utils.files import write_text
 from channelhash.utils.locks import locked
 from channelhash.utils.seeds import generator
 
-#: Rows that are searched first, at least, for the ``k`` nearest and all as near as the last.
+#: Least number of rows that are searched first, for the ``k`` nearest and all as near as the last.
 _FEW = 50
 #: Rows that are searched first, in multiples of ``k``.
 _TIMES = 5
 #: Items that are listed at a time; in between, others may write.
 _LISTED_AT_ONCE = 10_000
-#: How often a store that can only be read is opened or read again while others write to it.
+#: How often opening or reading a store that can only be read is tried while others write to it.
 _TRIES = 20
 #: Seconds between two tries, in which others open or close it.
 _PAUSE = 0.05
@@ -301,7 +301,7 @@ class EmbeddedStore(Store):
         return self._ask(ItemsDatabase.search_words, text, without, k, where, least)
 
     def _facts(self) -> dict[str, Any]:
-        """Return facts. ``distinct_codes`` leaves out modalities whose codes changed lately."""
+        """Return facts. In ``distinct_codes``, modalities whose codes changed lately are missing."""
         codes = self._ask(ItemsDatabase.code_counts)
         distinct = {}
         for modality in codes:
@@ -325,8 +325,8 @@ class EmbeddedStore(Store):
         return self._read_now(ask)
 
     def _read_now(self, read: Callable[[_Opened], _Reply]) -> _Reply:
-        """Return what ``read`` reads. If this process can only read the store, which takes no lock,
-        and others wrote meanwhile, read again.
+        """Return what ``read`` reads. A process that can only read the store takes no lock; if others
+        wrote meanwhile, it reads again.
         """
         for _ in range(_TRIES):
             with self._hold(self._reading) as opened:
@@ -352,8 +352,8 @@ class EmbeddedStore(Store):
             yield opened
 
     def _open(self) -> _Opened:
-        """Return the opened database. Open the folder's if another process has created it by now,
-        or again if this process can only read it and others have written.
+        """Return the opened database. Open that of the folder if another process has created it by
+        now; open it again if this process can only read it and others have written.
         """
         check_process(self.address, self._opened.process)
         if self._closed:
@@ -443,8 +443,8 @@ def _in_memory(facts: Facts | None) -> _Opened:
 
 
 def _in_folder(folder: StoreFolder, manifest: Manifest) -> _Opened:
-    """Open the database of a store, checked as `Guard` says. If the store can only be read, and its
-    owner writes, opens or closes it meanwhile, try again, as no lock holds the owner up.
+    """Open the database of a store, checked as `Guard` says. No lock holds up the owner of a store
+    that can only be read: if it writes, opens or closes the store meanwhile, try again.
     """
     for _ in range(_TRIES):
         seen = folder.look()
@@ -476,8 +476,8 @@ def _open_database(folder: StoreFolder, manifest: Manifest) -> _Opened:
 
 
 def _close_quietly(opened: _Opened) -> None:
-    """Close a database where nobody can be told of an error. An unsealed one is checked at the next
-    opening.
+    """Close a database when nobody can be told of an error. If it is not sealed, the next opening
+    checks it.
     """
     with suppress(InputError, JobError):
         opened.close()

@@ -1,6 +1,6 @@
 """Full-text search in what is known of items, by SQLite's FTS5.
 
-The index stands in the items' database and is written in the same transaction. An item's words are
+The index stands in the items' database and is written in the same transactions. An item's words are
 those of its id (the path of its file), text, labels, title, place, country and camera, of what was
 read in its image (``ocr``), of the image's file name, and of its date (``taken``, with the name of
 the month). The index keeps no copy of them. The view ``described`` lists them; as it is part of the
@@ -46,14 +46,14 @@ _LETTERS = (
 _RUN = re.compile(f"[{_LETTERS}]+")
 #: A word of the other scripts, once folded.
 _WORD = re.compile(r"[a-z0-9\u0080-\U0010ffff]+")
-#: What parts of words are looked for without; line breaks stay.
+#: What is left out where parts of words are looked for; line breaks stay.
 _NOT_JOINED = re.compile(r"[^a-z0-9\n\u0080-\U0010ffff]+")
 #: Stands before each run, so that no phrase reaches from one run into the next.
 _BORDER = "\ue000"
 
 
 class _Signs(dict[int, str]):
-    """Translate characters for the index: those that belong to no word become spaces."""
+    """A table of characters for the index: those that belong to no word become spaces."""
 
     def __missing__(self, code: int) -> str:
         sign = chr(code)
@@ -66,7 +66,7 @@ _SIGNS = _Signs()
 
 
 def _plain(text: str) -> str:
-    """Fold a text, and replace what belongs to no word by spaces."""
+    """Fold a text, and replace characters that belong to no word by spaces."""
     folded = fold(text)
     return folded if folded.isascii() else folded.translate(_SIGNS)
 
@@ -81,8 +81,8 @@ def _separate(text: str) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """Return the first distinct words of a text. A run in a script without spaces is one word, and
-    a phrase of the index.
+    """Return the first distinct words of a text. A run in a script without spaces is one word: a
+    phrase of the index.
 
     >>> _split("a 猫 Cat 黒い, a")
     ['a', 'cat', '猫', '黒 い']
