@@ -41,7 +41,7 @@ _CACHED = 1024
 def open_upload(
     content: bytes, max_pixels: float, max_side: int, formats: tuple[str, ...] = _FORMATS
 ) -> Image.Image:
-    """Open an uploaded image once it is sure to decode. The model decodes it, as it does with files.
+    """Open an uploaded image once it is sure to decode. The model decodes it, as it does files.
 
     >>> file = io.BytesIO()
     >>> Image.new("RGB", (40, 30)).save(file, "PNG")
@@ -97,8 +97,8 @@ class Uploads:
 
     @asynccontextmanager
     async def open(self, upload: UploadFile) -> AsyncIterator[tuple[Image.Image, bytes]]:
-        """Yield an uploaded image, checked by `open_upload`, and its file's content; meanwhile there
-        is room to decode it.
+        """Yield an uploaded image, checked by `open_upload`, and its file's content; meanwhile
+        there is room to decode it.
         """
         content = await upload.read()
         image = await run_sync(open_upload, content, *self._limits, limiter=self._decoding)

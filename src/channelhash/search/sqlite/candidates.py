@@ -49,7 +49,7 @@ class Candidates(NamedTuple):
         )
 
     def read(self, values: NDArray[Any], read: Callable[..., Any]) -> NDArray[Any]:
-        """Fill ``values`` with what ``read(codes, rows)`` returns for each part, and return them."""
+        """Fill ``values`` with ``read(codes, rows)`` of each part, and return them."""
         for number, part in enumerate(self.parts):
             inside = self.part == number
             values[inside] = read(part.codes, self.rows[inside])

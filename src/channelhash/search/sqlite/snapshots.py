@@ -61,8 +61,8 @@ _NONE = -1
 
 @dataclass(frozen=True)
 class SortedCodes:
-    """What a search needs of ``n`` codes. Rows are in the order of ids, so that ties that are broken
-    by row are broken by id.
+    """What a search needs of ``n`` codes. Rows are in the order of ids, so that ties broken by row
+    are broken by id.
 
     Attributes:
         index: the codes.
@@ -176,8 +176,8 @@ class LayerPart:
         return np.arange(len(self.codes)) if self.allowed is None else np.flatnonzero(self.allowed)
 
     def nearest(self, queries: PackedCodes, k: int | None, radius: int | None) -> list[Matches]:
-        """Return the ``k`` nearest rows of each query, or all if k is None; with a radius, only those
-        within it.
+        """Return the ``k`` nearest rows of each query, or all if k is None; with a radius, only
+        those within it.
         """
         index = self.codes.index
         return index.within(queries, index.n_bits if radius is None else radius, self.allowed, k)

@@ -301,7 +301,7 @@ class EmbeddedStore(Store):
         return self._ask(ItemsDatabase.search_words, text, without, k, where, least)
 
     def _facts(self) -> dict[str, Any]:
-        """Return facts. In ``distinct_codes``, modalities whose codes changed lately are missing."""
+        """Return facts. ``distinct_codes`` lacks modalities whose codes changed lately."""
         codes = self._ask(ItemsDatabase.code_counts)
         distinct = {}
         for modality in codes:
@@ -325,8 +325,8 @@ class EmbeddedStore(Store):
         return self._read_now(ask)
 
     def _read_now(self, read: Callable[[_Opened], _Reply]) -> _Reply:
-        """Return what ``read`` reads. A process that can only read the store takes no lock; if others
-        wrote meanwhile, it reads again.
+        """Return what ``read`` reads. A process that can only read the store takes no lock; if
+        others wrote meanwhile, it reads again.
         """
         for _ in range(_TRIES):
             with self._hold(self._reading) as opened:
