@@ -18,7 +18,15 @@ from channelhash.serve.items import _image_copy
 from channelhash.serve.service import Limits
 from refusals import check_refusal
 from serve.served import ODD_ID, WRITER, app_of, on_loopback, refused, serving, small_store
-from serve.test_search import picture
+from serve.test_search import found, picture
+
+
+def add(client, *items, **options):
+    return client.post("/items", json={"items": items, **options}, headers=WRITER)
+
+
+def add_image(client, image: bytes, **form):
+    return client.post("/items/image", data=form, files={"image": image}, headers=WRITER)
 
 
 def test_a_text_that_is_added_is_encoded_and_found(client, model):
@@ -27,19 +35,16 @@ def test_a_text_that_is_added_is_encoded_and_found(client, model):
         "text": "a bright blue picture",
         "metadata": {"year": 1999, "labels": ["sea"]},
     }
-    answer = client.post("/items", json={"items": [new]}, headers=WRITER)
-    assert (answer.status_code, answer.json()) == (201, {"items": 1})
+    answer = add(client, new)
+    assert answer.status_code == 201
+    assert answer.json() == {"items": 1}
     stored = client.get("/items/new%2F1").json()
     assert stored["codes"] == {"text": model.encode_texts([new["text"]])[0].tobytes().hex()}
-    assert (stored["text"], stored["labels"], stored["metadata"]) == (
-        new["text"],
-        ["sea"],
-        {"year": 1999},
-    )
-    found = client.post(
-        "/search", json={"text": new["text"], "modality": "text", "where": "label = 'sea'"}
-    ).json()
-    assert [(result["id"], result["distance"]) for result in found["results"]] == [("new/1", 0)]
+    assert stored["text"] == new["text"]
+    assert stored["labels"] == ["sea"]
+    assert stored["metadata"] == {"year": 1999}
+    nearest = found(client, text=new["text"], modality="text", where="label = 'sea'")
+    assert nearest == [(0, "new/1")]
     assert client.get("/labels").json()["labels"]["sea"] == 1
 
 
@@ -48,10 +53,7 @@ def test_a_picture_that_is_added_is_encoded_kept_small_and_goes_with_its_item(
 ):
     form = {"id": ODD_ID + "2", "text": "red", "metadata": '{"labels": ["red"], "year": 1}'}
     content = picture(size=(1500, 900))
-    assert (
-        client.post("/items/image", data=form, files={"image": content}, headers=WRITER).status_code
-        == 201
-    )
+    assert add_image(client, content, **form).status_code == 201
     address = quote(form["id"], safe="")
     stored = client.get(f"/items/{address}").json()
     codes = {
@@ -67,31 +69,22 @@ def test_a_picture_that_is_added_is_encoded_kept_small_and_goes_with_its_item(
     assert Image.open(io.BytesIO(thumbnail.content)).size == (100, 60)
     assert client.delete(f"/items/{address}", headers=WRITER).json() == {"items": 1}
     assert not kept.exists()
-    assert [
-        client.get(path).status_code for path in (f"/items/{address}", f"/{stored['image']}")
-    ] == [404, 404]
+    for path in (f"/items/{address}", f"/{stored['image']}"):
+        assert client.get(path).status_code == 404
 
 
 def test_codes_are_taken_as_they_are_and_replaced_only_where_that_is_asked_for(client):
-    answer = client.post(
-        "/items", json={"items": [{"id": "coded", "codes": {"image": "abc0"}}]}, headers=WRITER
-    )
-    assert (answer.status_code, client.get("/items/coded").json()["codes"]) == (
-        201,
-        {"image": "abc0"},
-    )
+    assert add(client, {"id": "coded", "codes": {"image": "abc0"}}).status_code == 201
+    assert client.get("/items/coded").json()["codes"] == {"image": "abc0"}
     item = {"id": "twice", "text": "a red picture"}
     for replace, status in ((False, 201), (False, 422), (True, 201)):
-        answer = client.post("/items", json={"items": [item], "replace": replace}, headers=WRITER)
+        answer = add(client, item, replace=replace)
         assert answer.status_code == status, answer.text
 
 
 BAD_ITEMS = {
     "none": ([], "items"),
-    "more than the limit": (
-        [{"id": str(i), "text": "a"} for i in range(1001)],
-        "at most 1000 items",
-    ),
+    "more than the limit": ([{"id": f"{i}", "text": "a"} for i in range(1001)], "at most 1000"),
     "no content": ([{"id": "x"}], "neither a text nor codes"),
     "an empty text": ([{"id": "x", "text": " "}], "text: is empty"),
     "an id twice": ([{"id": "x", "text": "a"}, {"id": "x", "text": "b"}], "twice"),
@@ -130,8 +123,7 @@ def test_items_that_cannot_be_stored_are_refused_all_together(client, case):
     "metadata", ["{", "[]", '{"a": NaN}', '{"image": "/etc/passwd"}', '{"a": {"b": 1}}']
 )
 def test_metadata_of_a_picture_that_cannot_be_stored_is_refused(client, metadata):
-    form = {"id": "x", "metadata": metadata}
-    answer = client.post("/items/image", data=form, files={"image": picture()}, headers=WRITER)
+    answer = add_image(client, picture(), id="x", metadata=metadata)
     refused(answer, 422, says="metadata")
 
 
@@ -157,13 +149,10 @@ def test_what_is_no_value_of_metadata_is_named_with_its_item_and_key(client, val
     content = f'{{"items": [{{"id": "new", "text": "a", "metadata": {{"x": {value}}}}}]}}'
     headers = WRITER | {"Content-Type": "application/json"}
     refused(client.post("/items", content=content, headers=headers), 422, says=says)
-    form = {"id": "new", "metadata": f'{{"x": {value}}}'}
-    answer = client.post("/items/image", data=form, files={"image": picture()}, headers=WRITER)
-    refused(answer, 422, says=says)
+    metadata = f'{{"x": {value}}}'
+    refused(add_image(client, picture(), id="new", metadata=metadata), 422, says=says)
     with pytest.raises(InputError, match=re.escape(says)):
-        client.app_store.upsert(
-            ["new"], np.zeros((1, 2), np.uint8), None, [json.loads(f'{{"x": {value}}}')]
-        )
+        client.app_store.upsert(["new"], np.zeros((1, 2), np.uint8), None, [json.loads(metadata)])
 
 
 def test_a_number_of_any_digits_is_refused_in_a_line(client):
@@ -171,8 +160,7 @@ def test_a_number_of_any_digits_is_refused_in_a_line(client):
     headers = WRITER | {"Content-Type": "application/json"}
     item = f'{{"items": [{{"id": "new", "text": "a", "metadata": {{"x": {digits}}}}}]}}'
     refused(client.post("/items", content=item, headers=headers), 422, says="too many digits")
-    form = {"id": "new", "metadata": f'{{"x": {digits}}}'}
-    answer = client.post("/items/image", data=form, files={"image": picture()}, headers=WRITER)
+    answer = add_image(client, picture(), id="new", metadata=f'{{"x": {digits}}}')
     refused(answer, 422, says="metadata: ")
     for path, content in (("search", f'{{"text": "a", "k": {digits}}}'), ("explain", digits)):
         answer = client.post(f"/{path}", content=content, headers=headers)
@@ -196,26 +184,15 @@ def test_a_token_that_is_none_is_refused_at_the_start(tmp_path, content):
     check_refusal("one line of at least 16 ASCII", _read_token, tmp_path / "token", "token_file")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../../../../etc/passwd",
-        "/etc/passwd",
-        "images/0.png",
-        "item001/../item002",
-        "item001\x00",
-        "%2e%2e/x",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "../../../../etc/passwd", "/etc/passwd", "images/0.png", "item001/../item002", "item001\x00",
+    "%2e%2e/x",
+])  # fmt: skip
 def test_no_path_from_a_request_is_ever_opened(client, name):
     for place in ("images", "originals", "items"):
         refused(client.get(f"/{place}/{quote(name, safe='')}"), 404)
-    for address in (
-        "/../../etc/passwd",
-        "/page/index.html",
-        "/style.css/../../app.py",
-        "/%2e%2e/app.py",
-    ):
+    outside = ("/../../etc/passwd", "/page/index.html", "/style.css/../../app.py", "/%2e%2e/app.py")
+    for address in outside:
         assert client.get(address).status_code == 404
 
 
@@ -229,10 +206,8 @@ def test_a_picture_that_is_gone_or_never_was_is_a_404(client, folder):
 
 def test_an_original_is_the_file_as_it_is_stored_if_it_is_a_picture(client, folder):
     answer = client.get("/originals/item008")
-    assert (answer.headers["content-type"], answer.content) == (
-        "image/png",
-        (folder / "images/8.png").read_bytes(),
-    )
+    assert answer.headers["content-type"] == "image/png"
+    assert answer.content == (folder / "images/8.png").read_bytes()
     (folder / "images" / "8.png").write_text("<script>")
     for item_id in ("item008", ODD_ID):
         refused(client.get(f"/originals/{quote(item_id, safe='')}"), 404, says="no picture")
@@ -314,9 +289,8 @@ def test_pictures_follow_the_file_and_thumbnails_are_opaque(tmp_path, model):
         assert np.asarray(Image.open(io.BytesIO(after))).min() > 250
         # Several JPEG pictures in one file are shown as JPEG.
         images = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
-        images[0].save(
-            tmp_path / "images" / "0.png", "MPO", save_all=True, append_images=images[1:]
-        )
+        path = tmp_path / "images" / "0.png"
+        images[0].save(path, "MPO", save_all=True, append_images=images[1:])
         assert client.get("/originals/item000").headers["content-type"] == "image/jpeg"
 
 
@@ -334,25 +308,10 @@ def test_stored_pictures_of_more_pixels_than_uploads_have_thumbnails(tmp_path, m
 
 # HEAD wherever GET is answered, and no body for a client that has it already
 
-FILES = [
-    "/images/item001",
-    "/images/item001?size=900",
-    "/originals/item001",
-    "/",
-    "/style.css",
-    "/icon.svg",
-]
-EVERY = [
-    *FILES,
-    "/health",
-    "/info",
-    "/items",
-    "/items/item001",
-    "/items/nobody",
-    "/labels",
-    "/metrics",
-    "/docs",
-]
+IMAGES = ["/images/item001", "/images/item001?size=900", "/originals/item001"]
+FILES = [*IMAGES, "/", "/style.css", "/icon.svg"]
+EVERY = [*FILES, "/health", "/info", "/items", "/items/item001", "/items/nobody", "/labels"]
+EVERY += ["/metrics", "/docs"]
 
 
 @pytest.mark.parametrize(
@@ -393,16 +352,11 @@ def test_a_client_is_not_sent_what_it_has(client, path):
 def test_a_real_connection_goes_on_after_answers_without_body(tmp_path, model):
     with on_loopback(app_of(small_store(tmp_path, model, n=3), None)) as address:
         connection = http.client.HTTPConnection(address.split("/")[2], timeout=30)
-        for method, headers, status in (
-            ("HEAD", {}, 200),
-            ("GET", {"If-None-Match": "*"}, 304),
-            ("GET", {}, 200),
-        ) * 2:
+        jpeg = b"\xff\xd8"
+        cases = [("HEAD", {}, 200, b""), ("GET", {"If-None-Match": "*"}, 304, b"")]
+        for method, headers, status, begins in [*cases, ("GET", {}, 200, jpeg)] * 2:
             connection.request(method, "/images/item000", headers=headers)
             answer = connection.getresponse()
-            content = answer.read()
-            assert (answer.status, content[:2]) == (
-                status,
-                b"\xff\xd8" if (method, status) == ("GET", 200) else b"",
-            )
+            assert answer.status == status
+            assert answer.read()[:2] == begins
         connection.close()
