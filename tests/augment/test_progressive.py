@@ -3,6 +3,7 @@
 import colorsys
 import math
 from collections import Counter
+from itertools import chain, permutations, product
 
 import numpy as np
 import pytest
@@ -21,6 +22,11 @@ from channelhash.augment.progressive import (
 from channelhash.utils.torchvision_compat import torchvision
 
 N = 4000
+LEVELS = ["easy", "medium", "hard"]
+
+
+def noise(seed, *shape) -> torch.Tensor:
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def plans(level=None, epoch=0, **options):
@@ -31,38 +37,35 @@ def names(steps) -> list[str]:
     return [step.name for step in steps]
 
 
+def angles_of(steps) -> list[float]:
+    return [step.parameters["angle"] for step in steps if step.name == "rotate"]
+
+
 @pytest.mark.parametrize("epoch", [0, 25, 45, 65, 85, 120, 180])
 def test_level_shares_are_those_of_the_epoch(epoch):
     """A plan's level shows in what it draws: only easy has exact multiples of 45°, only hard has
     partners.
     """
-    shares, drawn = _mixture(epoch), plans(epoch=epoch)
-    counts = {  # every plan of a level has at least one step besides a flip that may not happen
-        "none": (sum(not steps for steps in drawn), 1),
-        "easy": (
-            sum(
-                s.name == "rotate" and s.parameters["angle"] % 45 == 0
-                for steps in drawn
-                for s in steps
-            ),
-            0.25,
-        ),
-        "hard": (sum(s.partner is not None for steps in drawn for s in steps), 0.2),
-    }
-    for level, (count, share) in counts.items():
+    shares = _mixture(epoch)
+    drawn = plans(epoch=epoch)
+    steps = list(chain.from_iterable(drawn))
+    angles = angles_of(steps)
+    # every plan of a level has at least one step besides a flip that may not happen
+    for level, count, share in (
+        ("none", sum(not plan for plan in drawn), 1),
+        ("easy", sum(angle % 45 == 0 for angle in angles), 0.25),
+        ("hard", sum(step.partner is not None for step in steps), 0.2),
+    ):
         assert binomtest(count, N, shares[level] * share).pvalue > 1e-4
 
 
 def test_easy_picks_one_of_four_kinds_alike_or_rotates_four_sevenths_as_in_the_published_code():
-    counts = Counter(name for steps in plans("easy") for name in names(steps))
-    assert (sum(counts.values()), set(counts)) == (
-        N,
-        {"flip_horizontally", "rotate", "grayscale", "crop"},
-    )
+    steps = list(chain.from_iterable(plans("easy")))
+    counts = Counter(names(steps))
+    assert len(steps) == N
+    assert set(counts) == {"flip_horizontally", "rotate", "grayscale", "crop"}
     assert chisquare(list(counts.values())).pvalue > 1e-4
-    angles = Counter(
-        s.parameters["angle"] for steps in plans("easy") for s in steps if s.name == "rotate"
-    )
+    angles = Counter(angles_of(steps))
     assert set(angles) == {-90, -45, 45, 90}
     assert chisquare(list(angles.values())).pvalue > 1e-4
     rotations = sum(names(steps) == ["rotate"] for steps in plans("easy", easy_weights="angles"))
@@ -97,41 +100,32 @@ def test_hard_picks_the_upper_group_with_80_percent():
     assert binomtest(kinds["blend"], len(lower), 0.5).pvalue > 1e-4
 
 
-@pytest.mark.parametrize("level", ["easy", "medium", "hard"])
+@pytest.mark.parametrize("level", LEVELS)
 def test_parameters_are_uniform_in_their_ranges(level):
     drawn: dict[tuple[str, str], list[float]] = {}
     for steps in plans(level):
         for step in steps:
             for name, value in step.parameters.items():
                 drawn.setdefault((step.name, name), []).append(value)
-    for group in _GROUPS[level]:
-        for row in group.rows:
-            ranges = {
-                name: values for name, values in row.parameters.items() if name not in row.choices
-            }
-            for name, (low, high) in ranges.items():
-                values = np.array(drawn[row.name, name])
-                if name == "ratio":
-                    values, low, high = np.log(values), math.log(low), math.log(high)
-                if low < high:
-                    assert kstest(values, "uniform", (low, high - low)).pvalue > 1e-4
+    for row in chain.from_iterable(group.rows for group in _GROUPS[level]):
+        for name in row.parameters.keys() - set(row.choices):
+            values = np.array([*row.parameters[name], *drawn[row.name, name]])
+            low, high, *values = np.log(values) if name == "ratio" else values
+            if low < high:
+                assert kstest(values, "uniform", (low, high - low)).pvalue > 1e-4
 
 
 def test_partners_are_the_other_samples_alike():
-    drawn = [
-        (sample, Progression(seed, 5, level="hard").plan(0, sample))
-        for sample in range(5)
-        for seed in range(800)
-    ]
-    partners = Counter(
-        (sample, s.partner) for sample, steps in drawn for s in steps if s.partner is not None
-    )
-    assert set(partners) == {(a, b) for a in range(5) for b in range(5) if a != b}
+    partners = Counter()
+    for sample, seed in product(range(5), range(800)):
+        steps = Progression(seed, 5, level="hard").plan(0, sample)
+        partners.update((sample, step.partner) for step in steps if step.partner is not None)
+    assert set(partners) == set(permutations(range(5), 2))
     assert chisquare(list(partners.values())).pvalue > 1e-4
 
 
 def test_a_draw_depends_on_seed_epoch_and_sample_alone():
-    keys = [(seed, epoch, sample) for seed in (0, 1) for epoch in (0, 1) for sample in (0, 1)]
+    keys = list(product((0, 1), repeat=3))
 
     def draw(seed, epoch, sample):
         return Progression(seed, N, level="hard").plan(epoch, sample)
@@ -150,19 +144,13 @@ def test_augmenting_leaves_the_global_generator_alone():
 
 
 @settings(max_examples=40)
-@given(
-    st.integers(8, 40),
-    st.integers(8, 40),
-    st.integers(0, 10**6),
-    st.sampled_from(["easy", "medium", "hard"]),
-)
+@given(st.integers(8, 40), st.integers(8, 40), st.integers(0, 10**6), st.sampled_from(LEVELS))
 def test_shape_and_range_are_kept(height, width, sample, level):
-    image, partner = torch.rand(
-        2, 3, height, width, generator=torch.Generator().manual_seed(sample)
-    )
+    image, partner = noise(sample, 2, 3, height, width)
     progression = Progression(0, 10**6 + 1, level=level)
     result = progression.augment(lambda row: image if row == sample else partner, 0, sample)
-    assert (result.shape, result.dtype) == (image.shape, image.dtype)
+    assert result.shape == image.shape
+    assert result.dtype == image.dtype
     assert result.min() >= 0
     assert result.max() <= 1 + 1e-6
 
@@ -209,16 +197,15 @@ def written(row: _Augmentation) -> str:
 
 def test_augmentations_are_the_papers():
     lines = []
+    used = set()
     for level in _GROUPS:
         for group in _GROUPS[level]:
-            lines.append(
-                f"{level} 1-{group.most}" + (f" {group.weight:.0%}" if group.weight else "")
-            )
+            share = f" {group.weight:.0%}" if group.weight else ""
+            lines.append(f"{level} 1-{group.most}{share}")
             lines += ["  " + written(row) for row in group.rows]
+            used.update(names(group.rows))
     assert lines == AUGMENTATIONS.strip().split("\n")
-    assert {
-        row.name for groups in _GROUPS.values() for group in groups for row in group.rows
-    } == set(_OPERATIONS)
+    assert used == set(_OPERATIONS)
 
 
 def test_mixtures_are_the_papers_and_scale_with_the_number_of_epochs():
@@ -243,8 +230,8 @@ def test_mixtures_are_the_papers_and_scale_with_the_number_of_epochs():
     assert _mixture(200) == _mixture(10**6) == _mixture(31, 30) == _mixture(199)
 
 
-IMAGE = torch.rand(3, 20, 20, generator=torch.Generator().manual_seed(1))
-OTHER = torch.rand(3, 20, 20, generator=torch.Generator().manual_seed(2))
+IMAGE = noise(1, 3, 20, 20)
+OTHER = noise(2, 3, 20, 20)
 PLACE = st.floats(0, 1)
 
 
@@ -266,16 +253,14 @@ def test_flips_mirror_grayscale_is_luma_and_a_blend_a_weighted_mean():
 @pytest.mark.parametrize("angle", [-90.0, -77.0, -45.0, 0.0, 12.5, 45.0, 90.0])
 def test_rotation_is_bilinear_about_the_centre_and_black_outside(angle):
     height, width = 17, 24
-    image = torch.rand(3, height, width, generator=torch.Generator().manual_seed(3))
+    image = noise(3, 3, height, width)
     got, pixels = op._rotate(image, angle).numpy(), image.numpy()
     cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
     inside = outside = 0
     for i, j in np.ndindex(height, width):
         down, right = i - (height - 1) / 2, j - (width - 1) / 2
-        y, x = (
-            (height - 1) / 2 + sin * right + cos * down,
-            (width - 1) / 2 + cos * right - sin * down,
-        )
+        y = (height - 1) / 2 + sin * right + cos * down
+        x = (width - 1) / 2 + cos * right - sin * down
         top, left = math.floor(y), math.floor(x)
         if 0 <= top < height - 1 and 0 <= left < width - 1:
             window = pixels[:, top : top + 2, left : left + 2]
@@ -292,16 +277,14 @@ def test_rotation_is_bilinear_about_the_centre_and_black_outside(angle):
 @given(st.floats(0.05, 1.1), st.floats(0.75, 4 / 3), PLACE, PLACE)
 def test_a_crop_is_a_slice_resized_or_the_whole_where_it_is_larger(scale, ratio, x, y):
     height, width = 20, 30
-    image = torch.rand(3, height, width, generator=torch.Generator().manual_seed(4))
+    image = noise(4, 3, height, width)
     h, w = round(math.sqrt(scale * 600 / ratio)), round(math.sqrt(scale * 600 * ratio))
     if h > height or w > width:
         h, w = height, width
     top, left = round(y * (height - h)), round(x * (width - w))
     expected = image[:, top : top + h, left : left + w].numpy()
-    rows, columns = (
-        (np.arange(height) + 0.5) * h / height - 0.5,
-        (np.arange(width) + 0.5) * w / width - 0.5,
-    )
+    rows = (np.arange(height) + 0.5) * h / height - 0.5
+    columns = (np.arange(width) + 0.5) * w / width - 0.5
     expected = np.apply_along_axis(lambda line: np.interp(rows, range(h), line), 1, expected)
     expected = np.apply_along_axis(lambda line: np.interp(columns, range(w), line), 2, expected)
     close(op._crop(image, scale, ratio, x, y), expected)
@@ -309,7 +292,7 @@ def test_a_crop_is_a_slice_resized_or_the_whole_where_it_is_larger(scale, ratio,
 
 @given(st.floats(0.02, 0.15), st.floats(0.25, 4), PLACE, PLACE)
 def test_erasing_blackens_the_area_it_says_and_nothing_else(scale, ratio, x, y):
-    image = torch.rand(3, 100, 100, generator=torch.Generator().manual_seed(5)) + 0.01
+    image = noise(5, 3, 100, 100) + 0.01
     result = op._erase(image, scale, ratio, x, y)
     erased = (result == 0).all(0)
     rows, columns = erased.any(1).sum().item(), erased.any(0).sum().item()
@@ -335,11 +318,8 @@ def test_color_jitter_changes_one_thing_after_another(hue):
     for pixel in pixels.reshape(-1, 3):
         h, s, v = colorsys.rgb_to_hsv(*pixel)
         pixel[:] = colorsys.hsv_to_rgb((h + hue) % 1, s, v)
-    close(
-        op._color_jitter(IMAGE, brightness, contrast, saturation, hue),
-        pixels.transpose(2, 0, 1),
-        atol=2e-3,
-    )
+    jittered = op._color_jitter(IMAGE, brightness, contrast, saturation, hue)
+    close(jittered, pixels.transpose(2, 0, 1), atol=2e-3)
 
 
 def test_noise_is_a_blend_with_uniform_values():
@@ -354,7 +334,7 @@ def test_noise_is_a_blend_with_uniform_values():
 
 @pytest.mark.parametrize("side", [21, 64])
 def test_elastic_is_torchvisions_with_a_seed_of_its_own(side):
-    image = torch.rand(3, side, side, generator=torch.Generator().manual_seed(6))
+    image = noise(6, 3, side, side)
     with torch.random.fork_rng():
         torch.manual_seed(11)
         expected = torchvision.transforms.v2.ElasticTransform(alpha=50.0, sigma=5.0)(image)
@@ -372,10 +352,8 @@ def test_elastic_works_on_pictures_smaller_than_its_blur(height, width):
 
 @given(st.floats(0.05, 0.25), PLACE, PLACE)
 def test_picture_in_picture_has_the_side_fraction(scale, x, y):
-    result = (
-        op._picture_in_picture(torch.zeros(3, 200, 120), torch.ones(3, 200, 120), scale, x, y)[0]
-        > 0.5
-    )
+    black, white = torch.zeros(3, 200, 120), torch.ones(3, 200, 120)
+    result = op._picture_in_picture(black, white, scale, x, y)[0] > 0.5
     height, width = round(scale * 200), round(scale * 120)
     assert result.sum().item() == height * width
     assert result.any(0).nonzero()[0].item() == round(x * (120 - width))
@@ -383,12 +361,9 @@ def test_picture_in_picture_has_the_side_fraction(scale, x, y):
 
 
 def test_picture_in_picture_shows_the_whole_partner_upright():
-    rows, columns = torch.meshgrid(
-        torch.linspace(0, 1, 80), torch.linspace(0, 1, 80), indexing="ij"
-    )
-    result = op._picture_in_picture(
-        torch.zeros(3, 80, 80), torch.stack([rows, columns, rows]), 0.25, 0.0, 0.0
-    )
+    rows, columns = torch.meshgrid(*[torch.linspace(0, 1, 80)] * 2, indexing="ij")
+    partner = torch.stack([rows, columns, rows])
+    result = op._picture_in_picture(torch.zeros(3, 80, 80), partner, 0.25, 0.0, 0.0)
     steps = (torch.arange(20) * 4 + 1.5) / 79  # centres of the 4 x 4 pixels that make one
     close(result[0, 2:18, 10], steps[2:18], atol=1e-3)
     close(result[1, 10, 2:18], steps[2:18], atol=1e-3)

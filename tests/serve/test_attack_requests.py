@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
@@ -133,76 +133,69 @@ def hold(server: Server, n: int, start: bytes, seconds: float) -> Counter[str]:
         connections = []
         for _ in range(n):
             with suppress(OSError):
-                address = ("127.0.0.1", server.port)
-                connections.append(
-                    stack.enter_context(socket.create_connection(address, timeout=1))
-                )
-                connections[-1].sendall(start)
+                connection = socket.create_connection(("127.0.0.1", server.port), timeout=1)
+                connections.append(stack.enter_context(connection))
+                connection.sendall(start)
         time.sleep(seconds)
         for connection in connections:
             connection.setblocking(False)
             try:
                 answer = connection.recv(100)
                 statuses[answer.split()[1].decode() if answer else "closed"] += 1
+            except BlockingIOError:
+                statuses["open"] += 1
             except OSError as error:
-                statuses[
-                    "open" if isinstance(error, BlockingIOError) else type(error).__name__
-                ] += 1
+                statuses[type(error).__name__] += 1
     return statuses
+
+
+def post_at_once(n: int, path: str, *body: Any) -> Attack:
+    return at_once(*[request("POST", path, *body)] * n)
+
+
+def json_head(*headers: str) -> bytes:
+    return head("POST", "/search", "Content-Type: application/json", *headers)
 
 
 def attacks() -> dict[str, Attack]:
     """Name -> what to do to a server."""
-    post, picture, write = "/search", "/search/image", JSON | WRITER
-    keys, items = json_bodies(11 * MB)["unknown keys"], b'{"items":[' + b"{}," * (4 * MB) + b"{}]}"
+    write = JSON | WRITER
+    keys = json_bodies(11 * MB)["unknown keys"]
+    items = b'{"items":[' + b"{}," * (4 * MB) + b"{}]}"
     texts = [{"id": f"new{i}", "text": "a red picture " * 100} for i in range(1000)]
     texts = json.dumps({"items": texts, "replace": True}).encode()
-    large = json.dumps(
-        {"text": "a red picture", "k": 1000, "rerank": 10_000, "modality": "image"}
-    ).encode()
+    large = {"text": "a red picture", "k": 1000, "rerank": 10_000, "modality": "image"}
+    large = json.dumps(large).encode()
     search = json.dumps({"id": "item000", "k": 1000}).encode()
-    search = (
-        head("POST", post, "Content-Type: application/json", f"Content-Length: {len(search)}")
-        + search
-    )
-    half = (
-        head("POST", post, "Content-Type: application/json", "Content-Length: 1000") + b'{"text":'
-    )
+    search = json_head(f"Content-Length: {len(search)}") + search
+    half = json_head("Content-Length: 1000") + b'{"text":'
     half_picture = head(
         "POST",
-        picture,
+        "/search/image",
         "Content-Type: multipart/form-data; boundary=xxxx",
         "Content-Length: 15000000",
     )
     half_picture += bytes(14 * MB)
-    chunked = head("POST", post, "Content-Type: application/json", "Transfer-Encoding: chunked")
-    colour = request("POST", picture, *upload(png("RGB", 6300, 6300)))
+    chunked = json_head("Transfer-Encoding: chunked")
+    narrow = upload(png("1", 1, 40 * MB))
+    colour = upload(png("RGB", 6300, 6300))
+    breaks = upload(b"\r\n--xxx" * (15 * MB // 7))
+    header = form([("X: " + "y" * 15 * MB, b"")])
+    silent = b"GET /info HTTP/1.1\r\nHost: loc"
     found = {
-        "a million unknown keys, 4 at once": at_once(*[request("POST", post, keys)] * 4),
-        "a million unknown keys, with the token": at_once(request("POST", "/items", keys, write)),
-        "4 million empty items, with the token": at_once(request("POST", "/items", items, write)),
-        "4 million empty items, no token, 4 at once": at_once(
-            *[request("POST", "/items", items)] * 4
-        ),
-        "64 of the largest searches at once": at_once(*[request("POST", post, large)] * 64),
-        "a write of 1000 long texts, 4 at once": at_once(
-            *[request("POST", "/items", texts, write)] * 4
-        ),
-        "picture: 1 x 40,000,000, 4 at once": at_once(
-            *[request("POST", picture, *upload(png("1", 1, 40 * MB)))] * 4
-        ),
-        "picture: 6,300 x 6,300 in colour, 32 at once": at_once(*[colour] * 32),
-        "form: breaks that are none": at_once(
-            request("POST", picture, *upload(b"\r\n--xxx" * (15 * MB // 7)))
-        ),
-        "form: a header of 15 MB": at_once(
-            request("POST", picture, *form([("X: " + "y" * 15 * MB, b"")]))
-        ),
+        "a million unknown keys, 4 at once": post_at_once(4, "/search", keys),
+        "a million unknown keys, with the token": post_at_once(1, "/items", keys, write),
+        "4 million empty items, with the token": post_at_once(1, "/items", items, write),
+        "4 million empty items, no token, 4 at once": post_at_once(4, "/items", items),
+        "64 of the largest searches at once": post_at_once(64, "/search", large),
+        "a write of 1000 long texts, 4 at once": post_at_once(4, "/items", texts, write),
+        "picture: 1 x 40,000,000, 4 at once": post_at_once(4, "/search/image", *narrow),
+        "picture: 6,300 x 6,300 in colour, 32 at once": post_at_once(32, "/search/image", *colour),
+        "form: breaks that are none": post_at_once(1, "/search/image", *breaks),
+        "form: a header of 15 MB": post_at_once(1, "/search/image", *header),
         "80 half-sent bodies": partial(hold, n=80, start=half, seconds=25),
         "80 half-sent pictures of 14 MB": partial(hold, n=80, start=half_picture, seconds=25),
-        "300 half-sent headers": partial(
-            hold, n=300, start=b"GET /info HTTP/1.1\r\nHost: loc", seconds=25
-        ),
+        "300 half-sent headers": partial(hold, n=300, start=silent, seconds=25),
         "1500 connections that say nothing": partial(hold, n=1500, start=b"", seconds=25),
         "100 clients that ask for 200 answers and read none": partial(
             hold, n=100, start=search * 200, seconds=45
@@ -210,16 +203,14 @@ def attacks() -> dict[str, Attack]:
         "chunks of one byte, 8 at once": at_once(*[chunked + b"1\r\n \r\n" * 200_000] * 8),
     }
     bodies = json_bodies(15 * MB).items()
-    return found | {f"15 MB: {name}": at_once(request("POST", post, body)) for name, body in bodies}
+    return found | {f"15 MB: {name}": post_at_once(1, "/search", body) for name, body in bodies}
 
 
 def served_of_2000_items(folder: Path) -> tuple[object, ...]:
     """What `channelhash serve` takes: a store of 2000 items, its model and a token."""
     model = small_model(folder)
-    ids, texts = (
-        [f"item{i:03d}" for i in range(30, 2000)],
-        ["a red picture", "a blue picture"] * 985,
-    )
+    ids = [f"item{i:03d}" for i in range(30, 2000)]
+    texts = ["a red picture", "a blue picture"] * 985
     codes = model.encode_texts(texts)
     with small_store(folder, model) as store:
         store.add(ids, {"text": codes, "image": codes}, metadata=[{"text": text} for text in texts])
@@ -260,11 +251,8 @@ def measure(server: Server, attack: Attack) -> dict[str, object]:
 def test_json_of_any_shape_is_refused_and_a_large_one_unread(client, name):
     for path in ("/search", "/explain"):
         refused(client.post(path, content=json_bodies(60_000)[name], headers=JSON), 400, 422)
-    refused(
-        client.post("/search", content=json_bodies(80_000)[name], headers=JSON),
-        413,
-        says="0.064 MB",
-    )
+    large = client.post("/search", content=json_bodies(80_000)[name], headers=JSON)
+    refused(large, 413, says="0.064 MB")
 
 
 @pytest.mark.parametrize("name", ODD_BODIES)
