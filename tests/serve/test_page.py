@@ -93,9 +93,22 @@ def shown(page: Page, place: int = 0) -> Page:
     return page.locator("#photo")
 
 
+def heading(page: Page):
+    return expect(page.get_by_role("heading", level=1))
+
+
+def click(part: Page, name: str) -> None:
+    part.get_by_role("button", name=name).click()
+
+
+def ask(page: Page, words: str) -> None:
+    page.fill("#words", words)
+    page.keyboard.press("Enter")
+
+
 def test_photographs_come_first_with_captions_and_in_an_order(page, address):
     page.goto(address)
-    expect(page.get_by_role("heading", level=1)).to_have_text("31 photographs")
+    heading(page).to_have_text("31 photographs")
     newest = ids(page)
     assert len(newest) == 30
     first = page.locator("#results .show:has(img)").first
@@ -140,10 +153,10 @@ def test_words_are_typed_and_codes_are_shown_where_they_are_asked_for(page, addr
     expect(page.locator("#words")).to_be_focused()
     page.keyboard.type("a dark red picture")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Found for “a dark red picture”")
+    heading(page).to_have_text("Found for “a dark red picture”")
     assert asked(page) == {"q": ["a dark red picture"]}
     expect(page.locator("#results .strip")).to_have_count(0)
-    page.get_by_role("button", name="Codes").click()
+    click(page, "Codes")
     first = page.locator("#results .tile").first
     expect(first.locator(".strip rect")).to_have_count(12)
     differing = first.locator(".strip rect.differs").count()
@@ -164,7 +177,7 @@ def test_what_was_understood_stands_in_chips_that_can_be_taken_away(page, addres
     chips.nth(2).click()
     expect(chips).to_have_count(5)
     assert asked(page)["q"] == ['picture "2019"']
-    page.get_by_role("button", name="within 12 bits: remove").click()
+    click(page, "within 12 bits: remove")
     expect(chips).to_have_count(4)
     page.go_back()
     expect(chips).to_have_count(5)
@@ -197,7 +210,7 @@ def test_what_the_camera_wrote_is_shown_and_a_camera_narrows_in_place_of_another
     page.select_option("#camera", "X'1")
     expect(page).to_have_url(re.compile("where=camera"))
     assert asked(page)["where"] == ["camera = 'X''1'"]
-    shown(page).get_by_role("button", name="D2").click()
+    click(shown(page), "D2")
     expect(page).to_have_url(re.compile("D2"))
     assert asked(page)["where"] == ["camera = 'D2'"]
 
@@ -220,8 +233,7 @@ def test_a_picture_is_dropped_finds_itself_and_takes_words_beside_it(page, addre
     page.reload()
     ids(page)
     assert asked(page)["code"] == code
-    page.fill("#words", "green")
-    page.keyboard.press("Enter")
+    ask(page, "green")
     expect(page.locator("#chips .chip")).to_have_count(2)
     assert (asked(page)["q"], asked(page)["code"]) == (["green"], code)
 
@@ -229,15 +241,15 @@ def test_a_picture_is_dropped_finds_itself_and_takes_words_beside_it(page, addre
 def test_from_a_photograph_to_more_like_it_to_its_texts_and_back(page, address):
     page.goto(f"{address}?q=red")
     name = ids(page)[3]
-    shown(page, 3).get_by_role("button", name="More like this").click()
+    click(shown(page, 3), "More like this")
     expect(page.get_by_role("button", name=re.compile("^like .*: remove"))).to_be_visible()
     assert asked(page) == {"id": [name]}
     assert name not in ids(page)
-    shown(page).get_by_role("button", name="Texts of this").click()
+    click(shown(page), "Texts of this")
     expect(page.locator("#photo")).to_be_hidden()
     ids(page)
     assert (asked(page)["by"], asked(page)["in"]) == (["image"], ["text"])
-    shown(page, 1).get_by_role("button", name="Pictures for this").click()
+    click(shown(page, 1), "Pictures for this")
     ids(page)
     assert (asked(page)["by"], asked(page)["in"]) == (["text"], ["image"])
 
@@ -254,12 +266,12 @@ def test_one_photograph_is_walked_through_and_read_with_the_keyboard(page, addre
     expect(photo.locator("figure img")).to_have_attribute("src", f"images/{names[1]}?size=1280")
     page.keyboard.press("ArrowRight")
     expect(photo.locator("figure img")).to_have_attribute("src", f"images/{names[2]}?size=1280")
-    photo.get_by_role("button", name="Previous").click()
+    click(photo, "Previous")
     expect(photo.locator("figure img")).to_have_attribute("src", f"images/{names[1]}?size=1280")
     expect(photo.get_by_role("button", name="Previous")).to_be_focused()
     photo.get_by_text("Details", exact=True).click()
     expect(photo.locator("dl")).to_contain_text("image hash")
-    photo.get_by_role("button", name="Original").click()
+    click(photo, "Original")
     expect(photo.locator("figure img")).to_have_attribute("src", f"originals/{names[1]}")
     expect(photo.locator("figure img")).to_have_js_property("naturalWidth", 52)
     page.keyboard.press("Escape")
@@ -274,9 +286,8 @@ def test_one_photograph_is_walked_through_and_read_with_the_keyboard(page, addre
 def test_back_closes_a_photograph_and_then_leads_to_the_question_before(page, address):
     page.goto(address)
     ids(page)
-    page.fill("#words", "red")
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_contain_text("red")
+    ask(page, "red")
+    heading(page).to_contain_text("red")
     for leave in (page.go_back, lambda: page.keyboard.press("Escape")):
         shown(page)
         leave()
@@ -285,7 +296,7 @@ def test_back_closes_a_photograph_and_then_leads_to_the_question_before(page, ad
         expect(page.locator("#results .show:focus")).to_have_count(1)
     page.wait_for_timeout(200)  # Escape has gone back, too
     page.go_back()
-    expect(page.get_by_role("heading", level=1)).to_have_text("31 photographs")
+    heading(page).to_have_text("31 photographs")
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
@@ -312,7 +323,7 @@ def test_a_question_that_another_takes_the_place_of_ends_without_an_error(page, 
         "history.pushState(null, '', '?where=year+%3E+0'); dispatchEvent(new "
         "PopStateEvent('popstate'))"
     )
-    expect(page.get_by_role("heading", level=1)).to_have_text("30 photographs")
+    heading(page).to_have_text("30 photographs")
     assert len(held) == 2
 
 
@@ -325,7 +336,7 @@ def test_an_answer_that_breaks_off_is_an_error_of_one_line(page, address):
     expect(page.locator("#error")).to_have_text(
         "The server's answer broke off. Is it still running?"
     )
-    expect(page.get_by_role("heading", level=1)).to_have_text("That did not work")
+    heading(page).to_have_text("That did not work")
 
 
 def test_what_is_loading_is_shown_and_the_store_answers_meanwhile(page, address):
@@ -360,7 +371,7 @@ def test_axe_finds_nothing_to_mend_in_any_state(page, address, scheme, size):
         page.wait_for_load_state("networkidle")
         _check_with_axe(page, state)
         if state == "found":
-            shown(page).get_by_role("button", name="Why this one?").click()
+            click(shown(page), "Why this one?")
             expect(page.locator("#photo .reason")).to_be_visible()
             for summary in ("Bits", "Details"):
                 page.locator("#photo").get_by_text(summary, exact=True).click()
@@ -371,14 +382,14 @@ def test_axe_finds_nothing_to_mend_in_any_state(page, address, scheme, size):
     less = {"close": False, "results": [], "unlikely": True, "did_you_mean": "a bicycle"}
     page.route("**/search", lambda route: route.fulfill(json={**route.fetch().json(), **less}))
     page.goto(f"{address}?q=bycicle")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Nothing fits")
+    heading(page).to_have_text("Nothing fits")
     _check_with_axe(page, "nothing fits")
     page.unroute("**/search")
     page.route(
         "**/search", lambda route: route.fulfill(json={**route.fetch().json(), "close": False})
     )
     page.goto(f"{address}?id=item001")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Nothing close")
+    heading(page).to_have_text("Nothing close")
     _check_with_axe(page, "nothing close")
     page.route("**/items?*", lambda route: None)
     page.goto(address)
@@ -416,9 +427,9 @@ def test_what_is_less_likely_and_what_was_meant_are_offered(page, address):
     expect(page.locator("#results .tile")).to_have_count(3)
     page.get_by_label("Order").select_option("Oldest first")
     expect(page.locator("#status")).to_contain_text("By date")
-    page.get_by_role("button", name="More, less likely").click()
-    page.get_by_role("button", name="also what is less likely: remove").click()
-    page.get_by_role("button", name="a red picture?").click()
+    click(page, "More, less likely")
+    click(page, "also what is less likely: remove")
+    click(page, "a red picture?")
     expect(page.locator("#words")).to_have_value("a red picture")
     expect(page.locator("#results .tile")).to_have_count(3)
     slip, meant = "a rde picture", "a red picture"
@@ -432,8 +443,8 @@ def test_what_is_less_likely_and_what_was_meant_are_offered(page, address):
 
 def test_texts_are_text_and_odd_ids_are_found(page, address):
     page.goto(f"{address}?q=a+dark+blue+picture&in=text")
-    page.get_by_role("button", name="odd <b>&</b>").click()
-    page.locator("#photo").get_by_role("button", name="More like this").click()
+    click(page, "odd <b>&</b>")
+    click(page.locator("#photo"), "More like this")
     expect(page.get_by_role("button", name="like odd <b>&</b>: remove")).to_be_visible()
     assert page.evaluate("new URLSearchParams(location.search).get('id')") == ODD_ID
 
@@ -442,8 +453,7 @@ def test_a_server_that_is_gone_is_said(page, model, tmp_path):
     with on_loopback(app_of(small_store(tmp_path, model), model)) as address:
         page.goto(address)
         ids(page)
-    page.fill("#words", "red")
-    page.keyboard.press("Enter")
+    ask(page, "red")
     expect(page.locator("#error")).to_contain_text("does not answer")
 
 
@@ -460,7 +470,7 @@ def test_where_reading_needs_a_token_the_page_asks_for_it_once(page, model, tmp_
         expect(page.locator("#results img").first).to_have_js_property("naturalWidth", 52)
         expect(page.locator("#token")).not_to_be_visible()
         photo = shown(page)
-        photo.get_by_role("button", name="Original").click()
+        click(photo, "Original")
         expect(photo.locator("figure img")).to_have_attribute("src", re.compile("^blob:"))
 
 
@@ -471,11 +481,10 @@ def test_answers_of_words_alone_show_no_distance_and_lead_on(page, tmp_path):
         expect(page.locator("#status")).to_contain_text("by words alone")
         ids(page)
         expect(page.locator("#results .distance, #results .strip")).to_have_count(0)
-        page.fill("#words", "unheard")
-        page.keyboard.press("Enter")
+        ask(page, "unheard")
         expect(page.locator("#status")).to_contain_text("No item has any of these words")
         page.goto(f"{address}?q=red&codes=1")
-        shown(page).get_by_role("button", name="More like this").click()
+        click(shown(page), "More like this")
         expect(page.locator("#results .distance").first).to_be_visible()
 
 
@@ -526,7 +535,7 @@ def test_a_question_before_the_server_has_said_what_it_searches_waits_for_that(
         page.wait_for_timeout(100)  # the handler has run, and found nothing known yet
         assert page.locator("#results .tile").count() == 0, question
         held.pop().continue_()
-        expect(page.get_by_role("heading", level=1)).to_contain_text("Found")
+        heading(page).to_contain_text("Found")
         assert ids(page), question
 
 
@@ -542,15 +551,15 @@ def test_new_photographs_appear_and_people_at_the_machine_see_where(
         expect(page.locator("#reading")).to_have_text("Reading 12 of 1,000 new photographs")
         app.state.service.store.delete(["item003"])
         report.stage, report.problem = b"", b"/photos: no pictures"
-        expect(page.get_by_role("heading", level=1)).to_have_text("30 photographs")
+        heading(page).to_have_text("30 photographs")
         expect(page.locator("#reading")).to_have_text("/photos: no pictures")
         place = shown(page).locator(".place")
         expect(place.locator("code")).to_have_text(re.compile(re.escape(f"{tmp_path}/")))
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-        place.get_by_role("button", name="Copy path").click()
+        click(place, "Copy path")
         expect(place.get_by_role("button", name="Copied")).to_be_visible()
         assert page.evaluate("navigator.clipboard.readText()") == place.locator("code").inner_text()
-        place.get_by_role("button", name="Show in folder").click()
+        click(place, "Show in folder")
         expect(place.get_by_role("alert")).to_contain_text("no file manager")
     page.goto(address)
     expect(shown(page).locator(".place code")).to_have_text(re.compile(r"^item\d+$"))
@@ -569,17 +578,17 @@ def test_copies_stand_side_by_side_and_a_person_moves_one_and_moves_it_back(page
         expect(page.locator("#status")).to_have_text("1 groups within 2 bits")
         expect(page.locator("#groups figcaption")).to_have_count(2)
         expect(row.locator("[aria-pressed=true]")).to_have_attribute("aria-label", "Keep a.png")
-        row.get_by_role("button", name="Keep small.png").click()
-        row.get_by_role("button", name="Move the rest…").click()
+        click(row, "Keep small.png")
+        click(row, "Move the rest…")
         page.locator("#token-value").fill(TOKEN)
         page.locator("#token-value").press("Enter")
-        row.get_by_role("button", name="Move 1 file").click()
+        click(row, "Move 1 file")
         expect(page.locator("#said")).to_have_text("Moved 1 file to “photos duplicates”.")
         assert moved.exists()
-        page.get_by_role("button", name="Undo").click()
+        click(page, "Undo")
         expect(row).to_have_count(1)
         assert not moved.exists()
-        row.get_by_role("button", name="Not duplicates").click()
+        click(row, "Not duplicates")
         expect(row).to_have_count(0)
         page.reload()
         expect(page.locator("#status")).to_have_text("No two items are near-duplicates.")

@@ -90,7 +90,8 @@ def test_more_requests_than_allowed_at_one_time_are_refused_but_health_is_not(tm
         client.app_store.label_counts = ask_within
         others = client.get("/labels"), client.get("/info")
     [refused, *healthy], second = answers
-    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert refused.status_code == 503
+    assert refused.headers["retry-after"] == "1"
     assert "too many requests" in refused.json()["error"]
     assert [answer.status_code for answer in (*healthy, *second, *others)] == [200] * 5
 
@@ -117,12 +118,8 @@ def test_another_host_name_is_refused_but_to_probes(client, host):
 
 
 def test_on_loopback_only_names_of_loopback_are_answered_to():
-    assert allowed_hosts("127.0.0.1", ["Search.example"]) == {
-        "localhost",
-        "127.0.0.1",
-        "::1",
-        "search.example",
-    }
+    allowed = allowed_hosts("127.0.0.1", ["Search.example"])
+    assert allowed == {"localhost", "127.0.0.1", "::1", "search.example"}
     assert allowed_hosts("0.0.0.0", []) is None
     assert allowed_hosts("0.0.0.0", ["search.example"]) == {"0.0.0.0", "search.example"}
 
@@ -142,9 +139,7 @@ def test_metrics_count_requests_batches_and_items(client):
 
 def test_an_error_inside_is_one_line_and_not_the_end(client, monkeypatch):
     monkeypatch.setattr(client.app_store, "label_counts", lambda: 1 / 0)
-    answer = client.get("/labels")
-    line = "an error inside the server; its log has the details"
-    assert (answer.status_code, answer.json()) == (500, {"error": line})
+    refused(client.get("/labels"), 500, says="an error inside the server; its log has the details")
     monkeypatch.undo()
     assert client.get("/labels").status_code == 200
 
@@ -155,12 +150,9 @@ def test_the_log_has_a_line_for_each_request_where_it_is_asked_for(client, caplo
     with caplog.at_level("INFO", "channelhash.serve"):
         client.head("/items/a%20b%0Ac?where=secret")
         client.get("/info", headers={"Host": "elsewhere"})
-    lines = [
-        r"method=HEAD path=/items/a%20b%0Ac status=404 ms=\d+\.\d",
-        r"method=GET path=/info status=400 ms=\d+\.\d",
-    ]
-    assert all(map(re.fullmatch, lines, caplog.messages)), caplog.messages
-    assert len(caplog.messages) == 2
+    head, get = caplog.messages
+    assert re.fullmatch(r"method=HEAD path=/items/a%20b%0Ac status=404 ms=\d+\.\d", head)
+    assert re.fullmatch(r"method=GET path=/info status=400 ms=\d+\.\d", get)
 
 
 HALF = head("POST", "/search", "Content-Type: application/json", "Content-Length: 99") + b"{"
@@ -185,11 +177,8 @@ def first_answer(address, content: bytes) -> bytes:
 
 def test_half_sent_headers_and_bodies_and_silent_connections_end(client, address, monkeypatch):
     monkeypatch.setattr(server, "_HEADER_SECONDS", 0.1)
-    assert (
-        first_answer(address, b"GET /info HTTP/1.1\r\nHost: loc")
-        == first_answer(address, b"")
-        == b""
-    )
+    for sent in (b"GET /info HTTP/1.1\r\nHost: loc", b""):
+        assert first_answer(address, sent) == b""
     service = client.app.state.service
     monkeypatch.setattr(service, "limits", replace(service.limits, question_seconds=0.1))
     assert b" 408 " in first_answer(address, HALF)
@@ -312,11 +301,9 @@ def test_a_client_that_reads_nothing_is_left(client, monkeypatch, reads):
     monkeypatch.setattr(server, "_READING_SECONDS", 0.05)
 
     async def write():
-        config, transport = (
-            server._server_config(client.app),
-            MagicMock(get_extra_info=lambda *_: None),
-        )
+        config = server._server_config(client.app)
         config.load()
+        transport = MagicMock(get_extra_info=lambda *_: None)
         connection = server._Connection(config, ServerState(), {}, asyncio.get_running_loop())
         connection.connection_made(transport)
         connection.cycle = MagicMock(response_complete=False)
@@ -348,7 +335,8 @@ def test_uploads_beyond_their_places_are_refused(tmp_path, model, monkeypatch):
     with serving(tmp_path, model) as client:
         client.app.state.service.uploads.bodies = asyncio.Semaphore(0)
         answer = client.post("/search/image", files={"image": bytes(100_000)})
-        assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "10"
         assert client.post("/search/image", files={"image": bytes(60_000)}).status_code == 422
 
 
@@ -406,16 +394,13 @@ def test_a_process_answers_writes_and_stops_in_good_order(tmp_path, model):
     small_store(tmp_path, model).close()
     options = model_and_token(tmp_path, model)
     with started(tmp_path / "store", *options, "--log-level", "info") as (process, address):
-        assert ask(address, "items", {"items": [{"id": "late", "text": "a red picture"}]}) == {
-            "items": 1
-        }
+        new = {"id": "late", "text": "a red picture"}
+        assert ask(address, "items", {"items": [new]}) == {"items": 1}
         question = b'{"id": "item001"}'
         # a request under way is answered
         with socket.create_connection(place_of(address), timeout=60) as connection:
-            length = f"Content-Length: {len(question)}"
-            connection.sendall(
-                head("POST", "/search", "Content-Type: application/json", length) + question[:5]
-            )
+            headers = ("Content-Type: application/json", f"Content-Length: {len(question)}")
+            connection.sendall(head("POST", "/search", *headers) + question[:5])
             time.sleep(0.5)
             process.send_signal(signal.SIGTERM)
             time.sleep(0.5)
@@ -430,20 +415,14 @@ def test_a_process_answers_writes_and_stops_in_good_order(tmp_path, model):
 
 
 def test_a_file_of_codes_is_served_with_its_model_and_takes_no_token(tmp_path, model):
-    codes = CodeSet(
-        ["a", "b"],
-        {"text": model.encode_texts(["red", "blue"])},
-        None,
-        12,
-        model=model.fingerprint(),
-    )
-    codes.save(path := tmp_path / "codes.parquet")
+    codes = {"text": model.encode_texts(["red", "blue"])}
+    path = tmp_path / "codes.parquet"
+    CodeSet(["a", "b"], codes, None, 12, model=model.fingerprint()).save(path)
     *_, token = model_and_token(tmp_path, model)
     with TestClient(open_app(str(path), tmp_path / "model", Limits(), None, None)) as client:
         assert client.get("/info").json()["codes"] == {"text": 2}
-        assert (
-            client.post("/search", json={"text": "red", "k": 1}).json()["results"][0]["id"] == "a"
-        )
+        (result,) = client.post("/search", json={"text": "red", "k": 1}).json()["results"]
+        assert result["id"] == "a"
     with TestClient(app_of(open_store(path), model, token=token.read_text())) as client:
         refused(client.delete("/items/a", headers=WRITER), 403, says="this store can only be read")
     check_refusal("can only be read", open_app, str(path), None, Limits(), token, None)
@@ -454,25 +433,13 @@ def test_what_cannot_be_served_is_refused_in_one_line(tmp_path, model, capsys):
     small_store(tmp_path, model).close()
     small_model(tmp_path, seed=1).save_pretrained(tmp_path / "other")
     words = ["serve", tmp_path / "store", "--port", 0]
-    assert_refused(
-        capsys, *words, "--model", tmp_path / "other", says="codes of two models cannot be compared"
-    )
+    other = tmp_path / "other"
+    assert_refused(capsys, *words, "--model", other, says="two models cannot be compared")
     assert_refused(capsys, *words, "--token-file", tmp_path / "no", says="no such file")
+    assert_refused(capsys, *words, "--host", "192.0.2.1", says="cannot listen")
     with listen("127.0.0.1", 0) as taken:
-        port = taken.getsockname()[1]
-        assert_refused(
-            capsys, "serve", tmp_path / "store", "--port", port, says="Address already in use"
-        )
-    assert_refused(
-        capsys,
-        "serve",
-        tmp_path / "store",
-        "--host",
-        "192.0.2.1",
-        "--port",
-        0,
-        says="cannot listen",
-    )
+        words[-1] = taken.getsockname()[1]
+        assert_refused(capsys, *words, says="Address already in use")
 
 
 def test_what_first_requests_would_wait_for_is_made_ready_in_the_background(tmp_path, model):
@@ -491,14 +458,15 @@ def test_what_first_requests_would_wait_for_is_made_ready_in_the_background(tmp_
         app.state.service.warm_up.join()
         assert client.get("/info").json()["loading"] == []
         assert client.get("/ready").json() == client.get("/health").json()
-        assert (client.head("/ready").status_code, client.head("/ready").content) == (200, b"")
+        ready = client.head("/ready")
+        assert ready.status_code == 200
+        assert ready.content == b""
 
 
 def ask(address: str, path: str, body: object = None) -> dict:
     """Answer of a server over a connection of its own."""
-    answer = httpx.request(
-        "POST" if body else "GET", address + path, json=body, headers=WRITER, timeout=60
-    )
+    method = "POST" if body else "GET"
+    answer = httpx.request(method, address + path, json=body, headers=WRITER, timeout=60)
     return answer.raise_for_status().json()
 
 
@@ -514,9 +482,8 @@ def children(pid: int) -> list[int]:
 def searches_counted(address: str) -> float:
     """Number of searches that were answered, by the server's counters."""
     metrics = httpx.get(f"{address}metrics", timeout=60).text
-    return float(
-        re.search(r'requests_total\{method="POST",route="/search",status="200"\} (\S+)', metrics)[1]
-    )
+    searches = r'requests_total\{method="POST",route="/search",status="200"\} (\S+)'
+    return float(re.search(searches, metrics)[1])
 
 
 @pytest.mark.slow
@@ -571,8 +538,7 @@ def test_workers_end_when_whoever_started_them_is_killed(tmp_path, model):
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1])
 @pytest.mark.parametrize("to_all", [True, False])
 def test_workers_end_with_a_signal_as_one_process_does(tmp_path, number, to_all):
-    with open_store(tmp_path / "store", n_bits=8) as store:
-        store.add(["a"], np.zeros((1, 1), np.uint8))
+    add_elsewhere(tmp_path / "store", "a")
     options = {"start_new_session": True}
     with started(tmp_path / "store", "--workers", 2, **options) as (process, address):
         there = children(process.pid)
@@ -589,8 +555,7 @@ def test_workers_end_with_a_signal_as_one_process_does(tmp_path, number, to_all)
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_server_that_nohup_starts_outlives_its_terminal(tmp_path, workers):
-    with open_store(tmp_path / "store", n_bits=8) as store:
-        store.add(["a"], np.zeros((1, 1), np.uint8))
+    add_elsewhere(tmp_path / "store", "a")
     options = {"start_new_session": True, "preexec_fn": ignore_hangup}
     with started(tmp_path / "store", "--workers", workers, **options) as (process, address):
         os.killpg(process.pid, signal.SIGHUP)
@@ -608,23 +573,12 @@ def ignore_hangup() -> None:
 def test_what_workers_cannot_serve_is_refused_in_one_line(tmp_path, model):
     small_store(tmp_path, model).close()
     small_model(tmp_path, seed=1).save_pretrained(tmp_path / "other")
-    other = ("--model", tmp_path / "other")
-    for store, options, line in (
-        ("nothing", (), "no such folder"),
-        ("store", other, "two models cannot"),
-    ):
-        command = [
-            "channelhash.cli.main",
-            "serve",
-            tmp_path / store,
-            "--port",
-            0,
-            "--workers",
-            2,
-            *options,
-        ]
-        words = [sys.executable, "-m", *map(str, command)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    cases = [("nothing", (), "no such folder")]
+    cases.append(("store", ("--model", tmp_path / "other"), "two models cannot"))
+    for store, options, line in cases:
+        words = ["serve", tmp_path / store, "--port", 0, "--workers", 2, *options]
+        command = [sys.executable, "-m", "channelhash.cli.main", *map(str, words)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 2, done.stderr
         assert len(done.stderr.splitlines()) == 1, done.stderr
         assert line in done.stderr
