@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from channelhash.errors import JobError
 from channelhash.lab.experiments.comparisons import SeedTest, holm
-from channelhash.lab.experiments.results import query_means, read_grid
+from channelhash.lab.experiments.results import by_method, query_means, read_grid
 from channelhash.lab.experiments.runner import Execution
 from channelhash.lab.experiments.studies import benchmark, tuning
 from channelhash.lab.experiments.text_tables import to_markdown
@@ -83,7 +83,7 @@ def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
     """Of a tuned form, the published one's trials count, too."""
     trials = read_grid(folder / benchmark._TRIALS)[1]
     for loss in ("DNPH", "DSCH"):
-        published, tuned = (tuning.grouped(trials)[method] for method in (loss, f"{loss}, tuned"))
+        published, tuned = (by_method(trials)[method] for method in (loss, f"{loss}, tuned"))
         settings = [
             (trial.settings["model"]["initial"], tuning.rate_of(trial)) for trial in published
         ]

@@ -4,7 +4,8 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
@@ -17,8 +18,7 @@ from channelhash.utils.files import write_text
 
 _Status = Literal["finished", "failed", "missing"]
 
-# What tables, plots and pages read of every run's configuration: section -> keys, and the type of
-# their values.
+#: What tables, plots and pages read of every run's configuration: section -> key -> type.
 _READ: dict[str, dict[str, type]] = {
     "data": {"kind": str},
     "loss": {"name": str},
@@ -47,7 +47,8 @@ class Result:
         measured: what only some experiments measure, by name, as `measure` finds it.
 
     >>> scores = {"image->text": {"map_tie_aware": 0.84}}
-    >>> result = Result("dsch-k16-seed0", Path(), "DSCH", {}, "finished", epochs={"last": {"test": scores}})
+    >>> epochs = {"last": {"test": scores}}
+    >>> result = Result("dsch-k16-seed0", Path(), "DSCH", {}, "finished", epochs=epochs)
     >>> result.score("image->text"), result.tasks()
     (0.84, ['image->text'])
     """
@@ -89,7 +90,8 @@ class Result:
 
         The file ``name.json`` of the run's folder keeps it: a finished run never changes.
 
-        >>> Result("run", Path(), "DSCH", {}, "finished", measured={"bytes": 8}).measure("bytes", dict)
+        >>> result = Result("run", Path(), "DSCH", {}, "finished", measured={"bytes": 8})
+        >>> result.measure("bytes", dict)
         8
         """
         path = self.folder / f"{name}.json"
@@ -113,6 +115,19 @@ class Result:
         }
 
 
+def finished(results: Iterable[Result]) -> list[Result]:
+    """Return the results of the runs that have finished."""
+    return [result for result in results if result.status == "finished"]
+
+
+def by_method(results: Iterable[Result]) -> dict[str, list[Result]]:
+    """Return the results of each method."""
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(result.method, []).append(result)
+    return groups
+
+
 def _read_result(
     folder: Path, name: str, method: str, settings: Mapping[str, Mapping[str, Any]]
 ) -> Result:
@@ -120,54 +135,63 @@ def _read_result(
     not started.
     """
     run = folder / "runs" / name
-    failed = run / "failed.txt"
-    results = run / "result.json"
     config = run / "config.yaml"
     if config.exists():
         problem = "not a run's configuration"
         settings = read_yaml_sections(config, problem)
-        with reading(config, problem, f"remove the folder {run} to run it again"):
+        with reading(config, problem, _remedy(run)):
             _check_settings(settings)
-    if results.exists():
-        if not (run / "query_ap.npz").exists():
-            raise InputError(
-                f"{run / 'query_ap.npz'}: is missing; remove the folder {run} to run it again"
-            )
-        with reading(
-            results, "not a result of this version", f"remove the folder {run} to run it again"
-        ):
-            content = json.loads(results.read_text(encoding="utf-8"))
-            epochs = content["epochs"]
-            seconds = float(content["seconds"])
-            for scores in (
-                task
-                for views in epochs.values()
-                for tasks in views.values()
-                for task in tasks.values()
-            ):
-                scores["map_tie_aware"] + 0.0  # a number, which tables need
-            query_ap = {}
-            with np.load(run / "query_ap.npz") as arrays:
-                for key in arrays.files:
-                    checkpoint, view, task = key.split("|")
-                    query_ap[checkpoint, view, task] = arrays[key]
-        return Result(name, run, method, settings, "finished", "", epochs, query_ap, seconds)
+    result = Result(name, run, method, settings, "missing")
+    failed = run / "failed.txt"
+    if (run / "result.json").exists():
+        return _with_scores(result)
     if failed.exists():
         error = failed.read_text(encoding="utf-8", errors="replace").strip()
-        return Result(name, run, method, settings, "failed", error)
-    return Result(name, run, method, settings, "missing")
+        return replace(result, status="failed", error=error)
+    return result
+
+
+def _with_scores(result: Result) -> Result:
+    """Read the scores of a finished run."""
+    run = result.folder
+    arrays_path = run / "query_ap.npz"
+    if not arrays_path.exists():
+        raise InputError(f"{arrays_path}: is missing; {_remedy(run)}")
+    path = run / "result.json"
+    with reading(path, "not a result of this version", _remedy(run)):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        seconds = float(content["seconds"])
+        for views in content["epochs"].values():
+            for tasks in views.values():
+                for scores in tasks.values():
+                    scores["map_tie_aware"] + 0.0  # a number, which tables need
+        query_ap = {}
+        with np.load(arrays_path) as arrays:
+            for key in arrays.files:
+                checkpoint, view, task = key.split("|")
+                query_ap[checkpoint, view, task] = arrays[key]
+    return replace(
+        result, status="finished", epochs=content["epochs"], query_ap=query_ap, seconds=seconds
+    )
+
+
+def _remedy(run: Path) -> str:
+    """Say what to do about a run whose files cannot be read."""
+    return f"remove the folder {run} to run it again"
 
 
 def _check_settings(settings: Mapping[str, Mapping[str, Any]]) -> None:
     for section, keys in _READ.items():
         for key, expected in keys.items():
-            if not isinstance(value := settings[section][key], expected):
+            value = settings[section][key]
+            if not isinstance(value, expected):
                 raise ValueError(f"{section}.{key} is {value!r}")
 
 
 def read_grid(folder: Path) -> tuple[str, list[Result]]:
     """Read the title and the results of a grid's folder, in the grid's order."""
-    if not (index := folder / "grid.json").exists():
+    index = folder / "grid.json"
+    if not index.exists():
         raise InputError(
             f"{folder}: not a grid's folder (no grid.json); give what `experiment` wrote"
         )
@@ -180,20 +204,7 @@ def read_grid(folder: Path) -> tuple[str, list[Result]]:
     return title, [_read_result(folder, name, method, settings) for name, method, settings in runs]
 
 
-# What a row of `write_runs` says of its run beside scores; `settings` and `measured` are JSON.
-_OF_RUN = (
-    "trials",
-    "run",
-    "method",
-    "n_bits",
-    "seed",
-    "status",
-    "error",
-    "data",
-    "splits",
-    "seconds",
-)
-# Hashes of 64 bits tell splits apart.
+#: Digits of a hash that tell splits apart: 64 bits.
 _DIGITS = 16
 
 
@@ -203,53 +214,58 @@ def write_runs(results: Mapping[str, Sequence[Result]], path: Path) -> None:
 
     Columns of scores are named like ``last/test/image->text/map_tie_aware``.
     """
-    rows = [_row(trials, result) for trials, each in results.items() for result in each]
+    rows = []
+    for trials, each in results.items():
+        rows += [_row(trials, result) for result in each]
     text = io.StringIO()
-    writer = csv.DictWriter(
-        text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n"
-    )
+    columns = dict.fromkeys(chain.from_iterable(rows))
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     write_text(path, text.getvalue())
 
 
 def _row(trials: str, result: Result) -> dict[str, Any]:
-    name = (trials, result.name, result.method)
-    splits = _split_hashes(result.folder)
-    about = (
-        *name,
-        result.n_bits,
-        result.seed,
-        result.status,
-        result.error,
-        *splits,
-        result.seconds,
-    )
+    """Return what `write_runs` says of a run, by column."""
+    data, splits = _split_hashes(result.folder)
     settings = {section: dict(values) for section, values in result.settings.items()}
     settings["train"].pop("device", None)
-    texts = {"settings": _without_folders(settings), "measured": result.measured}
-    row: dict[str, Any] = dict(zip(_OF_RUN, about, strict=True))
-    row |= {name: json.dumps(value, ensure_ascii=False) for name, value in texts.items()}
-    return row | dict(_numbers(result.epochs))
+    return {
+        "trials": trials,
+        "run": result.name,
+        "method": result.method,
+        "n_bits": result.n_bits,
+        "seed": result.seed,
+        "status": result.status,
+        "error": result.error,
+        "data": data,
+        "splits": splits,
+        "seconds": result.seconds,
+        "settings": json.dumps(_without_folders(settings), ensure_ascii=False),
+        "measured": json.dumps(result.measured, ensure_ascii=False),
+        **dict(_numbers(result.epochs)),
+    }
 
 
 def _without_folders(value: Any) -> Any:
+    """Return nested settings with absolute paths cut down to names."""
     if isinstance(value, Mapping):
         return {key: _without_folders(each) for key, each in value.items()}
     if isinstance(value, list):
         return [_without_folders(each) for each in value]
-    return (
-        PurePath(value).name if isinstance(value, str) and PurePath(value).is_absolute() else value
-    )
+    if isinstance(value, str) and PurePath(value).is_absolute():
+        return PurePath(value).name
+    return value
 
 
 def _split_hashes(run: Path) -> tuple[str, str]:
     """Return the hashes of a run's collection and of the rows of its splits; empty for what was not
     trained.
     """
-    if not (path := run / "splits.json").exists():
+    path = run / "splits.json"
+    if not path.exists():
         return "", ""
-    with reading(path, "no splits of this version", f"remove the folder {run} to run it again"):
+    with reading(path, "no splits of this version", _remedy(run)):
         splits = json.loads(path.read_text(encoding="utf-8"))
         return splits["data_hash"][:_DIGITS], splits["rows_hash"][:_DIGITS]
 
@@ -271,7 +287,10 @@ def query_means(results: Iterable[Result]) -> dict[tuple[str, int, str], NDArray
 
     Keys are method, seed and the retrieval set that was searched.
 
-    >>> ap = {("last", "test", "image->text"): np.array([0.5]), ("last", "test", "text->image"): np.array([0.25])}
+    >>> ap = {
+    ...     ("last", "test", "image->text"): np.array([0.5]),
+    ...     ("last", "test", "text->image"): np.array([0.25]),
+    ... }
     >>> settings = {"train": {"seed": 0}}
     >>> query_means([Result("sch-k16-seed0", Path(), "SCH", settings, "finished", query_ap=ap)])
     {('SCH', 0, 'test'): array([0.375], dtype=float16)}

@@ -28,14 +28,13 @@ from channelhash.lab.experiments.experiment import (
     Result,
     Table,
 )
-from channelhash.lab.experiments.results import query_means
+from channelhash.lab.experiments.results import by_method, finished, query_means
 from channelhash.lab.experiments.runner import run_grid
 from channelhash.lab.experiments.studies.tuning import (
     TUNED,
     all_trials,
     chosen_table,
     chosen_trials,
-    grouped,
     learning_rates_table,
     loss_of,
     settings_of,
@@ -87,7 +86,9 @@ _COLUMNS = {
     "mAP, R∖T": ("leak_free", "map_tie_aware"),
     "graded NDCG, R": ("test", "ndcg_graded"),
 }
-# Task and code length -> seed -> score in [0, 1].
+#: What stands behind the name of a method in each form.
+_FORMS = {"as published": "", "tuned": TUNED}
+#: Task and code length -> seed -> score in [0, 1].
 _Cells = dict[tuple[str, int], dict[int, float]]
 
 
@@ -112,8 +113,8 @@ def _grid(design: Design) -> list[GridRun]:
 
 
 def _run_benchmark(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
-    """Choose each loss's learning rate and initial weights, with them the weights of its tuned
-    form; run the grid.
+    """Choose each loss's learning rate and initial weights, and in its tuned form its weights; run
+    the grid with them.
     """
     for run in grid.trials:
         if not run.config.train.validate_every or run.config.split.validation_queries == 0:
@@ -126,12 +127,8 @@ def _run_benchmark(grid: Grid, folder: Path, execution: Execution) -> list[Resul
     trials = tuple(all_trials(grid))
     trial_grid = Grid("trials", title, grid.command, trials, only_validation=True)
     best_trials = chosen_trials(run_grid(trial_grid, folder / _TRIALS, execution))
-    runs = [
-        with_settings(run, settings_of(best_trials[run.method]))
-        if run.method in best_trials
-        else run
-        for run in grid.runs
-    ]
+    settings = {method: settings_of(best) for method, best in best_trials.items()}
+    runs = [with_settings(run, settings.get(run.method, {})) for run in grid.runs]
     return run_grid(grid._replace(runs=tuple(runs)), folder, execution)
 
 
@@ -146,25 +143,30 @@ def _tables(results: Sequence[Result]) -> list[Table]:
 
 
 def _means_table(results: Sequence[Result]) -> Table:
-    """Return each loss's mean over tasks and code lengths, as published and tuned, a column a score
-    and form.
-    """
+    """Return each loss's mean over tasks and code lengths, a column a score and form."""
     losses = list(dict.fromkeys(loss_of(result.method) for result in results))
     header = ["Loss"]
     columns = [[Cell(loss) for loss in losses]]
     for name, (view, score) in _COLUMNS.items():
         means = _method_means(results, view, score)
-        header += [f"{name}, as published", f"{name}, tuned"]
-        columns.append(spread_cells([means.get(loss, ()) for loss in losses]))
-        columns.append(spread_cells([means.get(loss + TUNED, ()) for loss in losses]))
-    lengths = sorted({result.n_bits for result in results})
-    n_seeds = len({result.seed for result in results})
-    unfinished = [result.name for result in results if result.status != "finished"]
+        for form, ending in _FORMS.items():
+            header.append(f"{name}, {form}")
+            columns.append(spread_cells([means.get(loss + ending, ()) for loss in losses]))
     return Table(
         "means",
         "Losses, as published and with weights chosen on validation",
         tuple(header),
         tuple(zip(*columns, strict=True)),
+        _means_caption(results),
+        labels=1,
+    )
+
+
+def _means_caption(results: Sequence[Result]) -> str:
+    lengths = sorted({result.n_bits for result in results})
+    n_seeds = len({result.seed for result in results})
+    unfinished = [result.name for result in results if result.status != "finished"]
+    return (
         f"In percent, mean over all tasks and k = {', '.join(map(str, lengths))}, ± sample "
         f"standard deviation (ddof 1) of that mean over {n_seeds} "
         f"seeds{_of_splits(results)}; tie-aware mAP and graded NDCG, last epoch. As published: the "
@@ -172,10 +174,8 @@ def _means_table(results: Sequence[Result]) -> Table:
         "rates with either kind of initial weights. Tuned: the best of these and of nine draws "
         "from all rates, initial weights and weights. All choices on validation, 32 bits, seed 0. "
         "Recommended: our weights at the configuration's learning rate and initial weights, "
-        "without trials. "
-        "Best of each "
-        "column in bold." + (f" Not finished: {', '.join(unfinished)}." if unfinished else ""),
-        labels=1,
+        "without trials. Best of each column in bold."
+        + (f" Not finished: {', '.join(unfinished)}." if unfinished else "")
     )
 
 
@@ -185,11 +185,12 @@ def _across_tables(results: Mapping[str, Sequence[Result]]) -> list[Table]:
     published: dict[tuple[str, str], dict[str, float]] = {}
     views = {"leak_free": "R∖T", "test": "R"}
     for collection, (view, name) in product(results, views.items()):
-        tuned[collection, name] = {}
-        published[collection, name] = {}
+        place = (collection, name)
+        tuned[place] = {}
+        published[place] = {}
         for method, scores in _method_means(results[collection], view, "map_tie_aware").items():
             form = tuned if method.endswith(TUNED) else published
-            form[collection, name][loss_of(method)] = float(np.mean(scores))
+            form[place][loss_of(method)] = float(np.mean(scores))
     return [ranks_table(tuned, "tuned"), ranks_table(published, "as published")]
 
 
@@ -208,7 +209,7 @@ def _method_means(results: Sequence[Result], view: str, score: str) -> dict[str,
     cells, in [0, 1].
     """
     means = {}
-    for method, runs in grouped(results).items():
+    for method, runs in by_method(results).items():
         cells = _cells(runs, view, score).values()
         of_seeds = []
         for seed in _common_seeds(cells):
@@ -228,7 +229,7 @@ def _differences_tables(results: Sequence[Result]) -> list[Table]:
     """Return `_FIRST` minus every other method, on R and on R∖T; none without two common seeds."""
     tables = []
     queries = query_means(results)
-    methods = grouped(results)
+    methods = by_method(results)
     first_runs = methods.pop(_FIRST, [])
     for view in ("test", "leak_free"):
         first = _cells(first_runs, view)
@@ -262,7 +263,7 @@ def _in_order(scores: Mapping[int, float], seeds: Sequence[int]) -> NDArray[np.f
 
 
 def _split_ratio(results: Sequence[Result]) -> float:
-    return split_ratio([result for result in results if result.status == "finished"])
+    return split_ratio(finished(results))
 
 
 def _of_splits(results: Sequence[Result]) -> str:
@@ -273,28 +274,28 @@ def _differences_table(
     view: str, tests: Mapping[str, Sequence[SeedTest]], queries: _QueryMeans, of_splits: str
 ) -> Table:
     """Tabulate what `_paired_tests` found of each method."""
-    mean_p = holm([mean.p_value for mean, *_ in tests.values()])
+    means = [mean for mean, *_ in tests.values()]
+    mean_p = holm([mean.p_value for mean in means])
     of_cells = list(chain.from_iterable(cells for _, *cells in tests.values()))
     cell_p = iter(holm([cell.p_value for cell in of_cells]))
     rows = []
     for (method, (mean, *cells)), p in zip(tests.items(), mean_p, strict=True):
         clear = [cell for cell in cells if next(cell_p) <= LEVEL]
-        drawn = _over_queries(queries, method, view)
-        drawn_cell = Cell("–")
-        if drawn:
-            drawn_cell = Cell(_interval(drawn), drawn.lower * drawn.upper > 0)
+        texts = (
+            f"{_n_ahead(cells)} of {len(cells)}",
+            str(_n_ahead(clear)),
+            str(sum(cell.difference < 0 for cell in clear)),
+        )
         rows.append(
             (
                 Cell(method),
                 Cell(f"{signed(mean.difference)} {_interval(mean)}", p <= LEVEL),
                 Cell(print_p(p)),
-                drawn_cell,
-                Cell(f"{_n_ahead(cells)} of {len(cells)}"),
-                Cell(str(_n_ahead(clear))),
-                Cell(str(sum(cell.difference < 0 for cell in clear))),
+                _queries_cell(queries, method, view),
+                *map(Cell, texts),
             )
         )
-    seeds = sorted({mean.seeds for mean, *_ in tests.values()})
+    seeds = sorted({mean.seeds for mean in means})
     return Table(
         f"differences-{view}",
         f"{_FIRST} minus the others, tie-aware mAP in points: {VIEW_NAMES[view]}",
@@ -322,9 +323,9 @@ def _n_ahead(tests: Sequence[SeedTest]) -> int:
     return sum(test.difference > 0 for test in tests)
 
 
-def _over_queries(queries: _QueryMeans, method: str, view: str) -> Interval | None:
-    """Draw the queries of all common seeds again: the difference in points and its 95 % interval,
-    None without AP.
+def _queries_cell(queries: _QueryMeans, method: str, view: str) -> Cell:
+    """Print the 95 % interval of the difference in points over queries of all common seeds, drawn
+    again; bold without zero, a dash without AP.
     """
     differences = []
     for (first, seed, place), ap in queries.items():
@@ -332,8 +333,9 @@ def _over_queries(queries: _QueryMeans, method: str, view: str) -> Interval | No
             other = queries[method, seed, view]
             differences.append(ap.astype(np.float64) - other.astype(np.float64))
     if not differences:
-        return None
-    return bootstrap_interval(100 * np.concatenate(differences), resamples=1000)
+        return Cell("–")
+    drawn = bootstrap_interval(100 * np.concatenate(differences), resamples=1000)
+    return Cell(_interval(drawn), drawn.lower * drawn.upper > 0)
 
 
 def _interval(test: SeedTest | Interval) -> str:

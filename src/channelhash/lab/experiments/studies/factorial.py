@@ -2,7 +2,7 @@
 term's.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
@@ -11,6 +11,7 @@ import numpy as np
 
 from channelhash.lab.experiments.comparisons import SeedTest
 from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, Result, Table
+from channelhash.lab.experiments.results import finished
 from channelhash.lab.experiments.tables import all_views, losses_table, signed
 from channelhash.lab.experiments.text_tables import Cell
 from channelhash.metrics.plots import arrow
@@ -19,12 +20,26 @@ from channelhash.metrics.plots import arrow
 class _Effect(NamedTuple):
     """A mean difference over seeds, in points of the score (mAP in percent).
 
-    ``standardized`` is the difference over its standard deviation between seeds (Cohen's d of
-    paired samples), infinite where all seeds agree to the last digit.
+    Attributes:
+        test: of the difference.
+        standardized: the difference over its standard deviation between seeds (Cohen's d of
+            paired samples), infinite where all seeds agree to the last digit.
     """
 
     test: SeedTest
     standardized: float
+
+
+#: A loss, its κ_q, and its γ_w, None where it has none.
+_Setting = tuple[str, float, float | None]
+
+
+def _setting(loss: str, kappa_q: float, gamma_w: float = 8.0) -> _Setting:
+    return loss, kappa_q, gamma_w if loss == "dsch" else None
+
+
+#: The published comparison and what lies between: SCH and DSCH, each without and with the term.
+_CORE = [_setting(loss, kappa_q) for loss, kappa_q in product(("sch", "dsch"), (0.0, 0.01))]
 
 
 def _factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> dict[str, _Effect]:
@@ -36,105 +51,102 @@ def _factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> dic
     SCH without, is split in two as Shapley values are: the channel's part is the mean of its
     effects with and without the term, and likewise the term's; the two add up to the whole.
     """
-    # Of each loss, κ_q and γ_w, None where the loss has none: seed -> score.
-    scores: dict[tuple[str, float, float | None], dict[int, float]] = {}
-    for result in results:
-        if result.status == "finished" and result.n_bits == n_bits:
-            settings = result.settings["loss"]
-            setting = str(settings["name"]), float(settings["kappa_q"]), settings.get("gamma_w")
+    scores: dict[_Setting, dict[int, float]] = {}
+    for result in finished(results):
+        if result.n_bits == n_bits:
+            loss = result.settings["loss"]
+            setting = str(loss["name"]), float(loss["kappa_q"]), loss.get("gamma_w")
             scores.setdefault(setting, {})[result.seed] = 100 * result.score(task)
+    # Only seeds that all four cells have count, so that the parts add up.
+    common = _common_seeds(scores, _CORE)
+    effects = {}
+    for name, weights in _contrasts(sorted({kappa_q for _, kappa_q, _ in scores})).items():
+        seeds = [seed for seed in _common_seeds(scores, weights) if seed in common]
+        if len(seeds) > 1:
+            effects[name] = _effect(weights, scores, seeds)
+    return effects
 
-    def cell(loss: str, kappa_q: float, gamma_w: float | None = None) -> Mapping[int, float]:
-        width = 8.0 if loss == "dsch" and gamma_w is None else gamma_w
-        return scores.get((loss, kappa_q, width), {})
 
-    core = [cell(loss, kappa_q) for loss in ("sch", "dsch") for kappa_q in (0.0, 0.01)]
-    common = set.intersection(*map(set, core))
-    if len(common) < 2:
-        return {}
-    sch, sch_q, dsch, dsch_q = core
-    kappas = sorted({kappa_q for _, kappa_q, _ in scores})
-    terms: dict[str, list[tuple[float, Mapping[int, float]]]] = {
-        "published comparison: DSCH, κ_q 0.01 − SCH, κ_q 0": [(1, dsch_q), (-1, sch)],
-        "of it the channel": [(0.5, dsch), (-0.5, sch), (0.5, dsch_q), (-0.5, sch_q)],
-        "of it the quantisation term": [(0.5, sch_q), (-0.5, sch), (0.5, dsch_q), (-0.5, dsch)],
+def _common_seeds(
+    scores: Mapping[_Setting, Mapping[int, float]], settings: Iterable[_Setting]
+) -> list[int]:
+    """Return the seeds that all of these settings have."""
+    return sorted(set.intersection(*(set(scores.get(setting, ())) for setting in settings)))
+
+
+def _contrasts(kappas: Sequence[float]) -> dict[str, dict[_Setting, float]]:
+    """Return name -> setting -> weight of every effect: a weighted sum of scores."""
+    sch, sch_q, dsch, dsch_q = _CORE
+    contrasts: dict[str, dict[_Setting, float]] = {
+        "published comparison: DSCH, κ_q 0.01 − SCH, κ_q 0": {dsch_q: 1, sch: -1},
+        "of it the channel": {dsch: 0.5, sch: -0.5, dsch_q: 0.5, sch_q: -0.5},
+        "of it the quantisation term": {sch_q: 0.5, sch: -0.5, dsch_q: 0.5, dsch: -0.5},
     }
     for kappa in kappas:
-        terms[f"channel: DSCH − SCH, κ_q {kappa:g}"] = [
-            (1, cell("dsch", kappa)),
-            (-1, cell("sch", kappa)),
-        ]
+        name = f"channel: DSCH − SCH, κ_q {kappa:g}"
+        contrasts[name] = {_setting("dsch", kappa): 1, _setting("sch", kappa): -1}
     for loss, kappa in product(("sch", "dsch"), kappas[1:]):
-        terms[f"quantisation: {loss.upper()}, κ_q {kappa:g} − 0"] = [
-            (1, cell(loss, kappa)),
-            (-1, cell(loss, 0.0)),
-        ]
-    terms["interaction: the term's effect in DSCH − in SCH"] = [
-        (1, dsch_q),
-        (-1, dsch),
-        (-1, sch_q),
-        (1, sch),
-    ]
+        name = f"quantisation: {loss.upper()}, κ_q {kappa:g} − 0"
+        contrasts[name] = {_setting(loss, kappa): 1, _setting(loss, 0.0): -1}
+    name = "interaction: the term's effect in DSCH − in SCH"
+    contrasts[name] = {dsch_q: 1, dsch: -1, sch_q: -1, sch: 1}
     for kappa in kappas:
-        terms[f"width: DSCH, γ_w 2 − 8, κ_q {kappa:g}"] = [
-            (1, cell("dsch", kappa, 2.0)),
-            (-1, cell("dsch", kappa)),
-        ]
-    # Only seeds that all four cells have count, so that the parts add up.
-    effects = {name: _weighted_effect(weights, common) for name, weights in terms.items()}
-    return {name: effect for name, effect in effects.items() if effect}
+        name = f"width: DSCH, γ_w 2 − 8, κ_q {kappa:g}"
+        contrasts[name] = {_setting("dsch", kappa, 2.0): 1, _setting("dsch", kappa): -1}
+    return contrasts
 
 
-def _weighted_effect(
-    terms: Sequence[tuple[float, Mapping[int, float]]], among: Set[int]
-) -> _Effect | None:
-    """Return the mean sum of weights times scores (seed -> score) over the seeds of ``among`` that
-    all scores have; None with fewer than two."""
-    seeds = sorted(set(among).intersection(*(scores for _, scores in terms)))
-    if len(seeds) < 2:
-        return None
-    differences = np.array(
-        [sum(weight * scores[seed] for weight, scores in terms) for seed in seeds]
-    )
-    mean = differences.mean()
-    deviation = differences.std(ddof=1)
-    standardized = mean / deviation if deviation > 0 else np.copysign(np.inf, mean) if mean else 0.0
-    return _Effect(SeedTest.of(differences), float(standardized))
+def _effect(
+    weights: Mapping[_Setting, float],
+    scores: Mapping[_Setting, Mapping[int, float]],
+    seeds: Sequence[int],
+) -> _Effect:
+    """Return the mean over seeds of the sum of weights times scores."""
+    differences = np.zeros(len(seeds))
+    for setting, weight in weights.items():
+        differences += weight * np.array([scores[setting][seed] for seed in seeds])
+    mean = float(differences.mean())
+    deviation = float(differences.std(ddof=1))
+    if deviation > 0:
+        standardized = mean / deviation
+    else:
+        standardized = float(np.copysign(np.inf, mean)) if mean else 0.0
+    return _Effect(SeedTest.of(differences), standardized)
 
 
 def _effects_tables(results: Sequence[Result]) -> list[Table]:
-    """Return one table a code length: an effect a row, a task a column; intervals that exclude zero
-    are bold.
+    """Return one table a code length; none where there are too few seeds, whose tables of scores
+    name what is missing.
     """
-    finished = [result for result in results if result.status == "finished"]
+    done = finished(results)
     tables = []
-    for n_bits in sorted({result.n_bits for result in finished}):
-        tasks = finished[0].tasks()
-        effects = {task: _factorial_effects(finished, task, n_bits) for task in tasks}
-        rows = [
-            (Cell(name), *(_cell(effects[task][name]) for task in tasks))
-            for name in effects[tasks[0]]
-        ]
-        if not rows:
-            continue  # too few seeds: the tables of scores name what is missing
-        seeds = sorted(
-            {effect.test.seeds for of_task in effects.values() for effect in of_task.values()}
-        )
-        tables.append(
-            Table(
-                f"effects-k{n_bits}",
-                f"Effects on mAP_T in points, {n_bits} bits",
-                ("effect", *(arrow(task) for task in tasks)),
-                tuple(rows),
-                "Mean difference over "
-                f"{' to '.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} seeds, paired by "
-                "seed, and Student's 95 % interval; in brackets the difference over its standard "
-                "deviation between seeds. Bold: the interval leaves zero out (not corrected for "
-                "the number of effects).",
-                labels=1,
-            )
-        )
+    for n_bits in sorted({result.n_bits for result in done}):
+        tasks = done[0].tasks()
+        effects = {task: _factorial_effects(done, task, n_bits) for task in tasks}
+        if effects[tasks[0]]:
+            tables.append(_effects_table(effects, n_bits))
     return tables
+
+
+def _effects_table(effects: Mapping[str, Mapping[str, _Effect]], n_bits: int) -> Table:
+    """Return an effect a row, a task a column; intervals that exclude zero are bold."""
+    rows = []
+    seeds = set()
+    for name in next(iter(effects.values())):
+        of_tasks = [of_task[name] for of_task in effects.values()]
+        seeds |= {effect.test.seeds for effect in of_tasks}
+        rows.append((Cell(name), *map(_cell, of_tasks)))
+    ends = dict.fromkeys((min(seeds), max(seeds)))
+    return Table(
+        f"effects-k{n_bits}",
+        f"Effects on mAP_T in points, {n_bits} bits",
+        ("effect", *map(arrow, effects)),
+        tuple(rows),
+        f"Mean difference over {' to '.join(map(str, ends))} seeds, paired by seed, and Student's "
+        "95 % interval; in brackets the difference over its standard deviation between seeds. "
+        "Bold: the interval leaves zero out (not corrected for the number of effects).",
+        labels=1,
+    )
 
 
 def _cell(effect: _Effect) -> Cell:

@@ -11,6 +11,7 @@ import numpy as np
 from channelhash.config import make_config
 from channelhash.errors import JobError
 from channelhash.lab.experiments.experiment import Grid, GridRun, Result, Table
+from channelhash.lab.experiments.results import by_method, finished
 from channelhash.lab.experiments.text_tables import Cell
 from channelhash.models.heads import Initial
 from channelhash.training.validation import selection_score
@@ -20,20 +21,19 @@ from channelhash.utils.seeds import generator
 #: up.
 _RATE_FACTORS: tuple[float, ...] = (10**-0.5, 1.0, 10**0.5, 10.0)
 
-
 #: Trials of each tuned form, drawn from all combinations of learning rates, initial weights and
 #: weights.
 _DRAWS = 9
 
-
 #: Initial weights that each learning rate is tried with, of a model that has the choice.
 _INITIAL: tuple[str, ...] = get_args(Initial)
-
 
 #: Weights of the direct AP term, by bit of the code: it is a share, and other losses are of the
 #: order of bits.
 _PER_BIT = (0.0, 0.25, 1.0)
 
+#: Choices of a loss with no other weight, and of a loss of one's own.
+_AP_ALONE = {"average_precision": (0.0, 0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)}
 
 #: What is chosen beside the learning rate: loss -> key -> values, nine combinations each, the
 #: published one among them. ``average_precision`` is by bit of the code. ``proxies`` is the
@@ -55,21 +55,14 @@ CHOICES: Mapping[str, Mapping[str, Sequence[float]]] = {
     "dnph": {"proxies": (0.0, 0.002, 0.02), "average_precision": _PER_BIT},
     "dcgh": {"proxies": (0.0, 0.002, 0.02), "average_precision": _PER_BIT},
     "talr": {"alpha": (0.5, 1.0, 2.0), "bin_width": (1, 2, 4)},
-    "qsmi": {"average_precision": (0.0, 0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)},
+    "qsmi": _AP_ALONE,
 }
-
-
-#: The same for a loss of one's own.
-_OTHER = {"average_precision": (0.0, 0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)}
-
 
 #: What ends the name of a method whose weights are chosen.
 TUNED = ", tuned"
 
-
 #: What ends the name of a method with our weights, as `--losses dsch:recommended` names it.
 RECOMMENDED = ", recommended"
-
 
 #: Settings as the table prints them.
 _NAMES = {
@@ -114,7 +107,7 @@ def _combinations(run: GridRun) -> list[dict[str, Any]]:
     initial = _INITIAL if hasattr(run.config.model, "initial") else (None,)
     choices: dict[str, Sequence[Any]] = {"initial": initial, "learning_rate": rates}
     if is_tuned(run):
-        choices |= CHOICES.get(run.config.loss_name, _OTHER)
+        choices |= CHOICES.get(run.config.loss_name, _AP_ALONE)
     combinations = [
         dict(zip(choices, values, strict=True)) for values in product(*choices.values())
     ]
@@ -159,7 +152,7 @@ def settings_of(trial: Result) -> dict[str, Any]:
         average_precision = loss["average_precision"] / trial.n_bits
         rates = trial.settings["train"]["rates"]
         values = {**loss, **rates, "average_precision": average_precision}
-        settings |= {key: values[key] for key in CHOICES.get(loss["name"], _OTHER)}
+        settings |= {key: values[key] for key in CHOICES.get(loss["name"], _AP_ALONE)}
     return settings
 
 
@@ -168,29 +161,20 @@ def chosen_trials(results: Sequence[Result]) -> dict[str, Result]:
     several are best. A tuned form may keep the published weights.
     """
     chosen = {}
-    trials = grouped(results)
+    trials = by_method(results)
     for method, of_method in trials.items():
-        finished = _finished_trials(trials, method)
-        if not finished:
+        among = _finished_trials(trials, method)
+        if not among:
             raise JobError(
                 f"{method}: none of {len(of_method)} trials worked, the first: {of_method[0].error}"
             )
-        chosen[method] = max(finished, key=validation_score)
+        chosen[method] = max(among, key=validation_score)
     return chosen
 
 
 def _finished_trials(trials: Mapping[str, Sequence[Result]], method: str) -> list[Result]:
     """Return the finished trials of a method, and if it is tuned, of its published form."""
-    both = chain(trials[method], trials.get(loss_of(method), ()))
-    return [trial for trial in both if trial.status == "finished"]
-
-
-def grouped(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """Return the results of each method."""
-    groups: dict[str, list[Result]] = {}
-    for result in results:
-        groups.setdefault(result.method, []).append(result)
-    return groups
+    return finished(chain(trials[method], trials.get(loss_of(method), ())))
 
 
 def validation_score(result: Result) -> float:
@@ -250,7 +234,7 @@ def _rate_cells(by_rate: Mapping[float, Result], rates: Sequence[float]) -> list
 def chosen_table(trials: Sequence[Result]) -> Table:
     """Tabulate what was chosen for each tuned loss, and what its trials scored on validation."""
     rows = []
-    methods = grouped(trials)
+    methods = by_method(trials)
     for method, best in chosen_trials(trials).items():
         if not method.endswith(TUNED):
             continue
