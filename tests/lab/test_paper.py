@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from channelhash.lab.experiments.experiment import METHODS, paper_configuration
-from channelhash.lab.experiments.studies import paper
-from channelhash.lab.experiments.studies.paper import _within_spread, load_printed
+from channelhash.lab.experiments.studies import printed as module
+from channelhash.lab.experiments.studies.paper import _GAMMAS
+from channelhash.lab.experiments.studies.printed import _within_spread, load_printed
 from channelhash.lab.experiments.tables import Spread
 from channelhash.losses import LOSSES as ALL_LOSSES
 from data.mirflickr_tree import write_tree
@@ -82,7 +83,7 @@ def assert_is_the_papers(run, kind, model, n_bits, loss, seed):
     assert settings["train"].get("rates", {}) == {}
 
 
-@pytest.mark.parametrize("kind", paper._DATASETS)
+@pytest.mark.parametrize("kind", module._DATASETS)
 def test_the_grids_are_built_by_the_protocol(kind, tmp_path):
     runs = named_grid("losses", kind, tmp_path, seeds=2).runs
     expected = [
@@ -92,7 +93,7 @@ def test_the_grids_are_built_by_the_protocol(kind, tmp_path):
         assert_is_the_papers(run, kind, "tdsrdh", n_bits, loss, seed)
 
     runs = named_grid("gamma-w", kind, tmp_path, seeds=1).runs
-    for run, gamma_w in zip(runs, paper._GAMMAS, strict=True):
+    for run, gamma_w in zip(runs, _GAMMAS, strict=True):
         assert_is_the_papers(run, kind, "tdsrdh", 32, {**DSCH, "gamma_w": gamma_w}, 0)
 
     runs = named_grid("architectures", kind, tmp_path, seeds=1).runs
@@ -138,8 +139,8 @@ CODE = {"tdsrdh": {"model.frozen_batchnorm": ("eval", "train"), "model.mask_padd
     ("tdsrdh", {"data__only_labels": ["sky"]}, {"data.only_labels": (["sky"], None)}),
 ], ids=str)  # fmt: skip
 def test_every_difference_is_found(model, change, named):
-    assert paper._differences(changed(model, **change)) == {**CODE[model], **named}
-    assert paper._is_same_model(changed(model, **change))
+    assert module._differences(changed(model, **change)) == {**CODE[model], **named}
+    assert module._is_same_model(changed(model, **change))
 
 
 @pytest.mark.parametrize(("model", "change"), [
@@ -149,7 +150,7 @@ def test_every_difference_is_found(model, change, named):
     ("cliphash", {"model__normalize": True}),
 ], ids=str)  # fmt: skip
 def test_another_model_is_not_compared(model, change):
-    assert not paper._is_same_model(changed(model, **change))
+    assert not module._is_same_model(changed(model, **change))
 
 
 def test_the_caption_names_each_difference():
@@ -241,7 +242,7 @@ SCH = LOSSES["SCH"]
 
 
 def comparison_table(results, table):
-    return next(iter(paper._comparison_tables(results, table)), None)
+    return next(iter(module.comparison_tables(results, table)), None)
 
 
 def run(method="DSCH", seed=0, shares=0.8, loss=DSCH, **more):
@@ -279,7 +280,7 @@ def test_the_defaults_of_a_loss_are_what_the_paper_ran(name):
     defaults = {
         key: value.default for key, value in parameters.items() if key not in ("n_bits", "gamma_w")
     }
-    assert defaults == paper._LOSSES[name][1]
+    assert defaults == module._LOSSES[name][1]
 
 
 def test_both_readings_stand_beside_a_run():
@@ -386,7 +387,7 @@ def test_the_joint_spread_is_the_root_of_the_sum_of_squares(std):
     number = next(number for number in load_printed() if number.std == 0.3)
     edge = sqrt(0.3**2 + std**2)
     for distance in (0.999, -0.999, 1.001):
-        assert paper._within_spread(Spread(number.mean + distance * edge, std, 3), number) == (
+        assert _within_spread(Spread(number.mean + distance * edge, std, 3), number) == (
             distance < 1
         )
 

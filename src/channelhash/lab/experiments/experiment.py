@@ -48,7 +48,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 #: The paper's collections, by their kind.
-_PAPER_KINDS = ("mirflickr25k", "nuswide")
+PAPER_KINDS = ("mirflickr25k", "nuswide")
 #: The paper's models -> the preset that trains each as the protocol says.
 _PAPER_PRESETS = {"tdsrdh": "paper", "cliphash": "paper-cliphash"}
 
@@ -81,7 +81,7 @@ DATASETS: dict[str, dict[str, dict[str, Any]]] = {
         "model": {"name": "small"},
         "train": {"epochs": 30, "batch_size": 64, "learning_rate": 1e-3, "validate_every": 10},
     },
-    **{kind: paper_configuration("tdsrdh", kind) for kind in _PAPER_KINDS},
+    **{kind: paper_configuration("tdsrdh", kind) for kind in PAPER_KINDS},
 }
 
 #: What ``--quick`` changes: everything can be seen to work in minutes, no score is worth quoting.
@@ -129,9 +129,9 @@ def base_configuration(
     if base == "synthetic" and data is None:
         data = folder / "data"
     if data is not None:
-        sections["data"][
-            "root" if kind in ("synthetic", "wikipedia", *_PAPER_KINDS) else "path"
-        ] = str(data)
+        sections["data"]["root" if kind in ("synthetic", "wikipedia", *PAPER_KINDS) else "path"] = (
+            str(data)
+        )
     apply_overrides(sections, *overrides)
     return sections
 
