@@ -18,9 +18,10 @@ from PIL import Image
 
 from channelhash.codes import CodeSet
 from channelhash.lab.experiments.text_tables import Cell, Table, write_tables
-from channelhash.lab.report import page, run_page
+from channelhash.lab.report import page
 from channelhash.lab.report.grid_page import write_report
 from channelhash.lab.report.page import Mark, level_chart, line_chart, print_score
+from channelhash.lab.report.scores import read_evaluations, score_table
 from channelhash.metrics.report import evaluate
 from channelhash.utils.seeds import generator
 from small_runs import assert_refused, feature_config, run_command, run_json, write_features
@@ -407,7 +408,7 @@ TASKS = {
 
 
 def test_every_key_becomes_a_row_whatever_it_is_called():
-    table = run_page._score_table("test split", TASKS)
+    table = score_table("test split", TASKS)
     assert table.header == ["score", "image → text", "text → image"]
     assert table.rows == [
         ("mAP tie-aware", "50.00", "60.00"), ("new score", "25.00", "–"), ("mAP@50", "75.00", "–"),
@@ -418,14 +419,14 @@ def test_every_key_becomes_a_row_whatever_it_is_called():
         ("as others print it: sch map@50, in order", "–"),
         ("as others print it: sch map@50, upper", "50.00"),
     ]
-    assert run_page._score_table("test split", {"image->text": report}).rows == rows
+    assert score_table("test split", {"image->text": report}).rows == rows
 
 
 def test_figures_of_a_grids_run_are_found_by_epoch_and_view(tmp_path):
     epochs = {"last": {"test": TASKS, "leak_free": TASKS}, "best": {"validation": TASKS}}
     (tmp_path / "result.json").write_text(json.dumps({"epochs": epochs}))
     (tmp_path / "metrics.json").write_text(json.dumps({"tasks": TASKS}))
-    titles = [title for title, _ in run_page._read_evaluations(tmp_path)]
+    titles = [title for title, _ in read_evaluations(tmp_path)]
     assert titles == [
         "test split, last epoch",
         "leak free, last epoch",

@@ -3,13 +3,14 @@ few codes.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from channelhash.codes import PackedCodes, hamming_distances
+from channelhash.codes import CodeSet, PackedCodes, hamming_distances
 from channelhash.search.index import Matches
 
-# Distances held at a time, over a block of queries: 128 MB.
+#: Distances held at a time, over a block of queries: 128 MB.
 _BLOCK_ENTRIES = 1 << 24
 
 
@@ -29,7 +30,8 @@ def nearest(
 
     O(nq · nd · (b / 8 + log nd)) time; memory for a block of distances beside the inputs.
 
-    >>> matches = nearest(np.array([[0]], np.uint8), np.array([[7], [1]], np.uint8), ["a", "b"], k=2)
+    >>> database = np.array([[7], [1]], np.uint8)
+    >>> matches = nearest(np.array([[0]], np.uint8), database, ["a", "b"], k=2)
     >>> matches[0].rows.tolist(), matches[0].distances.tolist()
     ([1, 0], [1, 3])
     """
@@ -43,3 +45,39 @@ def nearest(
             order = np.argsort(distances, kind="stable")[:k]
             matches.append(Matches(by_id[order], distances[order]))
     return matches
+
+
+class Answer(NamedTuple):
+    """An item that a query found.
+
+    Attributes:
+        row: of the database.
+        distance: number of differing bits.
+        right: whether it shares a label with the query; None if labels are unknown.
+    """
+
+    row: int
+    distance: int
+    right: bool | None
+
+
+def answer_some(
+    query: CodeSet, database: CodeSet, task: str, n_queries: int, k: int
+) -> dict[int, list[Answer]]:
+    """Map rows of queries, spaced evenly over the set, to their ``k`` nearest items.
+
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, 8)
+    >>> answer_some(codes, codes, "image->image", n_queries=1, k=1)
+    {0: [Answer(row=0, distance=0, right=None)]}
+    """
+    modality, searched = task.split("->")
+    rows = np.unique(np.linspace(0, len(query) - 1, n_queries).astype(int))
+    found = nearest(query.codes[modality][rows], database.codes[searched], database.ids, k)
+    answers: dict[int, list[Answer]] = {}
+    for row, match in zip(rows.tolist(), found, strict=True):
+        right: list[bool | None] = [None] * len(match.rows)
+        if query.labels is not None and database.labels is not None:
+            right = (query.labels[row] & database.labels[match.rows]).any(axis=1).tolist()
+        columns = (match.rows.tolist(), match.distances.tolist(), right)
+        answers[row] = [Answer(*answer) for answer in zip(*columns, strict=True)]
+    return answers

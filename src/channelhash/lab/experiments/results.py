@@ -128,6 +128,16 @@ def by_method(results: Iterable[Result]) -> dict[str, list[Result]]:
     return groups
 
 
+def cross_tasks(tasks: Iterable[str]) -> list[str]:
+    """Return the tasks between two modalities, or all if there are none.
+
+    >>> cross_tasks(["image->text", "image->image"]), cross_tasks(["image->image"])
+    (['image->text'], ['image->image'])
+    """
+    every = list(tasks)
+    return [task for task in every if len(set(task.split("->"))) == 2] or every
+
+
 def _read_result(
     folder: Path, name: str, method: str, settings: Mapping[str, Mapping[str, Any]]
 ) -> Result:

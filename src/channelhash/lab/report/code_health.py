@@ -3,7 +3,7 @@ channels.
 """
 
 from collections.abc import Callable, Iterator
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 import numpy as np
@@ -20,9 +20,9 @@ Bounds = Callable[["Tensor"], tuple["Tensor", "Tensor"]]
 #: S = 0, 0 < S < 1, S = 1: the sets that the losses part pairs into.
 _Kind = Literal["dissimilar", "partly_similar", "identical_labels"]
 
-# Rows of codes that are unpacked at once.
+#: Rows of codes that are unpacked at once.
 _ROWS = 1 << 13
-# Bounds are computed in floating point; a distance on the very edge of its channel is inside.
+#: Rounding of bounds: a distance on the very edge of its channel is inside.
 _EDGE = 1e-9
 
 
@@ -65,9 +65,9 @@ class _ChannelHealth(TypedDict):
         below: share of the pairs that are nearer than their channel.
         above: share of the pairs that are farther.
 
-    >>> from channelhash.channels import dsch_bounds
-    >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
-    >>> channel_health(codes, None, labels, 8, lambda s: dsch_bounds(s, 8))["dissimilar"]["distances"]
+    >>> packed = np.array([[0], [255]], np.uint8)
+    >>> codes = CodeSet(["a", "b"], {"image": packed}, np.eye(2), n_bits=8)
+    >>> code_report(codes)["channels"]["image-image"]["dissimilar"]["distances"]
     [0, 0, 0, 0, 0, 0, 0, 0, 1]
     """
 
@@ -82,7 +82,8 @@ class CodeHealth(TypedDict):
     """``bits`` by modality, and ``channels`` by pair of modalities, e.g. ``"image-text"``, and
     kind.
 
-    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> packed = np.array([[0], [255]], np.uint8)
+    >>> codes = CodeSet(["a", "b"], {"image": packed}, np.eye(2), n_bits=8)
     >>> list(code_report(codes)["bits"])
     ['image']
     """
@@ -104,7 +105,8 @@ def code_report(codes: CodeSet, bounds: Bounds | None = None) -> CodeHealth:
 
     O(n²) for the channels, all pairs at the speed of `hamming_histogram`; the rest is O(n k²).
 
-    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> packed = np.array([[0], [255]], np.uint8)
+    >>> codes = CodeSet(["a", "b"], {"image": packed}, np.eye(2), n_bits=8)
     >>> code_report(codes)["channels"]["image-image"]["dissimilar"]["distances"]
     [0, 0, 0, 0, 0, 0, 0, 0, 1]
     """
@@ -219,30 +221,29 @@ def channel_health(
 def _pairs_by_sizes(
     first: PackedCodes, second: PackedCodes | None, labels: NDArray[np.bool_], n_bits: int
 ) -> Iterator[tuple[float, Counts]]:
-    """Similarity and number of pairs at each distance, for each (labels of one, labels of the
-    other, shared).
+    """Yield similarity and number of pairs at each distance, for each number of labels of one item,
+    of the other and in common.
     """
     n_labels = labels.sum(axis=1)
     groups = [(size, np.flatnonzero(n_labels == size)) for size in np.unique(n_labels).tolist()]
+    pairs = combinations_with_replacement(groups, 2) if second is None else product(groups, groups)
     other = first if second is None else second
-    for own_size, own_rows in groups:
-        for size, rows in groups:
-            if second is None and size < own_size:
-                continue  # counted the other way round
-            counts = count_jointly(
-                (first[own_rows], other[rows], labels[own_rows], labels[rows]), n_bits
-            )
-            if own_size == size:
-                # An item and itself: not a pair within a modality, and S = 1 across modalities even
-                # without labels.
-                selves = np.bitwise_count(first[rows] ^ other[rows]).sum(axis=1, dtype=np.int64)
-                counts[:, size] -= np.bincount(selves, minlength=n_bits + 1)
-                if second is not None:
-                    yield 1.0, np.bincount(selves, minlength=n_bits + 1)
-            if second is None and size == own_size:
+    for (own_size, own_rows), (size, rows) in pairs:
+        counts = count_jointly(
+            (first[own_rows], other[rows], labels[own_rows], labels[rows]), n_bits
+        )
+        if own_size == size:
+            # An item and itself: not a pair within a modality, and S = 1 across modalities even
+            # without labels.
+            distances = np.bitwise_count(first[rows] ^ other[rows]).sum(axis=1, dtype=np.int64)
+            selves = np.bincount(distances, minlength=n_bits + 1)
+            counts[:, size] -= selves
+            if second is None:
                 counts //= 2
-            for shared in np.flatnonzero(counts.any(axis=0)).tolist():
-                yield shared / float(np.sqrt(max(1, own_size * size))), counts[:, shared]
+            else:
+                yield 1.0, selves
+        for shared in np.flatnonzero(counts.any(axis=0)).tolist():
+            yield shared / float(np.sqrt(max(1, own_size * size))), counts[:, shared]
 
 
 def _channel_report(

@@ -6,22 +6,19 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-import numpy as np
 import yaml
 from markupsafe import Markup
 
 from channelhash.errors import InputError
-from channelhash.lab.experiments.results import Result, read_grid
+from channelhash.lab.experiments.results import Result, cross_tasks, finished, read_grid
 from channelhash.lab.report import page
-from channelhash.lab.report.run_page import (
-    environment_blocks,
-    example_blocks,
-    read_test_codes,
-    run_page,
-)
+from channelhash.lab.report.examples import example_blocks, read_test_codes
+from channelhash.lab.report.run_page import environment_blocks, run_page
 from channelhash.metrics.plots import arrow
 from channelhash.runs.folder import read_environments
 from channelhash.utils.decode import split_lines
@@ -48,6 +45,8 @@ def write_report(folder: Path) -> Path:
     return path
 
 
+#: Status of a run -> its name on the page, if it is another.
+_STATUS = {"missing": "not run yet"}
 #: Status of a run -> what became of runs with it, where the page says so.
 _FATES = {"failed": "failed; their errors are below", "missing": "have not ended yet"}
 
@@ -63,7 +62,7 @@ def _grid_page(folder: Path) -> page.Page:
     ]
     common, differing = _compare_settings([result.settings for result in results])
     levels = _chance(results)
-    trained = [result for result in results if _last(result)]
+    trained = [result for result in results if result.tasks()]
     low = sum(_at_chance(result, levels) for result in trained)
     return page.Page(
         title=title,
@@ -81,7 +80,7 @@ def _grid_page(folder: Path) -> page.Page:
             page.Section("How good", _how_good(results, levels)),
             page.Section("Retrieval examples", _examples(results, notes)),
             page.Section("Plots", page.Plot.read_all(folder / "plots")),
-            page.Section("Tables", _tables(folder / "tables")),
+            page.Section("Tables", _read_tables(folder / "tables")),
             page.Section("Runs", [_run_table(results, differing), *_error_tables(results)]),
             page.Section(
                 "Configuration", [page.Text("What all runs have in common:"), page.Listing(common)]
@@ -115,78 +114,71 @@ def _subtitle(results: Sequence[Result]) -> str:
 
 
 def _chance(results: Sequence[Result]) -> dict[str, tuple[float, float]]:
-    """Return task -> interval of chance, by the first codes that are there: all runs answer the
-    same queries.
+    """Return task -> interval of chance, by the codes of the first run that has them: all runs
+    answer the same queries.
     """
-    codes = (read_test_codes(result.folder) for result in results if result.status == "finished")
-    first = next((code_set for code_set in codes if code_set), None)
-    return (
-        {standing.task: standing.chance for standing in page.Standing.by_labels(*first)}
-        if first
-        else {}
-    )
+    for result in finished(results):
+        codes = read_test_codes(result.folder)
+        if codes:
+            return {standing.task: standing.chance for standing in page.Standing.by_labels(*codes)}
+    return {}
 
 
 def _at_chance(result: Result, levels: Mapping[str, tuple[float, float]]) -> bool:
-    figures = _last(result)
-    return all(
-        figures[task]["map_tie_aware"] <= levels[task][1] for task in levels if task in figures
-    )
+    tasks = result.tasks()
+    return all(result.score(task) <= levels[task][1] for task in levels if task in tasks)
 
 
 def _how_good(
     results: Sequence[Result], levels: Mapping[str, tuple[float, float]]
 ) -> list[page.Block]:
+    """Draw the score of each run, a row a method and a chart a task."""
     charts = []
-    for task in page.cross_tasks(
-        dict.fromkeys(task for result in results for task in _last(result))
-    ):
+    for task in cross_tasks(_tasks(results)):
         rows: dict[str, list[page.Mark]] = {}
         for result in results:
-            if task in _last(result):
-                percent = 100 * result.score(task)
-                rows.setdefault(result.method, []).append(
-                    page.Mark(percent, f"{result.name}: {percent:.2f}")
-                )
-        band = {
-            method: (100 * levels[task][0], 100 * levels[task][1])
-            for method in rows
-            if task in levels
-        }
-        charts.append(page.level_chart(f"Tie-aware mAP {arrow(task)}, %", rows, band))
+            if task in result.tasks():
+                score = 100 * result.score(task)
+                mark = page.Mark(score, f"{result.name}: {score:.2f}")
+                rows.setdefault(result.method, []).append(mark)
+        chance = dict.fromkeys(rows, page.percent(levels[task])) if task in levels else {}
+        charts.append(page.level_chart(f"Tie-aware mAP {arrow(task)}, %", rows, chance))
     note = page.Text("A mark a run. Chance is the 95 % interval of codes that know nothing.")
     return [page.Charts(charts), note] if charts else []
 
 
+def _tasks(results: Sequence[Result]) -> list[str]:
+    """Return the tasks that some run was evaluated on."""
+    return list(dict.fromkeys(chain.from_iterable(result.tasks() for result in results)))
+
+
 def _examples(results: Sequence[Result], notes: list[str]) -> list[page.Block]:
     """Search with the run of the best mean mAP across modalities."""
-    scored = [
-        (float(np.mean([result.score(task) for task in page.cross_tasks(_last(result))])), result)
-        for result in results
-        if result.status == "finished" and _last(result)
-    ]
-    for _, best in sorted(scored, key=lambda pair: -pair[0]):
-        if codes := read_test_codes(best.folder):
-            return [
-                page.Text(f"Answers of {best.name}, the best by mean mAP."),
-                *example_blocks(*codes, notes),
-            ]
+    scored = [result for result in finished(results) if result.tasks()]
+    for best in sorted(scored, key=_mean_score, reverse=True):
+        codes = read_test_codes(best.folder)
+        if codes:
+            about = page.Text(f"Answers of {best.name}, the best by mean mAP.")
+            return [about, *example_blocks(*codes, notes)]
     return []
+
+
+def _mean_score(result: Result) -> float:
+    return fmean(result.score(task) for task in cross_tasks(result.tasks()))
 
 
 def _compare_settings(runs: Sequence[Mapping[str, Mapping[str, Any]]]) -> tuple[str, list[str]]:
     r"""Return the keys with one value in all configurations as YAML, and the others as
     ``section.key``.
 
-    >>> _compare_settings([{"loss": {"name": "dsch", "tau": 1}}, {"loss": {"name": "sch", "tau": 1}}])
+    >>> dsch = {"loss": {"name": "dsch", "tau": 1}}
+    >>> _compare_settings([dsch, {"loss": {"name": "sch", "tau": 1}}])
     ('loss:\n  tau: 1\n', ['loss.name'])
     """
-    names = dict.fromkeys(
-        (section, key)
-        for sections in runs
-        for section, values in sections.items()
-        for key in values
-    )
+    names: dict[tuple[str, str], None] = {}
+    for sections in runs:
+        for section, values in sections.items():
+            names |= dict.fromkeys((section, key) for key in values)
     common: dict[str, dict[str, Any]] = {}
     differing = []
     for section, key in names:
@@ -198,33 +190,29 @@ def _compare_settings(runs: Sequence[Mapping[str, Mapping[str, Any]]]) -> tuple[
     return yaml.safe_dump(common, sort_keys=False), differing
 
 
+#: The value of a key that a configuration lacks.
 _ABSENT = object()
 
 
 def _run_table(results: Sequence[Result], differing: Sequence[str]) -> page.Table:
-    scored = set().union(*map(_last, results))
+    scored = _tasks(results)
     tasks = [task for task in ("image->text", "text->image") if task in scored]
     header = ["run", "method", "status", "seconds", *[f"mAP {arrow(task)}, %" for task in tasks]]
     # a space, where a narrow column may break
     header += [name.replace(".", " ", 1) for name in differing]
-    rows = []
-    for result in results:
-        settings = [_setting(result.settings, name) for name in differing]
-        status = "not run yet" if result.status == "missing" else result.status
-        seconds = f"{result.seconds:,.1f}" if result.status == "finished" else "–"
-        levels = [
-            page.print_score(_last(result).get(task, {}).get("map_tie_aware")) for task in tasks
-        ]
-        rows.append((result.name, result.method, status, seconds, *levels, *settings))
     return page.Table(
         header,
-        rows,
+        [_run_row(result, tasks, differing) for result in results],
         "Runs, tie-aware mAP after the last epoch, and the settings in which they differ",
     )
 
 
-def _last(result: Result) -> Mapping[str, Mapping[str, Any]]:
-    return result.epochs.get("last", {}).get("test", {})
+def _run_row(result: Result, tasks: Sequence[str], differing: Sequence[str]) -> list[str]:
+    seconds = f"{result.seconds:,.1f}" if result.status == "finished" else "–"
+    row = [result.name, result.method, _STATUS.get(result.status, result.status), seconds]
+    for task in tasks:
+        row.append(page.print_score(result.score(task) if task in result.tasks() else None))
+    return row + [_setting(result.settings, name) for name in differing]
 
 
 def _setting(settings: Mapping[str, Mapping[str, Any]], name: str) -> str:
@@ -235,23 +223,23 @@ def _setting(settings: Mapping[str, Mapping[str, Any]], name: str) -> str:
     return "null" if value is None else str(value)
 
 
-def _tables(folder: Path) -> list[page.Block]:
+def _read_tables(folder: Path) -> list[page.Block]:
     """Read the tables that `tables.write_tables` wrote as Markdown; whatever a cell holds is
     text.
     """
     blocks: list[page.Block] = []
     for path in sorted(folder.glob("*.md")):
         lines = split_lines(path.read_text(encoding="utf-8", errors="replace"))
-        rows = [
-            [_cell(cell) for cell in _BETWEEN_CELLS.split(line)[1:-1]]
-            for line in lines
-            if line.startswith("|")
-        ]
+        rows = []
+        for line in lines:
+            if line.startswith("|"):
+                rows.append([_cell(cell) for cell in _BETWEEN_CELLS.split(line)[1:-1]])
         if len(rows) > 1 and all(len(row) == len(rows[0]) for row in rows):
             blocks += [page.Table(rows[0], rows[2:], _cell(lines[0])), page.Text(_cell(lines[-1]))]
     return blocks
 
 
+#: A border of a cell; within one, a bar has a backslash before it.
 _BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
 
 

@@ -6,7 +6,8 @@ import base64
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -19,12 +20,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from channelhash.codes import CodeSet
+from channelhash.lab.experiments.results import cross_tasks
 from channelhash.metrics import bootstrap_interval
 from channelhash.metrics.histogram import hamming_histogram
 from channelhash.metrics.plots import COLORS, arrow, legend_below, line
 from channelhash.utils.seeds import generator
 
-# Grey that shows on white and on black paper.
+#: Grey that shows on white and on black paper.
 _GREY = "0.55"
 
 
@@ -59,10 +61,12 @@ def line_chart(
     >>> line_chart("Mean loss", "epoch", {"loss": [(1, 2.5), (2, 0.5)]}).description
     'Mean loss over epoch. loss: 2.5 to 0.5.'
     """
-    finite = {
-        name: [(x, y) for x, y in points if math.isfinite(x + y)] for name, points in series.items()
-    }
-    if not (finite := {name: points for name, points in finite.items() if points}):
+    finite = {}
+    for name, points in series.items():
+        drawn = [(x, y) for x, y in points if math.isfinite(x + y)]
+        if drawn:
+            finite[name] = drawn
+    if not finite:
         return None
     figure, axes = _paper(3.0)
     for number, (name, points) in enumerate(finite.items()):
@@ -81,41 +85,44 @@ def level_chart(
 ) -> _Chart:
     """Draw values side by side, a row a name, with the interval of chance as a band.
 
-    >>> level_chart("mAP, %", {"DSCH": [Mark(40.0, "seed 0: 40.0")]}, {"DSCH": (30.0, 31.0)}).description
+    >>> marks = [Mark(40.0, "seed 0: 40.0")]
+    >>> level_chart("mAP, %", {"DSCH": marks}, {"DSCH": (30.0, 31.0)}).description
     'mAP, %. DSCH: seed 0: 40.0; chance 30.0 to 31.0.'
     """
     figure, axes = _paper(1.2 + 0.36 * len(rows))
-    marks = [(place, mark) for place, values in enumerate(rows.values()) for mark in values]
-    lines = [f"{name}: {', '.join(mark.name for mark in values)}" for name, values in rows.items()]
-    bands = {place: chance[name] for place, name in enumerate(rows) if name in chance}
-    for place, (low, high) in bands.items():
-        label = "chance" if place == min(bands) else None
-        axes.barh(
-            place,
-            high - low,
-            0.8,
-            low,
-            color=_GREY,
-            alpha=0.5,
-            edgecolor=_GREY,
-            linewidth=2,
-            label=label,
-        )
-        lines[place] += f"; chance {low:.1f} to {high:.1f}"
-    for place, mark in marks:
-        if mark.interval:
-            axes.plot(mark.interval, (place, place), color=COLORS[0], linewidth=2)
-    axes.scatter(
-        [mark.x for _, mark in marks],
-        [place for place, _ in marks],
-        36,
-        COLORS[0],
-        label="run",
-        zorder=3,
-    )
+    lines = []
+    xs: list[float] = []
+    places: list[int] = []
+    for place, (name, marks) in enumerate(rows.items()):
+        lines.append(f"{name}: {', '.join(mark.name for mark in marks)}")
+        if name in chance:
+            low, high = chance[name]
+            _draw_chance(axes, place, low, high)
+            lines[place] += f"; chance {low:.1f} to {high:.1f}"
+        for mark in marks:
+            xs.append(mark.x)
+            places.append(place)
+            if mark.interval:
+                axes.plot(mark.interval, (place, place), color=COLORS[0], linewidth=2)
+    axes.scatter(xs, places, 36, COLORS[0], label="run", zorder=3)
     axes.set_yticks(range(len(rows)), list(rows))
     axes.set_ylim(len(rows) - 0.4, -0.6)
     return _finish(figure, axes, title, f"{title}. {'. '.join(lines)}.")
+
+
+def _draw_chance(axes: Axes, place: int, low: float, high: float) -> None:
+    """Draw the band of chance of a row; the first stands in the legend."""
+    axes.barh(
+        place,
+        high - low,
+        0.8,
+        low,
+        color=_GREY,
+        alpha=0.5,
+        edgecolor=_GREY,
+        linewidth=2,
+        label=None if axes.containers else "chance",
+    )
 
 
 def _paper(height: float) -> tuple[Figure, Axes]:
@@ -147,6 +154,7 @@ def _finish(figure: Figure, axes: Axes, title: str, description: str) -> _Chart:
     return _Chart(title, Markup(svg), description)  # drawn by matplotlib, which escapes the texts
 
 
+#: Text of a cell that is flush right.
 _NUMBER = re.compile(r"[-−+]?[\d,.]+( %)?|–")
 
 
@@ -176,11 +184,8 @@ class Table(NamedTuple):
         >>> Table(["run", "mAP"], [("a", "50.0"), ("b", "–")]).numeric
         [False, True]
         """
-        columns = [[row[i] for row in self.rows] for i in range(len(self.header))]
-        return [
-            all(_NUMBER.fullmatch(cell) for cell in column) and set(column) != {"–"}
-            for column in columns
-        ]
+        columns = zip(*self.rows, strict=True) if self.rows else [()] * len(self.header)
+        return [set(column) != {"–"} and all(map(_NUMBER.fullmatch, column)) for column in columns]
 
 
 class Plot(NamedTuple):
@@ -230,7 +235,7 @@ class Answers(NamedTuple):
     rows: Sequence[Sequence[Card]]
 
 
-# The template tells blocks apart by the names of their classes.
+#: What a section consists of; the template tells blocks apart by the names of their classes.
 Block = Text | Listing | Table | Plot | Charts | Answers
 
 
@@ -292,8 +297,8 @@ def data_uri(content: bytes, media_type: str) -> str:
     return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
 
 
-# The range of 39 shuffles: a score without information is above it once in 40 times, as above a 95
-# % interval.
+#: Shuffles of the labels: a score without information lies above their range once in 40 times, as
+#: it lies above a 95 % interval.
 _SHUFFLES = 39
 
 
@@ -329,15 +334,16 @@ class Standing(NamedTuple):
 
         Costs 40 histograms a task, 2 s for 2,000 queries of 18,000 items. Empty without labels.
 
-        >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+        >>> packed = np.array([[0], [255]], np.uint8)
+        >>> codes = CodeSet(["a", "b"], {"image": packed}, np.eye(2), n_bits=8)
         >>> Standing.by_labels(codes, codes)[0].score
         1.0
         """
         if query.labels is None or database.labels is None:
             return []
         standings = []
-        for task in cross_tasks(f"{a}->{b}" for a in query.codes for b in database.codes):
-            a, _, b = task.partition("->")
+        for task in tasks_between(query, database):
+            a, b = task.split("->")
             codes = query.codes[a], database.codes[b], query.labels
             histogram = hamming_histogram(*codes, database.labels, query.n_bits)
             if not histogram.counted:
@@ -375,34 +381,32 @@ class Standing(NamedTuple):
         return standings
 
 
-def cross_tasks(tasks: Iterable[str]) -> list[str]:
-    """Return the tasks between two modalities, or all where there are none.
+def tasks_between(query: CodeSet, database: CodeSet) -> list[str]:
+    """Return the cross-modal tasks of two code sets, or all if there are none."""
+    return cross_tasks(map("->".join, product(query.codes, database.codes)))
 
-    >>> cross_tasks(["image->text", "image->image"]), cross_tasks(["image->image"])
-    (['image->text'], ['image->image'])
-    """
-    every = list(tasks)
-    return [task for task in every if task.partition("->")[0] != task.partition("->")[2]] or every
+
+def percent(share: tuple[float, float]) -> tuple[float, float]:
+    """Return an interval of shares in percent."""
+    return 100 * share[0], 100 * share[1]
 
 
 def verdict(standings: Sequence[Standing]) -> str:
-    """Say in words how a run stands; nothing where that is unknown.
+    """Say in words how a run stands; nothing if that is unknown.
 
     >>> verdict([Standing("image->text", 0.40, (0.35, 0.45), (0.38, 0.41))])
     'This run is at chance: image → text gets 40.0 %, chance 38.0 to 41.0 %.'
     """
     if not standings:
         return ""
-    if not (low := [standing for standing in standings if standing.at_chance]):
+    low = [standing for standing in standings if standing.at_chance]
+    if not low:
         return "This run is better than chance."
-    scores = [
-        (arrow(standing.task), 100 * standing.score, 100 * np.array(standing.chance))
-        for standing in low
-    ]
-    lines = [
-        f"{task} gets {score:.1f} %, chance {least:.1f} to {most:.1f} %"
-        for task, score, (least, most) in scores
-    ]
+    lines = []
+    for standing in low:
+        least, most = percent(standing.chance)
+        score = f"{arrow(standing.task)} gets {100 * standing.score:.1f} %"
+        lines.append(f"{score}, chance {least:.1f} to {most:.1f} %")
     return f"This run is {'at' if low == standings else 'partly at'} chance: {'; '.join(lines)}."
 
 

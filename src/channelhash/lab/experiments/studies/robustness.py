@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from channelhash.lab.experiments.experiment import (
     Result,
     Table,
 )
+from channelhash.lab.experiments.results import cross_tasks, finished
 from channelhash.lab.experiments.tables import all_views, losses_table, spread_cells
 from channelhash.lab.experiments.text_tables import Cell
 from channelhash.metrics.plots import arrow
@@ -37,8 +39,9 @@ from channelhash.utils.image_files import open_image
 from channelhash.utils.seeds import generator
 from channelhash.utils.torchvision_compat import functional
 
-# Images whose gradients are computed together, and rows that are encoded together.
+#: Images whose gradients are computed together.
 _ATTACKED = 64
+#: Rows that are encoded together.
 _BATCH = 256
 
 
@@ -110,11 +113,13 @@ def _occlude(pixels: Tensor, side: float, seed: int) -> Tensor:
     0.875
     """
     height, width = pixels.shape[-2:]
-    rows, columns = round(side * height), round(side * width)
+    rows = round(side * height)
+    columns = round(side * width)
     places = generator(seed, "occlusion").random((len(pixels), 2))
     covered = pixels.clone()
     for image, (y, x) in zip(covered, places.tolist(), strict=True):
-        top, left = round(y * (height - rows)), round(x * (width - columns))
+        top = round(y * (height - rows))
+        left = round(x * (width - columns))
         image[:, top : top + rows, left : left + columns] = 0.5
     return covered
 
@@ -130,11 +135,12 @@ _CORRUPTIONS: Mapping[str, _Perturbation] = {
 }
 
 
-def _dropped(tokens: Tensor, share: float, seed: int) -> Tensor:
+def _drop_tokens(tokens: Tensor, share: float, seed: int) -> Tensor:
     """Drop each token with probability ``share`` and close the gaps; a text keeps at least one
     token.
 
-    >>> int((_dropped(torch.tensor([[5, 7, 0]], dtype=torch.int32), share=1, seed=0) > 0).sum())
+    >>> text = torch.tensor([[5, 7, 0]], dtype=torch.int32)
+    >>> int((_drop_tokens(text, share=1, seed=0) > 0).sum())
     1
     """
     texts = []
@@ -142,17 +148,15 @@ def _dropped(tokens: Tensor, share: float, seed: int) -> Tensor:
         random = generator(seed, "drop tokens", 0, row)
         real = text[text != 0]
         remaining = real[random.random(len(real)) >= share]
-        texts.append(
-            remaining
-            if len(remaining) or not len(real)
-            else real[[int(random.integers(len(real)))]]
-        )
+        if len(real) and not len(remaining):
+            remaining = real[[int(random.integers(len(real)))]]
+        texts.append(remaining)
     return torch.from_numpy(pad_tokens(texts, tokens.shape[1]))
 
 
-def _replaced(tokens: Tensor, share: float, seed: int) -> Tensor:
-    """Replace each token with probability ``share`` by a random one of all texts, all equally
-    likely.
+def _replace_tokens(tokens: Tensor, share: float, seed: int) -> Tensor:
+    """Replace each token with probability ``share`` by one of the distinct tokens of all texts, all
+    equally likely.
     """
     vocabulary = np.unique(tokens[tokens != 0])
     result = tokens.clone()
@@ -168,8 +172,8 @@ def _replaced(tokens: Tensor, share: float, seed: int) -> Tensor:
 #: Changes of token ids ``(n, m)``, 0 for padding: a text keeps a tag, and those that replace others
 #: are of other texts.
 _TAG_NOISE: Mapping[str, _Perturbation] = {
-    "tags dropped": (_dropped, (0.25, 0.5, 0.75)),
-    "tags replaced": (_replaced, (0.25, 0.5, 0.75)),
+    "tags dropped": (_drop_tokens, (0.25, 0.5, 0.75)),
+    "tags replaced": (_replace_tokens, (0.25, 0.5, 0.75)),
 }
 #: Largest change of a pixel by `_attack`, in 255ths.
 _ATTACKS = (1, 2, 4)
@@ -214,10 +218,11 @@ def _attack(branch: Branch, pixels: Tensor, epsilon: float, steps: int = 10) -> 
 _LABEL_NOISE = (0.0, 0.2, 0.4)
 #: The losses that are compared: the paper's, and DSCH as recommended.
 _LOSSES = {**METHODS, "DSCH, recommended": {"name": "dsch", "recommended": True}}
+#: What stands in the name of a method between loss and share of wrong labels.
 _NOISY = ", labels of others "
 #: Models, or encoders of models, that compute on features from elsewhere or on bytes alone.
 _OPAQUE = ("features", "photo-backbones")
-# Perturbation -> method -> the score of each seed.
+#: Perturbation and size, such as ``"noise, σ|0.05"`` -> method -> the score of each seed.
 _Rows = dict[str, dict[str, list[float]]]
 
 
@@ -225,7 +230,8 @@ def _grid(design: Design) -> list[GridRun]:
     """Return each loss with each share of noisy labels.
 
     >>> from channelhash.lab.experiments.experiment import DATASETS
-    >>> [run.name for run in _grid(Design(DATASETS["synthetic"], [32], [0], {"SCH": {"name": "sch"}}))]
+    >>> design = Design(DATASETS["synthetic"], [32], [0], {"SCH": {"name": "sch"}})
+    >>> [run.name for run in _grid(design)]
     ['sch-k32-seed0', 'sch-labels-of-others-0.2-k32-seed0', 'sch-labels-of-others-0.4-k32-seed0']
     """
     runs = []
@@ -235,7 +241,8 @@ def _grid(design: Design) -> list[GridRun]:
             name = f"{method}{_NOISY}{share:g}" if share else method
             runs += replace(design, base={**design.base, "train": train}).runs(name, loss)
     for run in runs:
-        if (model := getattr(run.config.model, "encoder", run.config.model_name)) in _OPAQUE:
+        model = getattr(run.config.model, "encoder", run.config.model_name)
+        if model in _OPAQUE:
             raise InputError(
                 f"experiment robustness: {model} reads neither pixels nor tokens; take small or "
                 "tdsrdh"
@@ -244,11 +251,8 @@ def _grid(design: Design) -> list[GridRun]:
 
 
 def _perturbed_scores(folder: Path) -> dict[str, dict[str, float]]:
-    """Return perturbation -> task -> tie-aware mAP of a run's test queries over R, which stays as
-    it is.
-
-    Perturbations are named like ``"noise, σ|0.05"``; a model that reads neither pixels nor tokens
-    has none.
+    """Return perturbation -> task -> tie-aware mAP of a run's perturbed test queries over R, which
+    is never perturbed; empty for a model that reads neither pixels nor tokens.
     """
     codes = run_codes(folder)
     run = open_run(folder)
@@ -269,16 +273,23 @@ def _perturbed_scores(folder: Path) -> dict[str, dict[str, float]]:
 
 def _perturbed(branch: Branch, inputs: Tensor, seed: int) -> Iterator[tuple[str, Tensor]]:
     """Yield the name of each perturbation of pixels or tokens, and what they become."""
-    pixels = unit_pixels(inputs) if inputs.dtype == torch.uint8 else None
-    kinds = (
-        _CORRUPTIONS if pixels is not None else _TAG_NOISE if inputs.dtype == torch.int32 else {}
-    )
-    for name, (apply, sizes) in kinds.items():
+    if inputs.dtype == torch.int32:
+        yield from _apply(_TAG_NOISE, inputs, seed)
+    elif inputs.dtype == torch.uint8:
+        pixels = unit_pixels(inputs)
+        yield from _apply(_CORRUPTIONS, pixels, seed)
+        for size in _ATTACKS:
+            changed = _attack(branch, pixels, size / 255)
+            if changed is not None:
+                yield f"attack, ε in 255ths|{size:g}", changed
+
+
+def _apply(
+    kinds: Mapping[str, _Perturbation], inputs: Tensor, seed: int
+) -> Iterator[tuple[str, Tensor]]:
+    for name, (perturb, sizes) in kinds.items():
         for size in sizes:
-            yield f"{name}|{size:g}", apply(inputs if pixels is None else pixels, size, seed)
-    for size in _ATTACKS:
-        if pixels is not None and (changed := _attack(branch, pixels, size / 255)) is not None:
-            yield f"attack, ε in 255ths|{size:g}", changed
+            yield f"{name}|{size:g}", perturb(inputs, size, seed)
 
 
 @torch.no_grad()
@@ -287,47 +298,54 @@ def _encode(branch: Branch, inputs: Tensor) -> PackedCodes:
 
 
 def _tables(results: Sequence[Result]) -> list[Table]:
-    """Return mAP by perturbation of images, of texts and of labels, and every cell of the runs as
-    ever.
-    """
-    finished = [result for result in results if result.status == "finished"]
-    every = finished[0].tasks() if finished else ()
-    # of one modality, its own task
-    shown = [task for task in every if len(set(task.split("->"))) == 2] or every
+    """Return mAP by perturbation of images, of texts and of labels, and every cell of the runs."""
+    runs = finished(results)
+    tasks = cross_tasks(runs[0].tasks()) if runs else []
     tables = []
-    for task in shown:
-        rows: _Rows = {}
-        for run in finished:
-            if _NOISY not in run.method:
-                perturbed = run.measure("robustness", partial(_perturbed_scores, run.folder))
-                scores = {"as they are|": run.score(task)}
-                scores |= {name: tasks[task] for name, tasks in perturbed.items() if task in tasks}
-                for name, score in scores.items():
-                    rows.setdefault(name, {}).setdefault(run.method, []).append(score)
+    for task in tasks:
+        rows = _perturbed_rows(runs, task)
         if len(rows) > 1:
-            tables.append(
-                _table(
-                    f"robustness-{task.partition('->')[0]}",
-                    f"{arrow(task)}, queries perturbed",
-                    rows,
-                )
-            )
-    by_labels: _Rows = {}
-    for run in finished:
-        method, _, share = run.method.partition(_NOISY)
-        of_share = by_labels.setdefault(f"labels of others|{share or 0}", {})
-        of_share.setdefault(method, []).append(float(np.mean([run.score(task) for task in shown])))
-    title = f"mean of {' and '.join(map(arrow, shown))}, training labels wrong"
+            source = task.partition("->")[0]
+            tables.append(_table(f"robustness-{source}", f"{arrow(task)}, queries perturbed", rows))
+    title = f"mean of {' and '.join(map(arrow, tasks))}, training labels wrong"
     return [
         *tables,
-        _table("robustness-labels", title, by_labels),
+        _table("robustness-labels", title, _label_rows(runs, tasks)),
         *all_views(losses_table, results),
     ]
 
 
+def _perturbed_rows(runs: Sequence[Result], task: str) -> _Rows:
+    """Return the scores of runs with true labels, as their queries are and perturbed."""
+    rows: _Rows = {}
+    for run in runs:
+        if _NOISY in run.method:
+            continue
+        _add(rows, "as they are|", run.method, run.score(task))
+        perturbed = run.measure("robustness", partial(_perturbed_scores, run.folder))
+        for name, scores in perturbed.items():
+            if task in scores:
+                _add(rows, name, run.method, scores[task])
+    return rows
+
+
+def _label_rows(runs: Sequence[Result], tasks: Sequence[str]) -> _Rows:
+    """Return the mean score over tasks by the share of wrong labels."""
+    rows: _Rows = {}
+    for run in runs:
+        method, _, share = run.method.partition(_NOISY)
+        score = float(np.mean([run.score(task) for task in tasks]))
+        _add(rows, f"labels of others|{share or 0}", method, score)
+    return rows
+
+
+def _add(rows: _Rows, row: str, method: str, score: float) -> None:
+    rows.setdefault(row, {}).setdefault(method, []).append(score)
+
+
 def _table(name: str, title: str, rows: _Rows) -> Table:
     """Return a block a perturbation, a row a size, a column a method."""
-    methods = list(dict.fromkeys(method for scores in rows.values() for method in scores))
+    methods = list(dict.fromkeys(chain.from_iterable(rows.values())))
     body = []
     for row, scores in rows.items():
         kind, _, size = row.partition("|")
