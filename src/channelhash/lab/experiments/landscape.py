@@ -4,6 +4,7 @@ distance.
 
 import json
 from importlib import resources
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +62,9 @@ def pair_loss(loss: _ChannelLoss, similarity: ArrayLike, distance: ArrayLike) ->
 
 #: Code length that the page starts with.
 _START_BITS = 32
-# Colours between which the page interpolates.
+#: Colours between which the page interpolates.
 _COLORS = 17
-# Settings and pairs drawn for the page's own check, beside those at the edges.
+#: Settings and pairs drawn for the page's own check, beside those at the edges.
 _DRAWN = 120
 
 
@@ -89,13 +90,13 @@ def _page_facts() -> dict[str, Any]:
     >>> _page_facts()["defaults"]["sch"]
     {'k': 32, 'tau': 3.0}
     """
-    dsch, sch = DSCHLoss(_START_BITS), SCHLoss(_START_BITS)
+    dsch = DSCHLoss(_START_BITS)
     names = ("tau", "lambda_neg", "gamma_w", "gamma_l")
     return {
         "version": __version__,
         "defaults": {
             "dsch": {"k": _START_BITS} | {name: getattr(dsch, name) for name in names},
-            "sch": {"k": _START_BITS, "tau": sch.tau},
+            "sch": {"k": _START_BITS, "tau": SCHLoss(_START_BITS).tau},
         },
         "just_above_zero": _JUST_ABOVE_ZERO,
         "colors": colormaps["cividis"](np.linspace(0, 1, _COLORS), bytes=True)[:, :3].tolist(),
@@ -112,16 +113,17 @@ def _check_values() -> list[list[Any]]:
     """
     random = generator(0, "landscape page")
     rows: list[list[Any]] = []
-    edges = [(S, d) for S in (0.0, _JUST_ABOVE_ZERO, 0.5, 1.0) for d in (0.0, 0.25, 0.5, 1.0)]
-    drawn = [(float(S), float(d)) for S, d in random.random((_DRAWN, 2))]
-    for S, share in edges + drawn:
+    edges = product((0.0, _JUST_ABOVE_ZERO, 0.5, 1.0), (0.0, 0.25, 0.5, 1.0))
+    for S, share in [*edges, *random.random((_DRAWN, 2)).tolist()]:
         k = int(random.integers(1, 17)) * 8
         lambda_neg = float(random.uniform(0, k))
         tau = float(random.uniform(0, 16))
-        gamma_w, gamma_l = float(random.uniform(0.5, 16)), float(random.uniform(0.5, 3))
-        dsch = DSCHLoss(k, lambda_neg, tau, gamma_w, gamma_l)
-        sch = SCHLoss(k, tau)
-        losses: dict[str, _ChannelLoss] = {"dsch": dsch, "sch": sch}
+        gamma_w = float(random.uniform(0.5, 16))
+        gamma_l = float(random.uniform(0.5, 3))
+        losses: dict[str, _ChannelLoss] = {
+            "dsch": DSCHLoss(k, lambda_neg, tau, gamma_w, gamma_l),
+            "sch": SCHLoss(k, tau),
+        }
         for name, loss in losses.items():
             value = float(pair_loss(loss, S, share * k))
             rows.append([name, k, lambda_neg, tau, gamma_w, gamma_l, S, share * k, value])

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, as_completed
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -17,6 +17,7 @@ import torch
 import yaml
 from numpy.typing import NDArray
 
+from channelhash.codes import CodeSet
 from channelhash.config import RunConfig, make_config, read_run_config
 from channelhash.data.collection import Collection, loaded_once
 from channelhash.errors import InputError, argument
@@ -91,7 +92,10 @@ class Grid(NamedTuple):
         """Names of a person's own code in the configurations; the files of these runs may hold
         them.
         """
-        return [name for run in (*self.runs, *self.trials) for name in run.config.python_names]
+        names = []
+        for run in (*self.runs, *self.trials):
+            names += run.config.python_names
+        return names
 
     def plan(self, trials: Sequence[GridRun] = ()) -> list[dict[str, Any]]:
         """Return what the runs and all ``trials`` take, from `plan_run` of the first run of each
@@ -217,8 +221,7 @@ def _check_labelled(config: RunConfig) -> None:
 
 
 def _evaluate(config: RunConfig, run: Path, start: float, only_validation: bool = False) -> None:
-    """Score the last and the best epoch, on the test split over R and R∖T and on validation, or
-    there alone.
+    """Score the last and the best epoch in every view.
 
     Write ``result.json`` and ``query_ap.npz`` into the run's folder, as `results.read_grid` reads
     them; ``start`` is the time when the run began.
@@ -231,30 +234,34 @@ def _evaluate(config: RunConfig, run: Path, start: float, only_validation: bool 
             epochs["best"] = epochs["last"]
             query_ap |= {place.replace("last", "best", 1): ap for place, ap in query_ap.items()}
             break
-        sets = {}
-        if not only_validation:
-            test = run_codes(run, "test", checkpoint)
-            sets["test"] = test.query, test.retrieval
-            if not test.trained.all():
-                sets["leak_free"] = test.query, test.without_training_rows()
-        if best.exists():
-            validation = run_codes(run, "validation", checkpoint)
-            sets["validation"] = validation.query, validation.retrieval
         epochs[checkpoint] = {}
-        for view, (query, database) in sets.items():
-            tasks, histograms = evaluate_sets(
-                query, database, f"{run}, {view}", config.evaluate.cutoffs
-            )
+        for view, sets in _views(run, checkpoint, only_validation).items():
+            tasks, histograms = evaluate_sets(*sets, f"{run}, {view}", config.evaluate.cutoffs)
             epochs[checkpoint][view] = tasks
-            query_ap |= {
-                f"{checkpoint}|{view}|{task}": histograms[task].average_precision()
-                for task in tasks
-            }
+            for task in tasks:
+                place = f"{checkpoint}|{view}|{task}"
+                query_ap[place] = histograms[task].average_precision()
     with atomic_path(run / "query_ap.npz") as path, open(path, "wb") as file:
-        np.savez(file, **query_ap)  # type: ignore[arg-type]  # its stub takes any keyword for allow_pickle
+        np.savez(file, allow_pickle=False, **query_ap)
     # Written last: a run with this file is finished.
     result = {"epochs": epochs, "seconds": round(time.perf_counter() - start, 2)}
     write_text(run / "result.json", json.dumps(result))
+
+
+def _views(run: Path, checkpoint: str, only_validation: bool) -> dict[str, tuple[CodeSet, CodeSet]]:
+    """Return queries and database of each view: the test split over R and R∖T, and validation, or
+    validation alone.
+    """
+    views = {}
+    if not only_validation:
+        test = run_codes(run, "test", checkpoint)
+        views["test"] = test.query, test.retrieval
+        if not test.trained.all():
+            views["leak_free"] = test.query, test.without_training_rows()
+    if (run / "checkpoints" / "best").exists():
+        validation = run_codes(run, "validation", checkpoint)
+        views["validation"] = validation.query, validation.retrieval
+    return views
 
 
 def _outcomes(
@@ -263,39 +270,45 @@ def _outcomes(
     """Yield (name, error) of each run as it ends; progress is that of a run's stages, in this
     process only.
     """
-    jobs, devices = execution.jobs, execution.devices
-    work = partial(_run_and_evaluate, only_validation=only_validation)
+    devices = execution.devices
+    work = partial(_run_and_evaluate, folder=folder, only_validation=only_validation)
     waiting = [
         run.with_training(device=devices[i % len(devices)]) if devices else run
         for i, run in enumerate(runs)
     ]
-    if jobs == 1:
+    if execution.jobs == 1:
         with loaded_once():
             for run in waiting:
-                yield run.name, work(run.name, run.config.to_yaml(), folder, execution.progress)
+                yield run.name, work(run.name, run.config.to_yaml(), progress=execution.progress)
         return
     while waiting:
-        started: dict[Future[str], GridRun] = {}
-        threads = max(1, usable_cores() // jobs)
-        with process_pool(jobs, _start_job, (threads,)) as pool:
-            with hold_interrupts():
-                started = {
-                    pool.submit(work, run.name, run.config.to_yaml(), folder): run
-                    for run in waiting
-                }
-            for future in as_completed(started):
-                run = started[future]
-                try:
-                    error = future.result()
-                except BrokenProcessPool:
-                    continue  # one of the jobs was killed; its unfinished folder shows which
-                waiting.remove(run)
-                yield run.name, error
-        if waiting and len(waiting) == len(started):
+        n_waiting = len(waiting)
+        yield from _finish_jobs(waiting, work, execution.jobs)
+        if len(waiting) == n_waiting:
             # Nothing ended before a process died: the first run is what kills it.
             run = waiting.pop(0)
             error = "its process was killed (out of memory?); lower the number of jobs"
             write_text(folder / "runs" / run.name / "failed.txt", error)
+            yield run.name, error
+
+
+def _finish_jobs(
+    waiting: list[GridRun], work: Callable[..., str], jobs: int
+) -> Iterator[tuple[str, str]]:
+    """Carry out runs in processes, and yield (name, error) of each as it ends; those that a killed
+    process leaves stay in ``waiting``.
+    """
+    threads = max(1, usable_cores() // jobs)
+    with process_pool(jobs, _start_job, (threads,)) as pool:
+        with hold_interrupts():
+            started = {pool.submit(work, run.name, run.config.to_yaml()): run for run in waiting}
+        for future in as_completed(started):
+            run = started[future]
+            try:
+                error = future.result()
+            except BrokenProcessPool:
+                continue  # one of the jobs was killed; its unfinished folder shows which
+            waiting.remove(run)
             yield run.name, error
 
 
@@ -326,7 +339,8 @@ def _refuse_missing_files(grid: Grid) -> None:
 
 def _refuse_other_runs(grid: Grid, folder: Path) -> None:
     names = [run.name for run in grid.runs]
-    if repeated := {name for name in names if names.count(name) > 1}:
+    repeated = {name for name in names if names.count(name) > 1}
+    if repeated:
         raise InputError(
             f"two runs of the grid are called {min(repeated)!r}; give each method another name"
         )
