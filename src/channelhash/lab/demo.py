@@ -6,12 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from channelhash.codes import CodeSet
 from channelhash.config import RunConfig, make_config, read_sections
 from channelhash.data.collection import Collection
-from channelhash.lab.brute_force import nearest
+from channelhash.lab.brute_force import answer_some, nearest
 from channelhash.losses import RECOMMENDED
 from channelhash.models import HashModel, load_hash_model
 from channelhash.models.photo import missing_packages
@@ -23,8 +21,9 @@ from channelhash.utils.progress import StageProgress
 
 #: Losses of the demo, all with the same data, model, epochs and seed.
 _LOSSES = ("dsch", "sch", "tdsrdh")
-#: Images that are queries, and answers in a row of a contact sheet.
+#: Images that are queries.
 _IMAGE_QUERIES = 5
+#: Answers in a row of a contact sheet.
 _ANSWERS = 7
 #: Text queries of the demo -> labels of what they ask for: an answer fits if it has them all.
 _TEXT_QUERIES = {
@@ -62,15 +61,16 @@ def demo_config(folder: Path, loss: str, quick: bool) -> RunConfig:
 def run_demo(
     folder: Path, quick: bool, progress: StageProgress, notify: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Draw the data, train and evaluate one model a loss, search with a few queries; finished parts
-    are kept.
+    """Draw the data, train and evaluate one model a loss, and search with a few queries. A demo
+    that was interrupted goes on where it was.
     """
     began = time.perf_counter()
     configs = {loss: demo_config(folder, loss, quick) for loss in _LOSSES}
     notify(
         f"Draw, train three losses, compare, search: about {'2 minutes' if quick else '4 minutes'}"
     )
-    if missing := missing_packages():
+    missing = missing_packages()
+    if missing:
         notify(
             f"{missing[0]} is missing: small networks learn from scratch; pip install "
             "'channelhash[photos]'"
@@ -85,27 +85,27 @@ def run_demo(
     begin(f"draw the embedded data set into {folder}")
     records = Collection.load(configs["dsch"].sources, progress("draw pictures")).records
     notify(f"{len(records)} usable pictures of {records.found}, {len(records.label_names)} labels")
-    runs, tasks = {}, {}
+    tasks = {}
+    runs = {loss: folder / ("quick" if quick else "full") / loss for loss in _LOSSES}
     for loss, config in configs.items():
-        runs[loss] = folder / ("quick" if quick else "full") / loss
         begin(
             f"train with {loss} ({config.train.epochs} epochs, {config.n_bits} bits) and evaluate"
         )
         start_run(config, runs[loss], resume=True, progress=progress)
         tasks[loss] = evaluate_run(runs[loss], progress=progress)["tasks"]
     begin("answer a few queries with the DSCH model")
-    query, database = (
-        CodeSet.load(runs["dsch"] / "codes" / f"test-{role}.parquet")
-        for role in ("query", "retrieval")
-    )
-    sheets = {side: runs["dsch"] / "plots" / f"{side}-queries.png" for side in ("text", "image")}
-    answers, texts = _answer_texts(load_hash_model(runs["dsch"]), database)
-    write_contact_sheet(answers, sheets["text"])
-    write_contact_sheet(_answer_rows(query, database), sheets["image"])
+    run = runs["dsch"]
+    query = CodeSet.load(run / "codes" / "test-query.parquet")
+    database = CodeSet.load(run / "codes" / "test-retrieval.parquet")
+    answers, texts = _answer_texts(load_hash_model(run), database)
+    sheets = {"text": answers, "image": _answer_rows(query, database)}
+    paths = {side: run / "plots" / f"{side}-queries.png" for side in sheets}
+    for side, sheet in sheets.items():
+        write_contact_sheet(sheet, paths[side])
     return {
         "losses": tasks,
         "runs": {loss: str(run) for loss, run in runs.items()},
-        "sheets": {side: str(path) for side, path in sheets.items()},
+        "sheets": {side: str(path) for side, path in paths.items()},
         "texts": texts,
         "rows": {
             "query": len(query),
@@ -122,26 +122,21 @@ def _answer_texts(
     """Return one row a text query, the words and the nearest images, right or wrong; and how many
     of these fit.
 
-    ``fitting`` of the ``shown`` answers have all labels that the words ask for, by ``chance`` this
-    share would.
+    ``fitting`` of the ``shown`` answers have all labels that the words ask for; an answer by chance
+    has them with probability ``chance``.
     """
     assert database.labels is not None
-    results = nearest(
-        model.encode_texts(list(_TEXT_QUERIES)), database.codes["image"], database.ids, _ANSWERS
-    )
+    codes = model.encode_texts(list(_TEXT_QUERIES))
+    results = nearest(codes, database.codes["image"], database.ids, _ANSWERS)
     sheet = []
     fits = {}
     for (text, expected), result in zip(_TEXT_QUERIES.items(), results, strict=True):
-        right = np.all(
-            database.labels[:, [database.label_names.index(label) for label in expected]], axis=1
-        )
-        answers = zip(result.rows.tolist(), result.distances.tolist(), strict=True)
-        sheet.append(
-            [
-                SheetCell(None, text),
-                *(_answer_cell(database, row, d, bool(right[row])) for row, d in answers),
-            ]
-        )
+        columns = [database.label_names.index(label) for label in expected]
+        right = database.labels[:, columns].all(axis=1)
+        cells = [SheetCell(None, text)]
+        for row, distance in zip(result.rows.tolist(), result.distances.tolist(), strict=True):
+            cells.append(_answer_cell(database, row, distance, bool(right[row])))
+        sheet.append(cells)
         fitting = int(right[result.rows].sum())
         chance = float(right.mean())
         fits[text] = {"fitting": fitting, "shown": len(result.rows), "chance": chance}
@@ -152,40 +147,33 @@ def _answer_rows(query: CodeSet, database: CodeSet) -> list[list[SheetCell]]:
     """Make one row a query, an image: itself, then the items with the nearest texts, right if they
     share a label.
 
+    >>> import numpy as np
     >>> packed = np.array([[0], [7]], np.uint8)
     >>> codes = CodeSet(["a", "b"], {"image": packed, "text": packed}, np.eye(2), n_bits=8)
     >>> [cell.right for cell in _answer_rows(codes, codes)[0]]
     [None, True, False]
     """
-    assert query.labels is not None
-    assert database.labels is not None
-    picked = np.unique(np.linspace(0, len(query) - 1, _IMAGE_QUERIES).astype(int))
-    matches = nearest(query.codes["image"][picked], database.codes["text"], database.ids, _ANSWERS)
     rows = []
-    for row, match in zip(picked.tolist(), matches, strict=True):
-        picture = _picture(query, row)
-        cells = [
-            SheetCell(picture, ", ".join(query.names_of(row)) if picture else _words(query, row))
-        ]
-        for item, distance in zip(match.rows.tolist(), match.distances.tolist(), strict=True):
-            right = bool((query.labels[row] & database.labels[item]).any())
-            cells.append(_answer_cell(database, item, distance, right))
-        rows.append(cells)
+    found = answer_some(query, database, "image->text", _IMAGE_QUERIES, _ANSWERS)
+    for row, answers in found.items():
+        image = _image(query, row)
+        caption = ", ".join(query.names_of(row)) if image else _words(query, row)
+        cells = [_answer_cell(database, *answer) for answer in answers]
+        rows.append([SheetCell(image, caption), *cells])
     return rows
 
 
-def _answer_cell(database: CodeSet, row: int, distance: int, right: bool) -> SheetCell:
+def _answer_cell(database: CodeSet, row: int, distance: int, right: bool | None) -> SheetCell:
     """Return the cell of an answer: its distance, and its image and text or what else is known of
     it.
     """
-    return SheetCell(_picture(database, row), f"{bits(distance)}: {_words(database, row)}", right)
+    return SheetCell(_image(database, row), f"{bits(distance)}: {_words(database, row)}", right)
 
 
 def _words(codes: CodeSet, row: int) -> str:
-    return (codes.texts[row] if codes.texts else ", ".join(codes.names_of(row))) or str(
-        codes.ids[row]
-    )
+    text = codes.texts[row] if codes.texts else ", ".join(codes.names_of(row))
+    return text or str(codes.ids[row])
 
 
-def _picture(codes: CodeSet, row: int) -> Path | None:
+def _image(codes: CodeSet, row: int) -> Path | None:
     return Path(codes.images[row]) if codes.images and codes.images[row] else None

@@ -51,7 +51,8 @@ def student_config(
     """Return the configuration that ``distill`` trains a student by.
 
     >>> from channelhash.lab.demo import demo_config
-    >>> student = student_config(demo_config(Path("demo"), "dsch", quick=True), "small", None, ["model.width=8"])
+    >>> teacher = demo_config(Path("demo"), "dsch", quick=True)
+    >>> student = student_config(teacher, "small", None, ["model.width=8"])
     >>> student.loss_name, student.n_bits, student.model.width
     ('distillation', 64, 8)
     """
@@ -275,13 +276,15 @@ def _labelled_by(
     learns.
     """
     both = [modality for modality in teacher.model.modalities if modality in records.items]
-    if (unknown := set(modalities) - set(both)) or not both:
-        where = f"{argument('modalities')} {min(unknown)}: " if unknown else ""
+    missing = set(modalities) - set(both)
+    if missing or not both:
+        where = f"{argument('modalities')} {min(missing)}: " if missing else ""
         has = ", ".join(teacher.model.modalities)
         data = ", ".join(records.items)
         raise InputError(f"{where}the teacher has {has}, the student's data {data}")
     items = {name: records.items[name] for name in both if not modalities or name in modalities}
-    names, labels = teacher.collection.records.label_names, teacher.collection.records.labels
+    labelled = teacher.collection.records
     # Rows without partner are in no split, and have no labels.
-    labels = np.where(partners.of_student[:, None] >= 0, labels[partners.of_student], False)
-    return replace(records, items=items, labels=labels, label_names=names)
+    has_partner = partners.of_student[:, None] >= 0
+    labels = np.where(has_partner, labelled.labels[partners.of_student], False)
+    return replace(records, items=items, labels=labels, label_names=labelled.label_names)

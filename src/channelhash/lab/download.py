@@ -38,7 +38,9 @@ class _Source(NamedTuple):
         return self.url.rpartition("/")[2]
 
 
+#: Folder of MIRFLICKR's archives.
 _LIACS = "https://press.liacs.nl/mirflickr/mirflickr25k.v3b"
+#: Folder of NUS-WIDE's archives.
 _NUS = "https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide"
 
 #: Addresses: press.liacs.nl/mirflickr/mirdownload.html and
@@ -60,8 +62,11 @@ _SOURCES: dict[str, tuple[_Source, ...]] = {
     ),
 }
 
+#: Connections to try for an archive.
 _ATTEMPTS = 5
-_PAUSE = 1.0  # seconds before the next attempt; longer after those that bring nothing
+#: Seconds before the next attempt; longer after those that bring nothing.
+_PAUSE = 1.0
+#: Bytes read at once.
 _CHUNK = 2**20
 
 
@@ -97,20 +102,26 @@ def _fetch(source: _Source, archive: Path, progress: Progress) -> None:
                 _one_connection(source, part, progress)
             part.replace(archive)
             return
-        except urllib.error.HTTPError as error:
-            problem = f"the server answers {error.code} {error.reason}"
-            if error.code == 416:  # asked from the very end: a finished part, or another file
-                part.unlink()
-            if error.code < 500:
-                raise JobError(f"{source.url}: {problem}") from None
         except (OSError, http.client.HTTPException) as error:
-            problem = str(getattr(error, "reason", "") or error or type(error).__name__)
+            problem = _problem_of(error, source, part)
         have = part.stat().st_size
         if attempt + 1 < _ATTEMPTS:
             time.sleep(_PAUSE if have > before else _PAUSE * 2**attempt)
     raise JobError(
         f"{source.url}: {problem}; {have} bytes are kept, the same command goes on from there"
     )
+
+
+def _problem_of(error: Exception, source: _Source, part: Path) -> str:
+    """Return what ended a connection; raise `JobError` if another attempt is of no use."""
+    if not isinstance(error, urllib.error.HTTPError):
+        return str(getattr(error, "reason", "") or error or type(error).__name__)
+    problem = f"the server answers {error.code} {error.reason}"
+    if error.code == 416:  # asked from the very end: a finished part, or another file
+        part.unlink()
+    if error.code < 500:
+        raise JobError(f"{source.url}: {problem}") from None
+    return problem
 
 
 def _one_connection(source: _Source, part: Path, progress: Progress) -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from itertools import product
+from itertools import chain, product, starmap
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,8 @@ def base_configuration(
     Raises:
         InputError: ``base`` or an override is unknown, or ``quick`` is set for another collection.
 
-    >>> base_configuration("synthetic", Path("grid"), overrides=["train.epochs=5"])["train"]["epochs"]
+    >>> sections = base_configuration("synthetic", Path("grid"), overrides=["train.epochs=5"])
+    >>> sections["train"]["epochs"]
     5
     """
     source = (
@@ -118,12 +119,12 @@ def base_configuration(
     )
     sections: dict[str, dict[str, Any]] = {section: dict(keys) for section, keys in source.items()}
     kind = sections.get("data", {}).get("kind")
+    if quick and kind != "synthetic":
+        raise InputError(
+            f"{argument('quick')}: goes with {argument('base')} synthetic; elsewhere lower "
+            f"train.epochs with {argument('overrides')}"
+        )
     if quick:
-        if kind != "synthetic":
-            raise InputError(
-                f"{argument('quick')}: goes with {argument('base')} synthetic; elsewhere lower "
-                f"train.epochs with {argument('overrides')}"
-            )
         for section, keys in _QUICK.items():
             sections[section] = {**sections.get(section, {}), **keys}
     if base == "synthetic" and data is None:
@@ -138,7 +139,7 @@ def base_configuration(
 
 #: Code length of trials, whatever lengths the grid has; their seed is 0.
 _TRIAL_BITS = 32
-# Signs of method names as folder names spell them.
+#: Signs of method names as folder names spell them.
 _SPELLED = str.maketrans({"γ": "gamma", "κ": "kappa", "τ": "tau", "+": "plus", "²": "2"})
 
 
@@ -169,8 +170,8 @@ class Design:
             loss: section ``loss`` of the configuration.
             prefix: begin of the runs' names.
 
-        >>> base = {"data": {"kind": "synthetic", "root": "data"}, "model": {"name": "small"}}
-        >>> [run.name for run in Design(base, (16, 32), (0,)).runs("DSCH, γ_w = 2", {"name": "dsch", "gamma_w": 2.0})]
+        >>> design = Design(DATASETS["synthetic"], (16, 32), (0,))
+        >>> [run.name for run in design.runs("DSCH, γ_w = 2", {"name": "dsch", "gamma_w": 2.0})]
         ['dsch-gamma_w-2-k16-seed0', 'dsch-gamma_w-2-k32-seed0']
         """
         slug = re.sub(r"[^\w.]+", "-", method.lower().translate(_SPELLED)).strip("-")
@@ -191,10 +192,11 @@ class Design:
 def _compare_losses(design: Design) -> list[GridRun]:
     """Return each loss of a design at each code length and seed.
 
-    >>> [run.name for run in _compare_losses(Design(DATASETS["synthetic"], [16], [0], {"DSCH": {"name": "dsch"}}))]
+    >>> design = Design(DATASETS["synthetic"], [16], [0], {"DSCH": {"name": "dsch"}})
+    >>> [run.name for run in _compare_losses(design)]
     ['dsch-k16-seed0']
     """
-    return [run for method, loss in design.losses.items() for run in design.runs(method, loss)]
+    return list(chain.from_iterable(starmap(design.runs, design.losses.items())))
 
 
 @dataclass(frozen=True)
@@ -219,7 +221,7 @@ class Experiment:
         preset: what its runs start from unless a base configuration is named; drawn images if
             empty.
 
-    >>> Experiment(name="sch", title="SCH alone", tables=lambda results: [], losses={"SCH": {"name": "sch"}}).bits
+    >>> Experiment("sch", "SCH alone", lambda results: [], {"SCH": {"name": "sch"}}).bits
     (16, 32, 64, 128)
     """
 
@@ -280,7 +282,7 @@ def make_grid(
         InputError: a key is unknown, or losses are named and the experiment compares something
             else.
 
-    >>> make_grid(load_experiment("losses"), base_configuration("synthetic", Path("grid")), bits=[16], seeds=1).title
+    >>> make_grid(load_experiment("losses"), DATASETS["synthetic"], bits=[16], seeds=1).title
     'Losses by code length, synthetic'
     """
     if losses and not experiment.losses:
@@ -301,22 +303,19 @@ def make_grid(
 
 def _choose_losses(names: Sequence[str], losses: _Losses) -> _Losses:
     """Return the losses of these names, with the settings and method names of ``losses`` and
-    `METHODS` where they are among those; ``NAME:published`` has its authors' settings
+    `METHODS` if they are among those; ``NAME:published`` has its authors' settings
     (`losses.PUBLISHED`), ``NAME:recommended`` our weights.
 
-    >>> list(_choose_losses(["dsch", "dsch:recommended", "csq:published", "python:mymodule:MyLoss"], {}))
-    ['DSCH', 'DSCH, recommended', 'csq, published', 'MyLoss']
+    >>> list(_choose_losses(["dsch", "csq:published", "python:mine:MyLoss"], {}))
+    ['DSCH', 'csq, published', 'MyLoss']
     """
+    candidates = (*losses.items(), *METHODS.items())
     chosen: dict[str, Mapping[str, Any]] = {}
-    for name in (name.strip() for name in names):
+    for name in map(str.strip, names):
         if not name:
             raise InputError(f"{argument('losses')}: a name is missing; write it as dsch,rsch")
-        bare, _, form = name.rpartition(":")
-        if form not in ("published", "recommended") or is_python_name(name):
-            bare = name
-            form = ""
+        bare, form = _split_form(name)
         default = (bare.rpartition(":")[2], {"name": bare})
-        candidates = (*losses.items(), *METHODS.items())
         method, loss = next((entry for entry in candidates if entry[1]["name"] == bare), default)
         if form:
             method = f"{method}, {form}"
@@ -327,6 +326,18 @@ def _choose_losses(names: Sequence[str], losses: _Losses) -> _Losses:
             )
         chosen[method] = loss
     return chosen
+
+
+def _split_form(name: str) -> tuple[str, str]:
+    """Return a loss's name without its form, and the form, empty if it has none.
+
+    >>> _split_form("csq:published"), _split_form("python:mine:MyLoss")
+    (('csq', 'published'), ('python:mine:MyLoss', ''))
+    """
+    bare, _, form = name.rpartition(":")
+    if form not in ("published", "recommended") or is_python_name(name):
+        return name, ""
+    return bare, form
 
 
 def collection_bases(
@@ -395,7 +406,7 @@ def _named_place(text: str) -> tuple[str, str]:
     return name, place
 
 
-#: How files of a folder of features end.
+#: Endings of the files in a folder of features.
 _ARRAYS = (".npy", *ENDINGS)
 
 
@@ -411,12 +422,18 @@ def _data_section(source: str, place: str, base: Mapping[str, Any]) -> dict[str,
         section = dict(read_sections(preset_path(source))["data"])
     else:
         section = {key: value for key, value in base.items() if key in SplitSettings.model_fields}
-        is_folder_of_arrays = any(file.suffix.lower() in _ARRAYS for file in Path(place).glob("*"))
-        if not is_folder_of_arrays and Path(place).suffix == "":
-            raise InputError(unknown(f"preset {source!r}", source, [*presets()]))
-        section["kind"] = "features" if is_folder_of_arrays else data_kind(Path(place))
+        section["kind"] = _kind_of(source, Path(place))
     section["root" if "root" in section else "path"] = place
     return section
+
+
+def _kind_of(source: str, place: Path) -> str:
+    """Return the kind of one's own data; raise `InputError` if it is a misspelled preset."""
+    if any(file.suffix.lower() in _ARRAYS for file in place.glob("*")):
+        return "features"
+    if place.suffix == "":
+        raise InputError(unknown(f"preset {source!r}", source, [*presets()]))
+    return data_kind(place)
 
 
 def run_grids(
@@ -434,7 +451,7 @@ def run_grids(
     if experiment.across and len(grids) > 1:
         paths = write_tables(experiment.across(results), folder / "tables") + paths
         write_runs(results, folder / "runs.csv")
-    return [result for of_collection in results.values() for result in of_collection], paths
+    return list(chain.from_iterable(results.values())), paths
 
 
 def _write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
