@@ -3,7 +3,6 @@ few codes.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -47,37 +46,24 @@ def nearest(
     return matches
 
 
-class Answer(NamedTuple):
-    """An item that a query found.
-
-    Attributes:
-        row: of the database.
-        distance: number of differing bits.
-        right: whether it shares a label with the query; None if labels are unknown.
-    """
-
-    row: int
-    distance: int
-    right: bool | None
-
-
 def answer_some(
     query: CodeSet, database: CodeSet, task: str, n_queries: int, k: int
-) -> dict[int, list[Answer]]:
-    """Map rows of queries, spaced evenly over the set, to their ``k`` nearest items.
+) -> dict[int, list[tuple[int, int, bool | None]]]:
+    """Map rows of queries, spaced evenly over the set, to their ``k`` nearest items: row, distance,
+    and whether a label is shared; None if labels are unknown.
 
     >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, 8)
-    >>> answer_some(codes, codes, "image->image", n_queries=1, k=1)
-    {0: [Answer(row=0, distance=0, right=None)]}
+    >>> answer_some(codes, codes, "image->image", n_queries=1, k=2)
+    {0: [(0, 0, None), (1, 3, None)]}
     """
     modality, searched = task.split("->")
     rows = np.unique(np.linspace(0, len(query) - 1, n_queries).astype(int))
     found = nearest(query.codes[modality][rows], database.codes[searched], database.ids, k)
-    answers: dict[int, list[Answer]] = {}
+    answers = {}
     for row, match in zip(rows.tolist(), found, strict=True):
         right: list[bool | None] = [None] * len(match.rows)
         if query.labels is not None and database.labels is not None:
             right = (query.labels[row] & database.labels[match.rows]).any(axis=1).tolist()
         columns = (match.rows.tolist(), match.distances.tolist(), right)
-        answers[row] = [Answer(*answer) for answer in zip(*columns, strict=True)]
+        answers[row] = list(zip(*columns, strict=True))
     return answers

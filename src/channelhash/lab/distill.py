@@ -203,17 +203,18 @@ def distill(
     records = collection.records
     partners = Partners.match(records, teacher.collection.records)
     labelled = _labelled_by(teacher, records, partners, modalities)
+    learned = tuple(labelled.items)
     origin: dict[str, Any] = {
         "teacher": str(teacher.folder.resolve()),
         "teacher_weights": teacher.model.fingerprint(),
-        "modalities": list(labelled.items),
+        "modalities": list(learned),
     }
     path = folder / "distillation.json"
-    former = json.loads(path.read_text(encoding="utf-8")) if path.exists() else origin
+    begun = json.loads(path.read_text(encoding="utf-8")) if path.exists() else origin
     for key in ("teacher_weights", "modalities"):
-        if former.get(key) != origin[key]:
+        if begun.get(key) != origin[key]:
             raise InputError(
-                f"{path}: was begun with {key} {former.get(key)}, not {origin[key]}; choose "
+                f"{path}: was begun with {key} {begun.get(key)}, not {origin[key]}; choose "
                 f"another {argument('folder')}"
             )
 
@@ -232,10 +233,10 @@ def distill(
                 model, Collection((labelled,)), splits.train, config.train, progress
             )
             del model  # and with it a frozen backbone, whose features are computed
-            sizes = {"n_bits": config.n_bits, "modalities": tuple(labelled.items)}
+            sizes = {"n_bits": config.n_bits, "modalities": learned}
             loss = resolve_loss(config.loss_name)(**sizes, **vars(config.loss))
             targets = _teacher_outputs(
-                teacher, partners.of_student[splits.train], tuple(labelled.items), progress
+                teacher, partners.of_student[splits.train], learned, progress
             )
             model = trainee.fit(loss, targets, splits, folder, progress)
             save_model(model, config, folder)
@@ -248,9 +249,7 @@ def distill(
     if "map" not in description:
         with trusting(config.python_names):
             student = open_run(folder)
-        description = origin | _compare_runs(
-            teacher, student, partners, tuple(labelled.items), progress
-        )
+        description = origin | _compare_runs(teacher, student, partners, learned, progress)
         write_text(path, json.dumps(description, indent=2))
     return run | description
 

@@ -64,6 +64,16 @@ def _grid_page(folder: Path) -> page.Page:
     levels = _chance(results)
     trained = [result for result in results if result.tasks()]
     low = sum(_at_chance(result, levels) for result in trained)
+    blocks = {
+        "How good": _how_good(results, levels),
+        "Retrieval examples": _examples(results, notes),
+        "Plots": page.Plot.read_all(folder / "plots"),
+        "Tables": _read_tables(folder / "tables"),
+        "Runs": [_run_table(results, differing), *_error_tables(results)],
+        "Configuration": [page.Text("What all runs have in common:"), page.Listing(common)],
+        "Environment": environment_blocks(_environments(results)),
+        "Repeat it": _repeat(folder),
+    }
     return page.Page(
         title=title,
         subtitle=_subtitle(results),
@@ -76,18 +86,7 @@ def _grid_page(folder: Path) -> page.Page:
             ("not run yet", f"{counts['missing']:,}"),
             ("time of all runs", f"{sum(result.seconds for result in results):,.0f} s"),
         ],
-        sections=[
-            page.Section("How good", _how_good(results, levels)),
-            page.Section("Retrieval examples", _examples(results, notes)),
-            page.Section("Plots", page.Plot.read_all(folder / "plots")),
-            page.Section("Tables", _read_tables(folder / "tables")),
-            page.Section("Runs", [_run_table(results, differing), *_error_tables(results)]),
-            page.Section(
-                "Configuration", [page.Text("What all runs have in common:"), page.Listing(common)]
-            ),
-            page.Section("Environment", environment_blocks(_environments(results))),
-            page.Section("Repeat it", _repeat(folder)),
-        ],
+        sections=[page.Section(*section) for section in blocks.items()],
     )
 
 

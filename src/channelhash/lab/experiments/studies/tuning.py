@@ -35,27 +35,32 @@ _PER_BIT = (0.0, 0.25, 1.0)
 #: Choices of a loss with no other weight, and of a loss of one's own.
 _AP_ALONE = {"average_precision": (0.0, 0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)}
 
-#: What is chosen beside the learning rate: loss -> key -> values, nine combinations each, the
-#: published one among them. ``average_precision`` is by bit of the code. ``proxies`` is the
+#: Weights of a loss that are chosen together with that of the direct AP term. ``proxies`` is the
 #: learning rate of ``train.rates``, which in the published form is that of the model.
+_BESIDE_AP: Mapping[str, Mapping[str, Sequence[float]]] = {
+    "dsch": {"kappa_q": (0.01, 0.1, 0.3)},
+    "sch": {"kappa_q": (0.0, 0.1, 0.3)},
+    "bsch": {"kappa_q": (0.03, 0.1, 0.3)},
+    "rsch": {"kappa_q": (0.0, 0.1, 0.3)},
+    "sch-original": {"beta": (0.5, 1.0, 2.0)},
+    "dcmh": {"gamma": (1.0, 10.0, 100.0)},
+    "hashnet": {"beta": (0.5, 1.0, 2.0)},
+    "idhn": {"lambda_q": (0.03, 0.1, 0.3)},
+    "csq": {"lambda_q": (0.01, 0.05, 0.25)},
+    "orthohash": {"s": (4.0, 8.0, 16.0)},
+    "greedyhash": {"alpha": (0.03, 0.1, 1.0)},
+    "hyp2": {"proxies": (0.0, 0.002, 0.02)},
+    "dnph": {"proxies": (0.0, 0.002, 0.02)},
+    "dcgh": {"proxies": (0.0, 0.002, 0.02)},
+}
+
+#: What is chosen beside the learning rate: loss -> key -> values, nine combinations each, the
+#: published one among them. ``average_precision`` is by bit of the code.
 CHOICES: Mapping[str, Mapping[str, Sequence[float]]] = {
-    "dsch": {"kappa_q": (0.01, 0.1, 0.3), "average_precision": _PER_BIT},
-    "sch": {"kappa_q": (0.0, 0.1, 0.3), "average_precision": _PER_BIT},
-    "bsch": {"kappa_q": (0.03, 0.1, 0.3), "average_precision": _PER_BIT},
-    "rsch": {"kappa_q": (0.0, 0.1, 0.3), "average_precision": _PER_BIT},
-    "sch-original": {"beta": (0.5, 1.0, 2.0), "average_precision": _PER_BIT},
     "tdsrdh": {"alpha": (0.015, 0.05, 0.15), "epsilon": (0.1, 0.3, 1.0)},
-    "dcmh": {"gamma": (1.0, 10.0, 100.0), "average_precision": _PER_BIT},
-    "hashnet": {"beta": (0.5, 1.0, 2.0), "average_precision": _PER_BIT},
-    "idhn": {"lambda_q": (0.03, 0.1, 0.3), "average_precision": _PER_BIT},
-    "csq": {"lambda_q": (0.01, 0.05, 0.25), "average_precision": _PER_BIT},
-    "orthohash": {"s": (4.0, 8.0, 16.0), "average_precision": _PER_BIT},
-    "greedyhash": {"alpha": (0.03, 0.1, 1.0), "average_precision": _PER_BIT},
-    "hyp2": {"proxies": (0.0, 0.002, 0.02), "average_precision": _PER_BIT},
-    "dnph": {"proxies": (0.0, 0.002, 0.02), "average_precision": _PER_BIT},
-    "dcgh": {"proxies": (0.0, 0.002, 0.02), "average_precision": _PER_BIT},
     "talr": {"alpha": (0.5, 1.0, 2.0), "bin_width": (1, 2, 4)},
     "qsmi": _AP_ALONE,
+    **{loss: {**own, "average_precision": _PER_BIT} for loss, own in _BESIDE_AP.items()},
 }
 
 #: What ends the name of a method whose weights are chosen.
