@@ -4,6 +4,7 @@ belongs together.
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import permutations, product
 from math import factorial
 from pathlib import Path
@@ -71,22 +72,23 @@ def test_over_seeds_it_is_the_paired_t_test_corrected_as_nadeau_and_bengio_say(
     error = (
         (1 / j + n_test / n_train) * sum((d - mean) ** 2 for d in differences) / (j - 1)
     ) ** 0.5
-    found, students = (
-        SeedTest.of(differences, split_ratio(seeds_with(queries=n_test, train=n_train))),
-        stats.t(j - 1),
-    )
+    found = SeedTest.of(differences, split_ratio(seeds_with(queries=n_test, train=n_train)))
+    students = stats.t(j - 1)
     assert found.p_value == pytest.approx(2 * students.cdf(-abs(mean) / error), abs=1e-9)
     assert found[1:3] == pytest.approx(
         [mean + students.ppf(tail) * error for tail in (0.025, 0.975)], abs=1e-9
     )
-    assert (found.difference, found.seeds) == (pytest.approx(mean, abs=1e-12), j)
+    assert found.difference == pytest.approx(mean, abs=1e-12)
+    assert found.seeds == j
     if n_test == 0:
         assert found.p_value == pytest.approx(stats.ttest_1samp(differences, 0).pvalue, abs=1e-9)
 
 
-def test_seeds_of_one_split_are_told_from_splits():
-    for data in ({"seed": 0}, {"splits": "splits.json"}, {"split_method": "given"}):
-        assert split_ratio(seeds_with(**data)) == 0
+@pytest.mark.parametrize(
+    "data", [{"seed": 0}, {"splits": "splits.json"}, {"split_method": "given"}], ids=str
+)
+def test_seeds_of_one_split_are_told_from_splits(data):
+    assert split_ratio(seeds_with(**data)) == 0
 
 
 @pytest.mark.parametrize("method", ["random", "stratified", "per_class"])
@@ -99,7 +101,8 @@ def test_the_ratio_is_that_of_the_rows_that_were_drawn(tmp_path, method, sizes):
     asked = {"queries": int(random.integers(3, 9)), "train": int(random.integers(20, 40))}
     if method != "per_class":
         asked = {"numbers": asked, "defaults": {}, "rest": asked | {"train": "rest"}}[sizes]
-    runs, shares = [], []
+    runs = []
+    shares = []
     for seed in range(3):
         settings = SplitSettings(seed=seed, split_method=method, **asked)
         splits = settings.draw(records)
@@ -139,7 +142,7 @@ def test_holm_rejects_what_the_stepwise_test_rejects(p_values, level):
     )
 
 
-def test_all_pairs_of_a_length_are_compared_a_clear_difference_shows_and_p_values_are_corrected_together():
+def test_pairs_of_a_length_are_compared_and_their_p_values_corrected_together():
     results = [
         *grid({"a": 0.3, "b": 0.5, "c": 0.5}, queries=300),
         made_result("a", 3, status="failed"),
@@ -148,10 +151,8 @@ def test_all_pairs_of_a_length_are_compared_a_clear_difference_shows_and_p_value
     pairs = [(one.first, one.second, one.n_bits) for one in found]
     assert pairs == [("b", "a", 32), ("c", "a", 32), ("c", "b", 32), ("c", "a", 64)]
     clear, _, level, _ = found
-    assert (clear.queries.difference, clear.queries.queries) == (
-        pytest.approx(clear.seeds.difference),
-        299,
-    )
+    assert clear.queries.difference == pytest.approx(clear.seeds.difference)
+    assert clear.queries.queries == 299
     assert clear.seeds.difference == pytest.approx(0.2, abs=0.03)
     assert max(clear.queries_p, clear.seeds_p) < 0.05 < min(level.queries_p, level.seeds_p)
     assert [one.queries_p for one in found] == holm([one.queries.p_value for one in found])
@@ -172,16 +173,12 @@ def test_queries_are_averaged_over_the_common_seeds():
     )
 
 
-def test_too_few_common_seeds_give_no_test():
-    (found,) = _compare_methods(
-        [*grid({"a": 0.3}, seeds=(0,)), *grid({"b": 0.3}, seeds=(0, 1))], resamples=100
-    )
-    assert found.queries is not None
-    assert (found.seeds, found.seeds_p) == (None, None)
-    (found,) = _compare_methods(
-        [*grid({"a": 0.3}, seeds=(0,)), *grid({"b": 0.3}, seeds=(1,))], resamples=100
-    )
-    assert (found.queries, found.queries_p, found.seeds, found.seeds_p) == (None,) * 4
+@pytest.mark.parametrize("seeds", [(0, 1), (1,)], ids=["one in common", "none in common"])
+def test_too_few_common_seeds_give_no_test(seeds):
+    runs = [*grid({"a": 0.3}, seeds=(0,)), *grid({"b": 0.3}, seeds=seeds)]
+    (found,) = _compare_methods(runs, resamples=100)
+    assert found.seeds is found.seeds_p is None
+    assert (found.queries is None) == (found.queries_p is None) == (0 not in seeds)
 
 
 def test_runs_of_other_queries_are_refused():
@@ -199,42 +196,23 @@ def test_runs_of_other_queries_are_refused():
 
 
 def test_differences_are_in_points_and_small_p_values_bold():
+    queries = PairedTest(0.0123, 0.0001, 1990)
+    seeds = SeedTest(0.0123, -0.001, 0.025, 0.06, 3)
+    compare = partial(comparisons._Comparison, "DSCH", "SCH")
     found = [
-        comparisons._Comparison(
-            "DSCH",
-            "SCH",
-            32,
-            "image->text",
-            PairedTest(0.0123, 0.0001, 1990),
-            SeedTest(0.0123, -0.001, 0.025, 0.06, 3),
-            0.0004,
-            0.06,
-        ),
-        comparisons._Comparison("DSCH", "SCH", 64, "image->text", None, None),
-        comparisons._Comparison(
-            "DSCH", "SCH", 32, "text->image", PairedTest(-0.02, 0.01, 1990), None, 0.05
-        ),
+        compare(32, "image->text", queries, seeds, 0.0004, 0.06),
+        compare(64, "image->text", None, None),
+        compare(32, "text->image", PairedTest(-0.02, 0.01, 1990), None, 0.05),
     ]
     table = comparisons._significance_table(found)
-    assert [[cell.text for cell in row] for row in table.rows] == [
-        [
-            "image → text",
-            "DSCH against SCH, k = 32",
-            "+1.23",
-            "< 0.001",
-            "1990",
-            "−0.10 … +2.50",
-            "0.060",
-            "3",
-        ],
-        ["image → text", "DSCH against SCH, k = 64", "no common seed", "–", "–", "–", "–", "–"],
-        ["text → image", "DSCH against SCH, k = 32", "−2.00", "0.050", "1990", "–", "–", "–"],
+    assert [" | ".join(cell.text for cell in row) for row in table.rows] == [
+        "image → text | DSCH against SCH, k = 32 | +1.23 | < 0.001 | 1990 | −0.10 … +2.50 | 0.060"
+        " | 3",
+        "image → text | DSCH against SCH, k = 64 | no common seed | – | – | – | – | –",
+        "text → image | DSCH against SCH, k = 32 | −2.00 | 0.050 | 1990 | – | – | –",
     ]
-    assert [[cell.text for cell in row if cell.bold] for row in table.rows] == [
-        ["< 0.001"],
-        [],
-        ["0.050"],
-    ]
+    bold = [[cell.text for cell in row if cell.bold] for row in table.rows]
+    assert bold == [["< 0.001"], [], ["0.050"]]
 
 
 def factorial_grid(channel=0.02, term=0.05, both=0.01, seeds=5, noise=1e-4):
@@ -242,9 +220,11 @@ def factorial_grid(channel=0.02, term=0.05, both=0.01, seeds=5, noise=1e-4):
     noise.
     """
     random = np.random.default_rng(0)
-    shifts, runs = random.normal(0, 0.1, seeds), []
+    shifts = random.normal(0, 0.1, seeds)
+    runs = []
     for loss, kappa, seed in product(("sch", "dsch"), (0.0, 0.01), range(seeds)):
-        dsch, quantised = loss == "dsch", kappa > 0
+        dsch = loss == "dsch"
+        quantised = kappa > 0
         value = 0.5 + channel * dsch + term * quantised + both * (dsch and quantised)
         shares = {"image->text": value + shifts[seed] + random.normal(0, noise)}
         settings = {"name": loss, "kappa_q": kappa} | ({"gamma_w": 8.0} if dsch else {})
@@ -269,13 +249,13 @@ def test_effects_are_the_terms_that_made_the_figures():
         "of it the channel": 2.5,
         "of it the quantisation term": 5.5,
     }
-    assert {
-        name: round(effect.test.difference, 1) for name, effect in effects.items()
-    } == pytest.approx(expected)
+    found = {name: round(effect.test.difference, 1) for name, effect in effects.items()}
+    assert found == pytest.approx(expected)
     assert all(effect.test.seeds == 5 for effect in effects.values())
     assert all(effect.test.lower > 0 or effect.test.upper < 0 for effect in effects.values())
     values = [100 * run.score("image->text") for run in runs if not run.settings["loss"]["kappa_q"]]
-    test, effect = stats.ttest_rel(values[5:], values[:5]), effects["channel: DSCH − SCH, κ_q 0"]
+    test = stats.ttest_rel(values[5:], values[:5])
+    effect = effects["channel: DSCH − SCH, κ_q 0"]
     interval = test.confidence_interval(0.95)
     assert effect.test[1:3] == pytest.approx((interval.low, interval.high))
     assert effect.standardized == pytest.approx(test.statistic / 5**0.5)

@@ -45,14 +45,12 @@ class ReadPage(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.tags, self.ids, self.addresses, self.images, self.open = (
-            "",
-            [],
-            [],
-            [],
-            [],
-            [],
-        )
+        self.words = ""
+        self.tags = []
+        self.ids = []
+        self.addresses = []
+        self.images = []
+        self.open = []
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
@@ -101,6 +99,15 @@ HOSTILE = '<script>alert("a & b")</script>'
 
 def page_of(folder: Path) -> ReadPage:
     return read_page(write_report(folder).read_text(encoding="utf-8"))
+
+
+def missing(page: ReadPage, *said: str) -> list[str]:
+    """What a page does not say."""
+    return [words for words in said if words not in page.words]
+
+
+def load(path: Path):
+    return json.loads(path.read_text())
 
 
 def hostile_features(path: Path) -> Path:
@@ -157,29 +164,26 @@ def test_a_runs_page_holds_all_that_the_folder_knows(run, capsys):
     html = (run / "report.html").read_text(encoding="utf-8")
     assert not re.findall("<script|<i>|<b>", html)  # texts never become elements
     page = read_page(html)
-    assert HOSTILE in page.words
-    assert "</td><b>3" in page.words
-    assert in_order(
-        page, "how-good", "retrieval-examples", "training", "plots", "scores", "data", "code-health"
-    )
-    assert in_order(page, "configuration", "environment", "repeat-it")
-    tasks = json.loads((run / "metrics.json").read_text())["tasks"]
-    for task, report in tasks.items():
-        assert task.replace("->", " → ") in page.words
+    sections = "how-good retrieval-examples training plots scores data code-health"
+    assert in_order(page, *sections.split(), "configuration", "environment", "repeat-it")
+    said = [HOSTILE, "</td><b>3", "inside, %", "This run is better than chance."]
+    for task, report in load(run / "metrics.json")["tasks"].items():
+        said.append(task.replace("->", " → "))
         report.pop("median_rank", None)
         for value in (*report.values(), *report["map_at"].values()):
             if isinstance(value, float | int):
-                assert print_score(value) in page.words
-    for rows in json.loads((run / "splits.json").read_text())["rows"].values():
-        assert f" {len(rows):,} " in page.words
-    assert json.loads((run / "environment.json").read_text())[-1]["packages"]["torch"] in page.words
-    assert "channelhash train 'my run'/config.yaml --out 'my run-again'" in page.words
+                said.append(print_score(value))
+    said += [f" {len(rows):,} " for rows in load(run / "splits.json")["rows"].values()]
+    said.append(load(run / "environment.json")[-1]["packages"]["torch"])
+    said.append("channelhash train 'my run'/config.yaml --out 'my run-again'")
+    assert missing(page, *said) == []
+    assert "Training has not ended" not in page.words
     assert page.words.count("query (image)") == page.words.count("query (text)") == 4
     assert page.words.count("right") + page.words.count("wrong") >= 48
     assert len(page.images) == 3 + 2 * 4 * 7  # the plots, and a picture a card
-    assert "inside, %" in page.words
-    assert "Training has not ended" not in page.words
-    assert "This run is better than chance." in page.words
+
+
+def test_a_run_at_chance_says_so_and_a_loss_may_have_no_channels(run):
     settings = yaml.safe_load((run / "config.yaml").read_text())
     (run / "config.yaml").write_text(yaml.safe_dump(settings | {"loss": {"name": "tdsrdh"}}))
     shuffle_labels(run)
@@ -197,8 +201,8 @@ def test_pictures_that_are_gone_leave_their_words(run):
     codes = CodeSet.load(path)
     replace(codes, images=[str(run / "nowhere" / name) for name in codes.ids]).save(path)
     page = page_of(run)
-    assert "pictures of the examples cannot be read any more" in page.words
-    assert HOSTILE in page.words
+    said = "pictures of the examples cannot be read any more"
+    assert missing(page, said, HOSTILE) == []
     assert len(page.images) == 3 + 8  # the queries' pictures alone
     assert str(run) not in page.words
 
@@ -213,8 +217,8 @@ def test_an_unfinished_run_says_so_and_shows_the_rest(run):
     log = (run / "log.jsonl").read_text().splitlines()
     (run / "log.jsonl").write_text("\n".join(log[:3]) + "\n")
     page = page_of(run)
-    assert "Training has not ended: 3 of 6 epochs are done." in page.words
-    assert "3 epochs in" in page.words
+    said = "Training has not ended: 3 of 6 epochs are done."
+    assert missing(page, said, "3 epochs in") == []
     assert "Code health" not in page.words
 
 
@@ -232,15 +236,12 @@ def test_a_run_of_another_version_is_shown_as_far_as_it_is_understood(run):
         "config.yaml: unknown key loss.kappa",
         "metrics.json: holds no scores",
         "splits.json: not the",
-    ]
-    said += [
         "log.jsonl, line 1: no epoch of this version",
         "environment.json: not a list",
         "kappa: 0.5",
+        "test-query.parquet: not a",
     ]
-    assert [
-        words for words in [*said, "test-query.parquet: not a"] if words not in page.words
-    ] == []
+    assert missing(page, *said) == []
     assert str(run.parent) not in page.words.replace(settings["data"]["path"], "")
 
 
@@ -248,17 +249,16 @@ def test_a_run_of_another_version_is_shown_as_far_as_it_is_understood(run):
 def grid(run, tmp_path) -> Path:
     """A grid's folder made by hand: one run finished, one failed, one that never started."""
     folder = tmp_path / "grid"
-    done, broken = folder / "runs" / "done", folder / "runs" / "broken"
+    done = folder / "runs" / "done"
+    broken = folder / "runs" / "broken"
     shutil.copytree(run, done)
     broken.mkdir(parents=True)
     settings = yaml.safe_load((run / "config.yaml").read_text())
     settings["loss"]["gamma_w"] = 2.5
     (broken / "config.yaml").write_text(yaml.safe_dump(settings))
     (broken / "failed.txt").write_text(f"JobError: {HOSTILE}")
-    tasks = json.loads((run / "metrics.json").read_text())["tasks"]
-    (done / "result.json").write_text(
-        json.dumps({"epochs": {"last": {"test": tasks}}, "seconds": 12.34})
-    )
+    epochs = {"last": {"test": load(run / "metrics.json")["tasks"]}}
+    (done / "result.json").write_text(json.dumps({"epochs": epochs, "seconds": 12.34}))
     np.savez(done / "query_ap.npz", **{"last|test|image->text": np.array([0.5])})
     names = {"done": "DSCH", "broken": "DSCH wide", "later": "SCH <small>"}
     runs = [
@@ -291,18 +291,19 @@ def test_a_grids_page_lists_its_runs_tables_and_plots(grid):
         "loss gamma_w",
         "2.5",
         "12.3",
+        f"JobError: {HOSTILE}",
+        "SCH <small>",
+        "mAP by task",
+        "gamma w",
+        "not run yet",
+        "image → textDSCH | <b>*1*</b>55.4 ± 0.2 Best in <i>.",
+        "channelhash experiment losses --seeds 3",
+        "gamma_l: 1.0",
     ]
-    said += [f"JobError: {HOSTILE}", "SCH <small>", "mAP by task", "gamma w", "not run yet"]
-    assert [words for words in said if words not in page.words] == []
-    assert "image → textDSCH | <b>*1*</b>55.4 ± 0.2 Best in <i>." in page.words
+    tasks = load(grid / "runs" / "done" / "result.json")["epochs"]["last"]["test"]
+    assert missing(page, *said, print_score(tasks["image->text"]["map_tie_aware"])) == []
     assert "<b>55.4 ± 0.2</b>" in (grid / "report.html").read_text(encoding="utf-8")
-    tasks = json.loads((grid / "runs" / "done" / "result.json").read_text())["epochs"]["last"][
-        "test"
-    ]
-    assert print_score(tasks["image->text"]["map_tie_aware"]) in page.words
-    assert "channelhash experiment losses --seeds 3" in page.words
     assert "gamma_w:" not in page.words  # it is no setting that all runs share
-    assert "gamma_l: 1.0" in page.words
     captions = re.compile(re.escape(HOSTILE) + r" \d")  # of the examples
     assert "alert" not in captions.sub("", page.words.replace(f"JobError: {HOSTILE}", ""))
     assert len(page.images) == 1 + 2 * 4 * 7  # the plot, and a picture a card of the examples
@@ -310,20 +311,23 @@ def test_a_grids_page_lists_its_runs_tables_and_plots(grid):
 
 def test_a_grids_page_begins_with_how_good_its_runs_are(grid):
     page = page_of(grid)
-    assert in_order(
-        page, "how-good", "retrieval-examples", "plots", "tables", "runs", "configuration"
-    )
-    assert "A grid of 3 runs: 3 methods, 12 bits, seeds 0" in page.words
-    assert "0 of 1 trained runs are at chance." in page.words
-    assert "Answers of done, the best by mean mAP." in page.words
-    shuffle_labels(grid / "runs" / "done")
-    result = json.loads((grid / "runs" / "done" / "result.json").read_text())
+    sections = "how-good retrieval-examples plots tables runs configuration"
+    assert in_order(page, *sections.split())
+    said = [
+        "A grid of 3 runs: 3 methods, 12 bits, seeds 0",
+        "0 of 1 trained runs are at chance.",
+        "Answers of done, the best by mean mAP.",
+    ]
+    assert missing(page, *said) == []
+    run = grid / "runs" / "done"
+    shuffle_labels(run)
+    result = load(run / "result.json")
     for scores in result["epochs"]["last"]["test"].values():
         scores["map_tie_aware"] = scores["chance"] / 2
-    (grid / "runs" / "done" / "result.json").write_text(json.dumps(result))
+    (run / "result.json").write_text(json.dumps(result))
     assert "1 of 1 trained runs are at chance." in page_of(grid).words
-    (grid / "runs" / "done" / "metrics.json").unlink()
-    page = page_of(grid / "runs" / "done")  # a run of a grid has a page of its own
+    (run / "metrics.json").unlink()
+    page = page_of(run)  # a run of a grid has a page of its own
     assert "test split, last epoch; shares in %" in page.words
     assert "not evaluated" not in page.words
 

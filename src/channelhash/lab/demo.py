@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from channelhash.codes import CodeSet
 from channelhash.config import RunConfig, make_config, read_sections
 from channelhash.data.collection import Collection
@@ -132,7 +134,7 @@ def _answer_texts(
     fits = {}
     for (text, expected), result in zip(_TEXT_QUERIES.items(), results, strict=True):
         columns = [database.label_names.index(label) for label in expected]
-        right = database.labels[:, columns].all(axis=1)
+        right = np.all(database.labels[:, columns], axis=1)
         cells = [SheetCell(None, text)]
         for row, distance in zip(result.rows.tolist(), result.distances.tolist(), strict=True):
             cells.append(_answer_cell(database, row, distance, bool(right[row])))
@@ -147,7 +149,6 @@ def _answer_rows(query: CodeSet, database: CodeSet) -> list[list[SheetCell]]:
     """Make one row a query, an image: itself, then the items with the nearest texts, right if they
     share a label.
 
-    >>> import numpy as np
     >>> packed = np.array([[0], [7]], np.uint8)
     >>> codes = CodeSet(["a", "b"], {"image": packed, "text": packed}, np.eye(2), n_bits=8)
     >>> [cell.right for cell in _answer_rows(codes, codes)[0]]

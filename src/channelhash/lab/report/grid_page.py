@@ -64,7 +64,7 @@ def _grid_page(folder: Path) -> page.Page:
     levels = _chance(results)
     trained = [result for result in results if result.tasks()]
     low = sum(_at_chance(result, levels) for result in trained)
-    blocks = {
+    blocks: dict[str, Sequence[page.Block]] = {
         "How good": _how_good(results, levels),
         "Retrieval examples": _examples(results, notes),
         "Plots": page.Plot.read_all(folder / "plots"),

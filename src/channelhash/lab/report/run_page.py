@@ -134,14 +134,14 @@ def run_page(folder: Path) -> page.Page:
     settings = read_yaml_sections(
         folder / "config.yaml", "is no run's configuration, which has sections with keys"
     )
-    log = _or_note(notes, folder, lambda: read_log(folder / "log.jsonl"), [])
+    log = _or_note(notes, folder, lambda: read_log(folder / "log.jsonl"), list[Any]())
     environments = _or_note(
-        notes, folder, lambda: read_environments(folder / "environment.json"), []
+        notes, folder, lambda: read_environments(folder / "environment.json"), list[Any]()
     )
-    evaluations = _or_note(notes, folder, lambda: read_evaluations(folder), [])
+    evaluations = _or_note(notes, folder, lambda: read_evaluations(folder), list[Any]())
     codes = _or_note(notes, folder, lambda: read_test_codes(folder), None)
     bounds = _or_note(notes, folder, lambda: _bounds(folder, codes), None)
-    counts = _or_note(notes, folder, lambda: _partitions(folder), {})
+    counts = _or_note(notes, folder, lambda: _partitions(folder), dict[str, int]())
     standings = page.Standing.by_labels(*codes) if codes else []
     if not standings and evaluations:
         standings = page.Standing.by_recall(evaluations[0][1])
@@ -150,7 +150,7 @@ def run_page(folder: Path) -> page.Page:
         notes.append("No environment was recorded.")
     name = folder.resolve().name
     configuration = page.Listing(yaml.safe_dump(settings, sort_keys=False))
-    blocks = {
+    blocks: dict[str, Sequence[page.Block]] = {
         "How good": _how_good(standings),
         "Retrieval examples": example_blocks(*codes, notes) if codes else [],
         "Training": _training(log),
