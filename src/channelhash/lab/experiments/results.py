@@ -170,8 +170,9 @@ def _with_scores(result: Result) -> Result:
     path = run / "result.json"
     with reading(path, "not a result of this version", _remedy(run)):
         content = json.loads(path.read_text(encoding="utf-8"))
+        epochs = content["epochs"]
         seconds = float(content["seconds"])
-        for views in content["epochs"].values():
+        for views in epochs.values():
             for tasks in views.values():
                 for scores in tasks.values():
                     scores["map_tie_aware"] + 0.0  # a number, which tables need
@@ -180,9 +181,7 @@ def _with_scores(result: Result) -> Result:
             for key in arrays.files:
                 checkpoint, view, task = key.split("|")
                 query_ap[checkpoint, view, task] = arrays[key]
-    return replace(
-        result, status="finished", epochs=content["epochs"], query_ap=query_ap, seconds=seconds
-    )
+    return replace(result, status="finished", epochs=epochs, query_ap=query_ap, seconds=seconds)
 
 
 def _remedy(run: Path) -> str:
