@@ -15,7 +15,7 @@ from scipy import stats
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.tables import signed
-from channelhash.lab.experiments.text_tables import Cell, Table
+from channelhash.lab.experiments.text_tables import Cell, Row, Table
 from channelhash.metrics.plots import arrow
 from channelhash.metrics.resampling import PairedTest, paired_test
 from channelhash.utils.seeds import generator
@@ -387,7 +387,7 @@ def _is_complete(loss: str, scores: Collection[Mapping[str, float]]) -> bool:
 
 def _rank_rows(
     losses: Sequence[str], views: Sequence[ArrayLike], raw: Sequence[NDArray[np.float64]]
-) -> tuple[tuple[Cell, ...], ...]:
+) -> tuple[Row, ...]:
     """Return a row a loss, in the order of the mean ranks in the first view; the best of each
     column is bold.
     """

@@ -15,7 +15,7 @@ from channelhash.data.splits import SplitSettings
 from channelhash.errors import InputError, argument
 from channelhash.lab.experiments import studies
 from channelhash.lab.experiments.plots import grid_plots
-from channelhash.lab.experiments.results import Result, query_means, read_grid, write_runs
+from channelhash.lab.experiments.results import Result, Sections, query_means, read_grid, write_runs
 from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
 from channelhash.lab.experiments.text_tables import Table, write_tables
 from channelhash.metrics.plots import write_figure
@@ -32,12 +32,20 @@ from channelhash.utils.typed_settings import (
 )
 
 #: What the file of an experiment is written with.
-__all__ = ["METHODS", "Design", "Execution", "Experiment", "Grid", "GridRun", "Result", "Table"]
+__all__ = [
+    "METHODS",
+    "Design",
+    "Execution",
+    "Experiment",
+    "Grid",
+    "GridRun",
+    "Result",
+    "Sections",
+    "Table",
+]
 
-#: A configuration as nested keys: section -> key -> value.
-Sections = Mapping[str, Mapping[str, Any]]
 #: The losses that a grid compares: method -> section ``loss`` of the configuration.
-_Losses = Mapping[str, Mapping[str, Any]]
+_Losses = Sections
 
 #: The paper's three losses, and SCH with the quantisation term that DSCH has (§ 5).
 METHODS: dict[str, dict[str, Any]] = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path, PurePath
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from channelhash.errors import InputError
 from channelhash.utils.decode import read_yaml_sections, reading
 from channelhash.utils.files import write_text
 
+#: A configuration as nested keys: section -> key -> value.
+Sections = Mapping[str, Mapping[str, Any]]
+_Key = TypeVar("_Key")
 _Status = Literal["finished", "failed", "missing"]
 
 #: What tables, plots and pages read of every run's configuration: section -> key -> type.
@@ -56,10 +59,10 @@ class Result:
     name: str
     folder: Path
     method: str
-    settings: Mapping[str, Mapping[str, Any]]
+    settings: Sections
     status: _Status
     error: str = ""
-    epochs: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    epochs: Mapping[str, Sections] = field(default_factory=dict)
     query_ap: Mapping[tuple[str, str, str], NDArray[np.float64]] = field(default_factory=dict)
     seconds: float = 0.0
     measured: dict[str, Any] = field(default_factory=dict)
@@ -122,9 +125,14 @@ def finished(results: Iterable[Result]) -> list[Result]:
 
 def by_method(results: Iterable[Result]) -> dict[str, list[Result]]:
     """Return the results of each method."""
-    groups: dict[str, list[Result]] = {}
+    return group_by(results, lambda result: result.method)
+
+
+def group_by(results: Iterable[Result], key: Callable[[Result], _Key]) -> dict[_Key, list[Result]]:
+    """Return the results of each key."""
+    groups: dict[_Key, list[Result]] = {}
     for result in results:
-        groups.setdefault(result.method, []).append(result)
+        groups.setdefault(key(result), []).append(result)
     return groups
 
 
@@ -138,9 +146,7 @@ def cross_tasks(tasks: Iterable[str]) -> list[str]:
     return [task for task in every if len(set(task.split("->"))) == 2] or every
 
 
-def _read_result(
-    folder: Path, name: str, method: str, settings: Mapping[str, Mapping[str, Any]]
-) -> Result:
+def _read_result(folder: Path, name: str, method: str, settings: Sections) -> Result:
     """Read the result of one run's folder below a grid; ``settings`` are those of a run that has
     not started.
     """
@@ -189,7 +195,7 @@ def _remedy(run: Path) -> str:
     return f"remove the folder {run} to run it again"
 
 
-def _check_settings(settings: Mapping[str, Mapping[str, Any]]) -> None:
+def _check_settings(settings: Sections) -> None:
     for section, keys in _READ.items():
         for key, expected in keys.items():
             value = settings[section][key]

@@ -14,7 +14,7 @@ import numpy as np
 
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.text_tables import Cell, Table
+from channelhash.lab.experiments.text_tables import Cell, Row, Table
 from channelhash.metrics.plots import arrow
 
 #: What was searched -> in words.
@@ -179,7 +179,7 @@ def gamma_w_table(
         runs.setdefault(float(result.settings["loss"]["gamma_w"]), []).append(result)
     tasks = _task_names(results, view, checkpoint)
     cells = {f"{value:g}": [runs[value]] * len(tasks) for value in sorted(runs)}
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for score, name in _SCORE_NAMES.items():
         rows += _block(name, cells, tasks, (score, view, checkpoint))
     title = (
@@ -241,7 +241,7 @@ def _by_method(
     for result in results:
         cells = runs.setdefault(result.method, [[] for _ in columns])
         cells[columns.index(column_of(result))].append(result)
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for task in _task_names(results, view, checkpoint):
         rows += _block(arrow(task), runs, [task] * len(columns), place)
     title = f"{title}: {VIEW_NAMES[view]}, {_CHECKPOINT_NAMES[checkpoint]}"
@@ -251,7 +251,7 @@ def _by_method(
 
 def _block(
     name: str, runs: Mapping[str, Sequence[Sequence[Result]]], tasks: Sequence[str], place: _Place
-) -> list[tuple[Cell, ...]]:
+) -> list[Row]:
     """Return the rows of a block, the best of each column bold, then the chance level.
 
     Args:

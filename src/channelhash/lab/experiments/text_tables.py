@@ -25,6 +25,10 @@ class Cell(NamedTuple):
     bold: bool = False
 
 
+#: A row of a table.
+Row = tuple[Cell, ...]
+
+
 @dataclass(frozen=True)
 class Table:
     """A table of text. Consecutive rows with the same first cell are a block, which is named once.
@@ -44,7 +48,7 @@ class Table:
     name: str
     title: str
     header: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[Row, ...]
     caption: str
     labels: int = 2
 
@@ -55,7 +59,7 @@ class Table:
                     f"row {number} has {len(row)} cells, the header {len(self.header)}"
                 )
 
-    def blocks(self) -> list[list[tuple[Cell, ...]]]:
+    def blocks(self) -> list[list[Row]]:
         """Split the rows where the first cell changes.
 
         >>> a, b = (Cell("a"), Cell("1")), (Cell("b"), Cell("2"))

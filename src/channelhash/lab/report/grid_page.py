@@ -15,7 +15,7 @@ import yaml
 from markupsafe import Markup
 
 from channelhash.errors import InputError
-from channelhash.lab.experiments.results import Result, cross_tasks, finished, read_grid
+from channelhash.lab.experiments.results import Result, Sections, cross_tasks, finished, read_grid
 from channelhash.lab.report import page
 from channelhash.lab.report.examples import example_blocks, read_test_codes
 from channelhash.lab.report.run_page import environment_blocks, run_page
@@ -166,7 +166,7 @@ def _mean_score(result: Result) -> float:
     return fmean(result.score(task) for task in cross_tasks(result.tasks()))
 
 
-def _compare_settings(runs: Sequence[Mapping[str, Mapping[str, Any]]]) -> tuple[str, list[str]]:
+def _compare_settings(runs: Sequence[Sections]) -> tuple[str, list[str]]:
     r"""Return the keys with one value in all configurations as YAML, and the others as
     ``section.key``.
 
@@ -214,7 +214,7 @@ def _run_row(result: Result, tasks: Sequence[str], differing: Sequence[str]) -> 
     return row + [_setting(result.settings, name) for name in differing]
 
 
-def _setting(settings: Mapping[str, Mapping[str, Any]], name: str) -> str:
+def _setting(settings: Sections, name: str) -> str:
     section, _, key = name.partition(".")
     value = settings.get(section, {}).get(key, _ABSENT)
     if value is _ABSENT:

@@ -15,6 +15,7 @@ import yaml
 from channelhash.codes import CodeSet
 from channelhash.config import read_run_config
 from channelhash.errors import InputError
+from channelhash.lab.experiments.results import Sections
 from channelhash.lab.report import page
 from channelhash.lab.report.code_health import Bounds, bit_health, channel_health
 from channelhash.lab.report.examples import example_blocks, read_test_codes
@@ -91,7 +92,7 @@ _BITS: dict[str, Callable[[Mapping[str, Any]], float | None]] = {
 }
 
 
-def _bit_table(of_bits: Mapping[str, Mapping[str, Any]]) -> page.Table:
+def _bit_table(of_bits: Sections) -> page.Table:
     rows = []
     for name, read in _BITS.items():
         rows.append((name, *map(page.print_score, map(read, of_bits.values()))))
@@ -114,7 +115,6 @@ def _channel_table(query: CodeSet, bounds: Bounds) -> page.Table:
 
 
 _T = TypeVar("_T")
-_Sections = Mapping[str, Mapping[str, Any]]
 
 #: Lines of ``problems.txt`` that are shown.
 _PROBLEMS = 20
@@ -240,7 +240,7 @@ def _partitions(folder: Path) -> dict[str, int]:
 
 
 def _unfinished(
-    folder: Path, settings: _Sections, log: Sequence[Any], evaluated: bool, encoded: bool
+    folder: Path, settings: Sections, log: Sequence[Any], evaluated: bool, encoded: bool
 ) -> list[str]:
     """Say what the run lacks, and the command that brings it."""
     name = shlex.quote(folder.resolve().name)
@@ -265,7 +265,7 @@ def _unfinished(
     return [note]
 
 
-def _subtitle(settings: _Sections, counts: Mapping[str, int]) -> str:
+def _subtitle(settings: Sections, counts: Mapping[str, int]) -> str:
     def value(section: str, key: str) -> Any:
         return settings.get(section, {}).get(key, "?")
 

@@ -5,7 +5,6 @@ trials; beside them our recommended weights without any trial.
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +27,7 @@ from channelhash.lab.experiments.experiment import (
     Result,
     Table,
 )
-from channelhash.lab.experiments.results import by_method, finished, query_means
+from channelhash.lab.experiments.results import Sections, by_method, finished, query_means
 from channelhash.lab.experiments.runner import run_grid
 from channelhash.lab.experiments.studies.tuning import (
     TUNED,
@@ -54,7 +53,7 @@ from channelhash.metrics.resampling import Interval, bootstrap_interval
 #: Folder of the trials below the grid's.
 _TRIALS = "tuning"
 #: The losses that are compared.
-_LOSSES: Mapping[str, Mapping[str, Any]] = {
+_LOSSES: Sections = {
     "DSCH": {"name": "dsch"},
     "SCH": {"name": "sch"},
     "SCH, authors' code": {"name": "sch-original"},

@@ -17,6 +17,7 @@ from channelhash.lab.experiments.experiment import (
     Sections,
     Table,
 )
+from channelhash.lab.experiments.results import group_by
 from channelhash.lab.experiments.studies.printed import comparison_tables
 from channelhash.lab.experiments.tables import all_views, losses_table
 
@@ -122,9 +123,7 @@ def _architectures_tables(results: Sequence[Result]) -> list[Table]:
     them.
     """
     shown = all_views(tables.architectures_table, results)
-    models: dict[str, list[Result]] = {}
-    for result in results:
-        models.setdefault(result.settings["model"]["name"], []).append(result)
+    models = group_by(results, lambda result: str(result.settings["model"]["name"]))
     for model, of_model in models.items():
         for table in significance_tables(of_model):
             shown.append(

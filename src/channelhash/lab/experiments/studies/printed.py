@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from channelhash.config import make_config
 from channelhash.lab.experiments import tables
 from channelhash.lab.experiments.experiment import Result, Sections, Table, paper_configuration
+from channelhash.lab.experiments.results import group_by
 from channelhash.lab.experiments.tables import Spread, signed
-from channelhash.lab.experiments.text_tables import Cell
+from channelhash.lab.experiments.text_tables import Cell, Row
 from channelhash.metrics.plots import arrow
 from channelhash.models.description import split_source
 
@@ -24,35 +25,31 @@ _PUBLISHED_CODE: Sections = {
     "train": {"easy_weights": "angles"},
 }
 #: Keys that say where things lie, how fast they go, or which of several equal draws are taken.
-_OF_NO_ACCOUNT: Mapping[str, frozenset[str]] = {
-    "data": frozenset({"kind", "root", "annotations", "skip_bad", "seed"}),
-    "model": frozenset({"name", "n_bits"}),
-    "train": frozenset(
-        {
-            "seed",
-            "augment_seed",
-            "device",
-            "workers",
-            "compile",
-            "validate_every",
-            "checkpoint_every",
-            "keep",
-        }
-    ),
+_OF_NO_ACCOUNT: Mapping[str, set[str]] = {
+    "data": {"kind", "root", "annotations", "skip_bad", "seed"},
+    "model": {"name", "n_bits"},
+    "train": {
+        "seed",
+        "augment_seed",
+        "device",
+        "workers",
+        "compile",
+        "validate_every",
+        "checkpoint_every",
+        "keep",
+    },
 }
 #: Keys of the section ``model`` that another value of makes no other model: how inputs are read,
 #: and what the published code has otherwise.
-_SAME_MODEL = frozenset(
-    f"model.{key}"
-    for key in (
-        "preprocess",
-        "prompt",
-        "word_vectors",
-        "segmentation_words",
-        "max_tokens",
-        *_PUBLISHED_CODE["model"],
-    )
-)
+_SAME_MODEL = {
+    "model.preprocess",
+    "model.prompt",
+    "model.word_vectors",
+    "model.segmentation_words",
+    "model.max_tokens",
+    "model.frozen_batchnorm",
+    "model.mask_padding",
+}
 #: How files of the paper's word vectors begin, whatever their format.
 _GOOGLE_NEWS = "GoogleNews-vectors-negative300"
 
@@ -221,7 +218,7 @@ class _Comparison(NamedTuple):
     ours: Spread | None
     text: str
 
-    def row(self) -> tuple[Cell, ...]:
+    def row(self) -> Row:
         """Return the row of the table, both readings of the label side by side."""
         number = self.printed
         label = f"{number.metric}, {arrow(number.printed_task)}", _label(number), self.text
@@ -237,9 +234,7 @@ def _compare_numbers(results: Sequence[Result], table: str) -> list[_Comparison]
     printed = [number for number in load_printed() if number.table == table]
     blocks = list(dict.fromkeys((number.metric, number.printed_task) for number in printed))
     printed.sort(key=lambda number: blocks.index((number.metric, number.printed_task)))
-    runs: dict[_Setting | None, list[Result]] = {}
-    for result in results:
-        runs.setdefault(_printed_setting(result), []).append(result)
+    runs = group_by(results, _printed_setting)
     likely = {(number.metric, number.likely_task, _setting(number)): number for number in printed}
     compared = []
     for number in printed:
@@ -299,7 +294,7 @@ def _within_spread(ours: Spread, printed: _Printed) -> bool:
     return abs(ours.mean - printed.mean) <= hypot(printed.std, ours.std)
 
 
-def _cells(ours: Spread | None, printed: _Printed, rival: _Printed) -> tuple[Cell, ...]:
+def _cells(ours: Spread | None, printed: _Printed, rival: _Printed) -> Row:
     """Return the printed number, and difference and verdict if it is the right one; the nearer
     difference is bold.
     """
