@@ -3,7 +3,7 @@ their tables.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations, product
 from typing import NamedTuple, Self
@@ -62,6 +62,21 @@ class SeedTest(NamedTuple):
         return cls(
             float(mean), float(mean - reach), float(mean + reach), float(p_value), len(values)
         )
+
+
+def common_seeds(cells: Iterable[Mapping[int, float]]) -> list[int]:
+    """Return the seeds that all cells, maps of seeds to scores, have.
+
+    >>> common_seeds([{0: 0.5, 1: 0.6}, {1: 0.7}])
+    [1]
+    """
+    seeds = list(map(set, cells))
+    return sorted(set.intersection(*seeds)) if seeds else []
+
+
+def in_order(scores: Mapping[int, float], seeds: Sequence[int]) -> NDArray[np.float64]:
+    """Return the scores of these seeds."""
+    return np.array([scores[seed] for seed in seeds])
 
 
 def split_ratio(results: Sequence[Result]) -> float:

@@ -2,7 +2,7 @@
 trials; beside them our recommended weights without any trial.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, product
 from pathlib import Path
 
@@ -13,7 +13,9 @@ from channelhash.errors import InputError
 from channelhash.lab.experiments.comparisons import (
     LEVEL,
     SeedTest,
+    common_seeds,
     holm,
+    in_order,
     print_p,
     ranks_table,
     split_ratio,
@@ -211,17 +213,11 @@ def _method_means(results: Sequence[Result], view: str, score: str) -> dict[str,
     for method, runs in by_method(results).items():
         cells = _cells(runs, view, score).values()
         of_seeds = []
-        for seed in _common_seeds(cells):
+        for seed in common_seeds(cells):
             of_seeds.append(float(np.mean([scores[seed] for scores in cells])))
         if of_seeds:
             means[method] = of_seeds
     return means
-
-
-def _common_seeds(cells: Iterable[Mapping[int, float]]) -> list[int]:
-    """Return the seeds that all cells have."""
-    seeds = list(map(set, cells))
-    return sorted(set.intersection(*seeds)) if seeds else []
 
 
 def _differences_tables(results: Sequence[Result]) -> list[Table]:
@@ -247,18 +243,14 @@ def _paired_tests(first: _Cells, other: _Cells, ratio: float) -> list[SeedTest]:
     two seeds that all cells of both have.
     """
     cells = [cell for cell in first if cell in other]
-    seeds = _common_seeds([*(first[cell] for cell in cells), *(other[cell] for cell in cells)])
+    seeds = common_seeds([*(first[cell] for cell in cells), *(other[cell] for cell in cells)])
     if len(seeds) < 2:
         return []
     differences = np.array(
-        [_in_order(first[cell], seeds) - _in_order(other[cell], seeds) for cell in cells]
+        [in_order(first[cell], seeds) - in_order(other[cell], seeds) for cell in cells]
     )
     rows = [differences.mean(axis=0), *differences]
     return [SeedTest.of(100 * row, ratio) for row in rows]
-
-
-def _in_order(scores: Mapping[int, float], seeds: Sequence[int]) -> NDArray[np.float64]:
-    return np.array([scores[seed] for seed in seeds])
 
 
 def _split_ratio(results: Sequence[Result]) -> float:

@@ -2,14 +2,15 @@
 term's.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from channelhash.lab.experiments.comparisons import SeedTest
+from channelhash.lab.experiments.comparisons import SeedTest, common_seeds, in_order
 from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, Result, Table
 from channelhash.lab.experiments.results import finished
 from channelhash.lab.experiments.tables import all_views, losses_table, signed
@@ -58,20 +59,16 @@ def _factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> dic
             setting = str(loss["name"]), float(loss["kappa_q"]), loss.get("gamma_w")
             scores.setdefault(setting, {})[result.seed] = 100 * result.score(task)
     # Only seeds that all four cells have count, so that the parts add up.
-    common = _common_seeds(scores, _CORE)
+    common = common_seeds(scores.get(setting, {}) for setting in _CORE)
     effects = {}
     for name, weights in _contrasts(sorted({kappa_q for _, kappa_q, _ in scores})).items():
-        seeds = [seed for seed in _common_seeds(scores, weights) if seed in common]
+        cells = [scores.get(setting, {}) for setting in weights]
+        seeds = [seed for seed in common_seeds(cells) if seed in common]
         if len(seeds) > 1:
-            effects[name] = _effect(weights, scores, seeds)
+            pairs = zip(weights.values(), cells, strict=True)
+            terms = [weight * in_order(cell, seeds) for weight, cell in pairs]
+            effects[name] = _effect(np.sum(terms, axis=0))
     return effects
-
-
-def _common_seeds(
-    scores: Mapping[_Setting, Mapping[int, float]], settings: Iterable[_Setting]
-) -> list[int]:
-    """Return the seeds that all of these settings have."""
-    return sorted(set.intersection(*(set(scores.get(setting, ())) for setting in settings)))
 
 
 def _contrasts(kappas: Sequence[float]) -> dict[str, dict[_Setting, float]]:
@@ -96,15 +93,8 @@ def _contrasts(kappas: Sequence[float]) -> dict[str, dict[_Setting, float]]:
     return contrasts
 
 
-def _effect(
-    weights: Mapping[_Setting, float],
-    scores: Mapping[_Setting, Mapping[int, float]],
-    seeds: Sequence[int],
-) -> _Effect:
-    """Return the mean over seeds of the sum of weights times scores."""
-    differences = np.zeros(len(seeds))
-    for setting, weight in weights.items():
-        differences += weight * np.array([scores[setting][seed] for seed in seeds])
+def _effect(differences: NDArray[np.float64]) -> _Effect:
+    """Test the difference of each seed."""
     mean = float(differences.mean())
     deviation = float(differences.std(ddof=1))
     if deviation > 0:
