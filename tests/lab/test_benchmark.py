@@ -5,6 +5,7 @@ raw scores.
 import csv
 import math
 import shutil
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,6 @@ from hypothesis import given, settings, strategies as st
 from channelhash.errors import JobError
 from channelhash.lab.experiments.comparisons import SeedTest, holm
 from channelhash.lab.experiments.results import by_method, query_means, read_grid
-from channelhash.lab.experiments.runner import Execution
 from channelhash.lab.experiments.studies import benchmark, tuning
 from channelhash.lab.experiments.text_tables import to_markdown
 from channelhash.losses import LOSSES, PUBLISHED, RECOMMENDED
@@ -34,19 +34,15 @@ def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path
     plan = run_json(
         capsys, "experiment", "benchmark", "--config", base, "--seeds", "2", "--dry-run"
     )
-    losses, seconds = len(benchmark._LOSSES) - len(fixed), plan["plans"][0]["seconds"]["total"]
-    runs, trials = len(grid.runs), (2 * 4 + 9) * losses
-    assert runs == (2 * losses + len(fixed)) * 3 * 2
-    total = {
-        "runs": runs,
-        "trials": trials,
-        "seconds": pytest.approx((runs + trials) * seconds, abs=0.1),
-    }
-    assert plan["total"] == total
+    losses = len(benchmark._LOSSES) - len(fixed)
+    total = plan["total"]
+    assert total["runs"] == len(grid.runs) == (2 * losses + len(fixed)) * 3 * 2
+    assert total["trials"] == (2 * 4 + 9) * losses
+    seconds = (total["runs"] + total["trials"]) * plan["plans"][0]["seconds"]["total"]
+    assert total["seconds"] == pytest.approx(seconds, abs=0.1)
     assert {(run.config.train.seed, run.config.split.seed) for run in grid.runs} == {(0, 0), (1, 1)}
-    assert {run.config.loss.beta for run in grid.runs if run.config.loss_name == "hyp2"} == {
-        PUBLISHED["hyp2"]["beta"]
-    }
+    betas = {run.config.loss.beta for run in grid.runs if run.config.loss_name == "hyp2"}
+    assert betas == {PUBLISHED["hyp2"]["beta"]}
 
 
 @pytest.fixture
@@ -63,19 +59,8 @@ def folder(base):
         patch.setattr(tuning, "_RATE_FACTORS", (1.0, 3.0))
         patch.setattr(tuning, "CHOICES", choices)
         patch.setattr(tuning, "_DRAWS", 5)
-        command = [
-            "experiment",
-            "benchmark",
-            "--losses",
-            "dnph,dsch",
-            "--config",
-            base,
-            "--bits",
-            "8",
-            "--seeds",
-            "2",
-        ]
-        assert run_command(*command, "--out", folder) == 0
+        options = ["--losses=dnph,dsch", "--bits=8", "--seeds=2", "--config", base, "--out", folder]
+        assert run_command("experiment", "benchmark", *options) == 0
         yield folder
 
 
@@ -84,9 +69,8 @@ def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
     trials = read_grid(folder / benchmark._TRIALS)[1]
     for loss in ("DNPH", "DSCH"):
         published, tuned = (by_method(trials)[method] for method in (loss, f"{loss}, tuned"))
-        settings = [
-            (trial.settings["model"]["initial"], tuning.rate_of(trial)) for trial in published
-        ]
+        tried = [tuning.settings_of(trial) for trial in published]
+        settings = [tuple(values.values()) for values in tried]
         assert settings == [("paper", 1e-3), ("paper", 3e-3), ("pytorch", 1e-3), ("pytorch", 3e-3)]
         drawn = [tuple(tuning.settings_of(trial).values()) for trial in tuned]
         assert len(set(drawn)) == 5
@@ -94,29 +78,19 @@ def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
     assert all(list(trial.epochs["last"]) == ["validation"] for trial in trials)
     results = read_grid(folder)[1]
     for result in results:
-        among = [
-            trial
-            for trial in trials
-            if trial.method in (result.method, tuning.loss_of(result.method))
-        ]
+        methods = (result.method, tuning.loss_of(result.method))
+        among = [trial for trial in trials if trial.method in methods]
         chosen = max(among, key=tuning.validation_score).settings
         assert result.settings["model"]["initial"] == chosen["model"]["initial"]
-        loss, train = result.settings["loss"], result.settings["train"]
-        assert (train["learning_rate"], train["rates"]) == (
-            chosen["train"]["learning_rate"],
-            chosen["train"]["rates"],
-        )
+        loss = result.settings["loss"]
+        for key in ("learning_rate", "rates"):
+            assert result.settings["train"][key] == chosen["train"][key]
         assert loss["average_precision"] / 8 == chosen["loss"]["average_precision"] / 32
         assert loss.get("kappa_q") == chosen["loss"].get("kappa_q")
         assert result.epochs["best"] == result.epochs["last"]
-    names = {path.name for path in (folder / "tables").iterdir()}
-    assert {
-        "means.md",
-        "differences-test.md",
-        "chosen-weights.md",
-        "learning-rates.md",
-        "losses-test-last.md",
-    } <= names
+    names = {path.stem for path in (folder / "tables").glob("*.md")}
+    tuned = {"chosen-weights", "learning-rates"}
+    assert tuned | {"means", "differences-test", "losses-test-last"} <= names
     assert_made_again("benchmark", folder)
     with open(folder / "runs.csv", newline="") as file:
         text = file.read()
@@ -131,16 +105,10 @@ def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
     check_other_queries(results)
 
 
-def test_a_grid_without_validation_is_refused(base, tmp_path):
-    grid = named_grid(
-        "benchmark", base, tmp_path, overrides=["train.validate_every=0"], bits=[8], seeds=1
-    )
-    check_refusal(
-        "settings are chosen on validation",
-        benchmark._run_benchmark,
-        grid,
-        tmp_path / "grid",
-        Execution(),
+def test_a_grid_without_validation_is_refused(base, tmp_path, capsys):
+    options = [f"--config={base}", "--set=train.validate_every=0", "--out", tmp_path / "grid"]
+    assert_refused(
+        capsys, "experiment", "benchmark", *options, says="settings are chosen on validation"
     )
 
 
@@ -159,10 +127,8 @@ def test_the_best_finished_trial_is_chosen():
     rows = {row[0].text: dict(zip(table.header[1:], row[1:], strict=True)) for row in table.rows}
     assert rows["A"]["0.001"].bold
     assert rows["A"]["0.01"].text == "failed"
-    says, failed = (
-        "C: none of 1 trials worked, the first: out of memory",
-        [trial("C", 1e-4, 0.5, status="failed")],
-    )
+    failed = [trial("C", 1e-4, 0.5, status="failed")]
+    says = "C: none of 1 trials worked, the first: out of memory"
     check_refusal(says, tuning.chosen_trials, failed, error=JobError)
 
 
@@ -181,32 +147,26 @@ def test_differences_equal_the_tests_written_out(scores):
     for result in results:
         result.settings["data"].update(seed=result.seed, queries=1, train=5)
     (table,) = benchmark._differences_tables(results)
-    ((name, mean, p, _, ahead, clear, behind),) = [
-        [cell.text for cell in row] for row in table.rows
-    ]
+    (row,) = table.rows
+    name, mean, p, _, ahead, clear, behind = (cell.text for cell in row)
     cells = 100 * np.array([[first - third, second - first] for first, second, third in scores])
-    test, each = (
-        SeedTest.of(cells.mean(axis=1), 0.2),
-        [SeedTest.of(column, 0.2) for column in cells.T],
-    )
-    clearly = [
-        t.difference
-        for t, p in zip(each, holm([t.p_value for t in each]), strict=True)
-        if p <= 0.05
-    ]
+    test = SeedTest.of(cells.mean(axis=1), 0.2)
+    each = [SeedTest.of(column, 0.2) for column in cells.T]
+    corrected = zip(each, holm([t.p_value for t in each]), strict=True)
+    clearly = [t.difference for t, p_of_cell in corrected if p_of_cell <= 0.05]
     assert name == "CSQ"
     numbers = [float(number.strip("[],").replace("−", "-")) for number in mean.split()]
     assert numbers == pytest.approx([test.difference, test.lower, test.upper], abs=0.0051)
     assert (p == "< 0.001") == (test.p_value < 0.001)
     assert ahead == f"{sum(t.difference > 0 for t in each)} of 2"
-    assert (int(clear), int(behind)) == (sum(d > 0 for d in clearly), sum(d < 0 for d in clearly))
+    assert int(clear) == sum(d > 0 for d in clearly)
+    assert int(behind) == sum(d < 0 for d in clearly)
 
 
 def check_other_queries(results):
     """They are drawn from those of all seeds."""
-    (row,) = [
-        row for row in benchmark._differences_tables(results)[1].rows if row[0].text == "DNPH"
-    ]
+    rows = benchmark._differences_tables(results)[1].rows
+    (row,) = [row for row in rows if row[0].text == "DNPH"]
     lower, upper = (float(end.replace("−", "-")) for end in row[3].text.strip("[]").split(", "))
     runs = {(result.method, result.seed): result.query_ap for result in results}
     by_query = []  # of each seed, the mean over tasks of what the two methods differ by
@@ -235,20 +195,19 @@ def test_means_are_over_cells_first_and_say_what_is_missing():
             figures["ndcg_graded"] = figures["map_tie_aware"]
     table = benchmark._means_table(results)
     csq, sch = ([cell.text for cell in row] for row in table.rows)
-    assert (csq[:3], sch) == (["CSQ", "32.50 ± 3.54", "60.00"], ["SCH", *["–"] * 6])
+    assert csq[:3] == ["CSQ", "32.50 ± 3.54", "60.00"]
+    assert sch == ["SCH", *["–"] * 6]
     assert "Not finished: SCH-k32-seed1" in table.caption
 
 
 def test_other_queries_are_not_drawn_of_a_method_that_lacks_runs():
     """A mean over one code length beside one over two would be of other cells."""
     ap = {"image->text": np.array([0.2, 0.6])}
-    cells = [
-        ("SCH", 16),
-        *((method, n_bits) for method in ("DSCH, tuned", "CSQ") for n_bits in (16, 32)),
-    ]
+    cells = [("SCH", 16), *product(("DSCH, tuned", "CSQ"), (16, 32))]
     shares = {"image->text": 0.4}
     results = [
-        made_result(method, seed, shares, k, query_ap=ap) for method, k in cells for seed in (0, 1)
+        made_result(method, seed, shares, k, query_ap=ap)
+        for (method, k), seed in product(cells, (0, 1))
     ]
     assert {place[0] for place in query_means(results)} == {"DSCH, tuned", "CSQ"}
     cells = {row[0].text: row[3].text for row in benchmark._differences_tables(results)[0].rows}
@@ -259,45 +218,25 @@ def test_collections_are_compared_by_ranks_made_of_their_own_tables(
     base, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr(tuning, "_RATE_FACTORS", (1.0,))
-    monkeypatch.setattr(
-        tuning, "CHOICES", {"dsch": {"kappa_q": (0.3,)}, "csq": {"lambda_q": (0.05,)}}
-    )
+    choices = {"dsch": {"kappa_q": (0.3,)}, "csq": {"lambda_q": (0.05,)}}
+    monkeypatch.setattr(tuning, "CHOICES", choices)
     write_features(tmp_path / "g.npz", seed=1)
+    folder = tmp_path / "grids"
     data = [f"--data=features={tmp_path / 'f.npz'}", f"--data=benchmark={tmp_path / 'g.npz'}"]
-    sizes = [f"--set=data.{key}" for key in ("queries=40", "train=120")]
-    options = [
-        "--config",
-        base,
-        "--bits",
-        "8",
-        "--seeds",
-        "2",
-        "--losses",
-        "dsch,csq,dsch:recommended",
-    ]
-    assert (
-        run_command("experiment", "benchmark", *data, *sizes, *options, "--out", tmp_path / "grids")
-        == 0
-    )
-    table = (tmp_path / "grids" / "tables" / "ranks-tuned.md").read_text()
+    options = ["--set=data.queries=40", "--set=data.train=120", "--bits=8", "--seeds=2"]
+    options += ["--losses=dsch,csq,dsch:recommended", f"--config={base}", f"--out={folder}"]
+    assert run_command("experiment", "benchmark", *data, *options) == 0
+    table = (folder / "tables" / "ranks-tuned.md").read_text()
     assert table.splitlines()[0].strip("*") in capsys.readouterr().out
     header, _, *rows = [
         line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("|")
     ]
-    places = (
-        "Mean rank, R∖T",
-        "Mean rank, R",
-        "features, R∖T",
-        "features, R",
-        "benchmark, R∖T",
-        "benchmark, R",
-    )
-    assert tuple(header[1:]) == places
+    columns = product(("Mean rank", "features", "benchmark"), ("R∖T", "R"))
+    assert header[1:] == list(map(", ".join, columns))
     scores = {}
     for name in ("features", "benchmark"):
-        means = benchmark._method_means(
-            read_grid(tmp_path / "grids" / name)[1], "leak_free", "map_tie_aware"
-        )
+        results = read_grid(folder / name)[1]
+        means = benchmark._method_means(results, "leak_free", "map_tie_aware")
         scores[name] = {loss: np.mean(means[f"{loss}, tuned"]) for loss in ("DSCH", "CSQ")}
     for loss, rank, _, *cells in rows:
         assert [cells[0].strip("*"), cells[2].strip("*")] == [
@@ -305,21 +244,14 @@ def test_collections_are_compared_by_ranks_made_of_their_own_tables(
         ]
         better = [sum(other > each[loss] for other in each.values()) for each in scores.values()]
         assert rank.strip("*") == f"{1 + np.mean(better):.1f}"
-    every = read_runs(tmp_path / "grids" / "runs.csv")
+    every = read_runs(folder / "runs.csv")
     assert set(every) == {"features", "benchmark"}
     published = benchmark._across_tables(every)[1]
     assert {row[0].text for row in published.rows} == {"DSCH", "CSQ", "DSCH, recommended"}
-    assert (
-        to_markdown(published)
-        == (tmp_path / "grids" / "tables" / "ranks-as-published.md").read_text()
-    )
-    (fixed,) = [
-        run for run in every["features"] if run.method == "DSCH, recommended" and run.seed == 0
-    ]
-    assert (fixed.settings["loss"]["kappa_q"], fixed.settings["train"]["learning_rate"]) == (
-        0.3,
-        1e-3,
-    )
+    assert to_markdown(published) == (folder / "tables" / "ranks-as-published.md").read_text()
+    for fixed in by_method(every["features"])["DSCH, recommended"]:
+        assert fixed.settings["loss"]["kappa_q"] == 0.3
+        assert tuning.rate_of(fixed) == 1e-3
     assert_refused(capsys, "experiment", "losses", *data, says="takes one collection")
 
 
