@@ -107,11 +107,10 @@ def test_weights_and_word_vectors_of_ones_own_reach_the_model_that_they_are_of(t
     overrides += ["model.cliphash.pretrained=dfn5b@c.pt"]
     runs = named_grid("architectures", "nuswide", tmp_path, overrides, seeds=1).runs
     models = {run.config.model_name: run.config.model for run in runs}
-    assert (models["tdsrdh"].pretrained, str(models["tdsrdh"].word_vectors)) == (
-        "IMAGENET1K_V2@r.pt",
-        "v.bin",
-    )
-    assert (models["cliphash"].pretrained, models["cliphash"].preprocess) == ("dfn5b@c.pt", "paper")
+    assert models["tdsrdh"].pretrained == "IMAGENET1K_V2@r.pt"
+    assert str(models["tdsrdh"].word_vectors) == "v.bin"
+    assert models["cliphash"].pretrained == "dfn5b@c.pt"
+    assert models["cliphash"].preprocess == "paper"
 
 
 def changed(model, kind="nuswide", **keys):
@@ -162,12 +161,8 @@ def test_the_caption_names_each_difference():
         result.settings["model"]["segmentation_words"] = 3_000_000
     caption = comparison_table(results, "losses").caption
     assert "Ours trained 30 epochs, the paper's 200." in caption
-    listed = (
-        caption.partition("Other settings than the paper's: ")[2]
-        .partition(". The rows")[0]
-        .split("; ")
-    )
-    assert sorted(listed) == [
+    listed = caption.partition("Other settings than the paper's: ")[2].partition(". The rows")[0]
+    assert sorted(listed.split("; ")) == [
         "model.frozen_batchnorm train, ours eval", "model.mask_padding False, ours True",
         "train.easy_weights angles, ours kinds", "train.learning_rate 1e-05, ours 0.0001 and 0.001",
         "train.precision float32, ours bfloat16",
@@ -196,19 +191,9 @@ SMALL = [
 
 
 def command(tree, *more):
-    settings = [part for setting in SMALL for part in ("--set", setting)]
-    return [
-        "experiment",
-        "losses",
-        "--dataset",
-        "mirflickr25k",
-        "--data",
-        tree,
-        *settings,
-        "--seeds",
-        "1",
-        *more,
-    ]
+    settings = [f"--set={setting}" for setting in SMALL]
+    options = ["--dataset=mirflickr25k", "--seeds=1", f"--data={tree}", *settings, *more]
+    return ["experiment", "losses", *options]
 
 
 @pytest.mark.usefixtures("few_english_words")
@@ -219,21 +204,15 @@ def test_the_command_wants_word_vectors_and_is_planned_with_them(tree, tmp_path,
     )
     assert_refused(capsys, *command(tree, "--out", tmp_path / "g"), says=says)
     assert_refused(capsys, *command(tree, "--dry-run"), says="with --set model.word_vectors=FILE")
-    given = ["--set", f"model.word_vectors={tmp_path / 'v.txt'}"]
-    assert_refused(
-        capsys,
-        *command(tree, *given, "--set", "model.pretrained=DEFAULT@none.pt"),
-        says="none.pt: no such",
-    )
-    planned = run_json(capsys, *command(tree, *given, "--dry-run", "--out", tmp_path / "g"))
-    assert (len(planned["runs"]), planned["total"]["trials"]) == (len(METHODS) * 4, 0)
+    given = f"--set=model.word_vectors={tmp_path / 'v.txt'}"
+    weights = "--set=model.pretrained=DEFAULT@none.pt"
+    assert_refused(capsys, *command(tree, given, weights), says="none.pt: no such")
+    planned = run_json(capsys, *command(tree, given, "--dry-run", "--out", tmp_path / "g"))
+    assert len(planned["runs"]) == len(METHODS) * 4
+    assert planned["total"]["trials"] == 0
     (plan,) = planned["plans"]
-    assert (plan["model"], plan["runs"], plan["epochs"], plan["features"]) == (
-        "tdsrdh",
-        16,
-        200,
-        "bank",
-    )
+    expected = {"model": "tdsrdh", "runs": 16, "epochs": 200, "features": "bank"}
+    assert plan.items() >= expected.items()
     assert plan["rows"]["train"] == 3
     assert not (tmp_path / "g").exists()
 
