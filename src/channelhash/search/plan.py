@@ -1,12 +1,12 @@
-"""The plan of a search: the one recipe that the command line, the library and the server follow.
+"""The plan of a search, which the command line, the library and the server all follow.
 
-A plan is made of a question to a store (`Search.of`): dates and places become a filter, words
-become parts, stored items are looked up. It says what has to be encoded (`Search.to_encode`). Who
-follows it encodes that, on whatever thread and in whatever batches, and hands the outputs back
-(`Search.answer`). A plan loads no model and runs none.
+`Search.of` plans the search for a question: dates and places become a filter, words become parts,
+and stored items are looked up. `Search.to_encode` lists what has to be encoded. The caller encodes
+it, on any thread and in any batches, and passes the outputs to `Search.answer`. A plan itself loads
+and runs no model.
 
-Where words are unknown to the encoder, `Search.correct` is a second plan, which is followed
-likewise. It is suggested where it finds better (`Search.suggest_to`).
+If the encoder does not know some of the words, `Search.correct` plans the corrected question, which
+is encoded in the same way. `Search.suggest_to` suggests it if its answers fit better.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +24,8 @@ from channelhash.search.browsing import Catalogue
 from channelhash.search.hits import Hits, answer, list_hits
 from channelhash.search.question import (
     WORDS,
+    ImageSource,
     Part,
-    Picture,
     Query,
     Question,
     SearchOptions,
@@ -38,13 +38,13 @@ from channelhash.search.question import (
 from channelhash.search.store import Item, Store
 from channelhash.text.words import Spelling
 
-#: Modality -> real-valued outputs ``(k,)`` of each item of `Search.to_encode`; without a modality
-#: that the encoder does not have.
+#: Modality -> real-valued outputs ``(k,)`` of each item of `Search.to_encode`. A modality that the
+#: encoder does not encode is absent.
 Outputs = Mapping[str, Sequence[NDArray[Any]] | NDArray[Any]]
-#: Reads a part of the items that pass a filter, newest first.
+#: Returns a page of the items that pass a filter, newest first.
 Browse = Callable[[str | None, slice], list[Item]]
-#: Encoders whose texts are sentences in languages that are known.
-_OF_SENTENCES = ("photo", "photo-backbones")
+#: Encoders of sentences in the languages that `channelhash.models.photo` knows.
+_SENTENCE_ENCODERS = ("photo", "photo-backbones")
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Search:
 
     Attributes:
         store: the store.
-        question: without its dates and places, which are its phrases.
-        options: with the filter of these.
+        question: the question; the dates and places found in its text are its ``phrases`` instead.
+        options: the options, whose filter includes these dates and places.
         words: the parts of the text.
         others: the other parts.
 
@@ -78,8 +78,8 @@ class Search:
         """Plan the search for a question.
 
         Raises:
-            InputError: the question is empty or makes no sense, an item is unknown or lacks the
-                code that is named, or the filter is wrong.
+            InputError: the question cannot be answered, an item is unknown or lacks the code that
+                is named, or the filter is wrong.
         """
         options = options or SearchOptions()
         question.check()
@@ -88,8 +88,8 @@ class Search:
 
     @classmethod
     def of_plain(cls, store: Store, question: Question, options: SearchOptions) -> Self | None:
-        """Plan the search for a question that names no date and no place, as `of` does; None for
-        others, whose items take long to find.
+        """Plan the search for a question without dates and places, as `of` does; return None for
+        others, as it takes long to look up the items that they are narrowed to.
         """
         question.check()
         plain = leave_plain(store, question)
@@ -105,13 +105,13 @@ class Search:
 
     @property
     def parts(self) -> list[Part]:
-        """All parts; none where only dates and places are asked for."""
+        """All parts; empty if the question has only dates and places."""
         return [*self.words, *self.others]
 
     @property
-    def to_encode(self) -> dict[str, list[str | Picture]]:
-        """What has to be encoded, by modality; nothing where words alone are searched."""
-        items: dict[str, list[str | Picture]] = {}
+    def to_encode(self) -> dict[str, list[str | ImageSource]]:
+        """Modality -> what has to be encoded; empty for a search by words alone."""
+        items: dict[str, list[str | ImageSource]] = {}
         if self.options.by == WORDS:
             return items
         for part in self.parts:
@@ -125,13 +125,14 @@ class Search:
         encoder: QueryEncoder | None = None,
         browse: Browse | None = None,
     ) -> Hits:
-        """Search with what has been encoded.
+        """Search with the outputs of what was encoded.
 
         Args:
-            outputs: of `to_encode`. Texts without outputs are looked for by their words.
-            encoder: what has made them, which knows scripts; it does not run here.
-            browse: reads items where only dates and places are asked for; by default all items are
-                listed.
+            outputs: the outputs of `to_encode`. Texts without outputs are searched by their words.
+            encoder: the encoder that made them. It is asked which scripts it reads and does not
+                run.
+            browse: reads the items if the question has only dates and places. By default, all
+                items of the store are listed to find them.
 
         Raises:
             InputError: as `channelhash.search.hits.answer`.
@@ -150,8 +151,9 @@ class Search:
         return hits
 
     def correct(self, encoder: QueryEncoder | None) -> Self | None:
-        """Return the plan of the question with words of the store, or of the encoder, in place of
-        those that the encoder does not know; None where there are none.
+        """Plan the question with its unknown words replaced by words of the store or the encoder.
+
+        Return None if there is nothing to replace.
         """
         text = self.question.text
         if not text or not has_unknown_words(encoder, text):
@@ -164,8 +166,8 @@ class Search:
         return replace(self, question=replace(self.question, text=corrected), words=words)
 
     def suggest_to(self, hits: Hits, outputs: Outputs) -> None:
-        """Suggest the question of this plan, a corrected one, to whoever has got hits for what was
-        written, if it halves the doubt that their best answer leaves.
+        """Suggest the corrected question of this plan in the hits of the original one, if its best
+        answer leaves less than half as much doubt as theirs.
         """
         options = replace(self.options, k=1, limit=1, offset=0)
         best_fit = answer(self.store, self._query(outputs), options).best_fit
@@ -184,7 +186,7 @@ class Search:
         return make_query(self.parts, rows)
 
     def _list_newest(self, browse: Browse | None) -> Hits:
-        """Return the items of dates and places, of which nothing else is asked."""
+        """Return the items of a question that has only dates and places, newest first."""
         page = slice(self.options.offset, self.options.offset + self.options.k)
         items = (browse or self._browse)(self.options.where, page)
         return list_hits(self.store, items, self.options)
@@ -197,7 +199,7 @@ class Search:
 
 
 def _other_parts(store: Store, question: Question, searched: str | None) -> list[Part]:
-    """Return the parts of a question beside its words."""
+    """Return the parts of a question that are not in its text."""
     parts: list[Part] = []
     if question.image is not None:
         parts.append(Part(question.image))
@@ -213,8 +215,9 @@ def _other_parts(store: Store, question: Question, searched: str | None) -> list
 
 
 def _query_of_item(store: Store, item_id: str, named: str | None, searched: str | None) -> Query:
-    """Return an item as a query by the code that is named, else by the one that is searched, or
-    another one if it has none of that.
+    """Return an item as a query by its code of the named modality.
+
+    If none is named, use its code of the searched modality if it has one, else another code.
     """
     item = find_item(store, item_id, "like")
     if named is not None and named not in item.codes:
@@ -225,51 +228,57 @@ def _query_of_item(store: Store, item_id: str, named: str | None, searched: str 
 
 
 def make_query(parts: Sequence[Part], outputs: Sequence[NDArray[Any] | None]) -> Query:
-    """Return one query of a question's parts.
+    """Combine the parts of a question into one query.
 
     Args:
-        parts: ``n`` of them; a single stored item or code is the query itself.
-        outputs: of each, ``(k,)``; None where it could not be encoded.
+        parts: ``n`` parts; a single stored item or code is the query itself.
+        outputs: the outputs ``(k,)`` of each part; None for a text that was not encoded.
 
     >>> make_query([Part("a dog")], [None]).words
     'a dog'
     """
     if len(parts) == 1 and isinstance(parts[0].content, Query):
         return parts[0].content
-    wanted = [part.content for part in parts if part.modality == "text" and part.weight > 0]
-    unwanted = [part.content for part in parts if part.modality == "text" and part.weight < 0]
-    words = " ".join(map(str, wanted))
-    without = tuple(map(str, unwanted))
-    coded = []
-    rows = []
-    words_coded = True
-    for part, row in zip(parts, outputs, strict=True):
-        if row is not None:
-            coded.append(part)
-            rows.append(row)
-        elif part.modality == "text":
-            words_coded = False
-    if all(part.weight < 0 for part in coded):
-        return Query(np.zeros(0, np.uint8), None, "", words, without, words_coded)
-    combined = combine(np.stack(rows), [part.weight for part in coded])
-    modalities = {part.modality for part in coded}
+    words = _query_by_words(parts, outputs)
+    coded = [(part, row) for part, row in zip(parts, outputs, strict=True) if row is not None]
+    weights = [part.weight for part, _ in coded]
+    if not any(weight > 0 for weight in weights):
+        return words
+    combined = combine(np.stack([row for _, row in coded]), weights)
+    modalities = {part.modality for part, _ in coded}
     modality = modalities.pop() if len(modalities) == 1 else ""
-    return Query(pack(binarize(combined[None]))[0], combined, modality, words, without, words_coded)
+    code = pack(binarize(combined[None]))[0]
+    return replace(words, code=code, outputs=combined, modality=modality)
+
+
+def _query_by_words(parts: Sequence[Part], outputs: Sequence[NDArray[Any] | None]) -> Query:
+    """Return the query by the words of a question, still without a code."""
+    wanted: list[str] = []
+    unwanted: list[str] = []
+    all_coded = True
+    for part, row in zip(parts, outputs, strict=True):
+        if isinstance(part.content, str):
+            (wanted if part.weight > 0 else unwanted).append(part.content)
+            all_coded = all_coded and row is not None
+    no_code = np.zeros(0, np.uint8)
+    return Query(no_code, words=" ".join(wanted), without=tuple(unwanted), words_coded=all_coded)
 
 
 def combine(outputs: NDArray[np.floating[Any]], weights: Sequence[float]) -> NDArray[np.float32]:
-    """Add up the real-valued outputs of a question's parts: Σ_i w_i u_i / ‖u_i‖, whose signs are
-    the code, brought to the mean length of the parts, as long ones mean more than short ones.
+    """Combine the real-valued outputs u_i of a question's parts: Σ_i w_i u_i / ‖u_i‖.
+
+    The sum is scaled to the weighted mean length of the parts, since the length says how much a
+    part means. Its signs are the code.
 
     Args:
-        outputs: ``(n, k)``, a row a part.
-        weights: ``n`` of them.
+        outputs: ``(n, k)``, one row per part.
+        weights: ``n`` weights.
 
     Returns:
         ``(k,)``.
 
     Raises:
-        InputError: nothing is left, since the parts cancel out.
+        InputError: the parts cancel out.
 
     >>> combine(np.array([[3.0, 4.0], [0.0, 2.0]]), [1.0, -0.3]).tolist()
     [3.3092610836029053, 2.7577173709869385]
@@ -289,26 +298,24 @@ def combine(outputs: NDArray[np.floating[Any]], weights: Sequence[float]) -> NDA
 
 
 def is_unread_by(encoder: QueryEncoder | None, text: str) -> bool:
-    """Return whether the encoder of a store's texts reads no language in the script of a text."""
+    """Return whether an encoder of sentences reads no language in the script of a text."""
     return _reads_sentences(encoder) and is_unread(text)
 
 
 def has_unknown_words(encoder: QueryEncoder | None, text: str) -> bool:
-    """Return whether an encoder knows words and not all of a question's."""
+    """Return whether a text has words that an encoder of sentences does not know."""
     return _reads_sentences(encoder) and not spelling().knows_all(text)
 
 
 def _reads_sentences(encoder: QueryEncoder | None) -> bool:
-    return getattr(encoder, "architecture", {}).get("encoder") in _OF_SENTENCES
+    return getattr(encoder, "architecture", {}).get("encoder") in _SENTENCE_ENCODERS
 
 
 def _correct(store: Store, text: str) -> str:
-    """Return a question in which words of the store, or of the encoder ``photo``, take the place of
-    unknown ones.
-    """
+    """Replace the unknown words of a question by words of the store, else of the encoder."""
     general = spelling()
     counts = store.word_counts()
-    of_store = Spelling(counts, lambda word: word in general.words or general.known(word))
-    text = of_store.correct(text) or text
-    of_encoder = Spelling(general.words, lambda word: word in counts or general.known(word))
-    return of_encoder.correct(text) or text
+    by_store = Spelling(counts, lambda word: word in general.words or general.known(word))
+    text = by_store.correct(text) or text
+    by_encoder = Spelling(general.words, lambda word: word in counts or general.known(word))
+    return by_encoder.correct(text) or text

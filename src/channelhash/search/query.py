@@ -20,7 +20,7 @@ from channelhash.models.description import Model, QueryEncoder
 from channelhash.models.exported import DESCRIPTION, FOLDER, ExportedModel
 from channelhash.search.hits import Hits
 from channelhash.search.plan import Search
-from channelhash.search.question import Picture, Query, Question, SearchOptions
+from channelhash.search.question import ImageSource, Query, Question, SearchOptions
 from channelhash.search.store import Store
 from channelhash.utils.optional_imports import naming_extra
 
@@ -137,10 +137,10 @@ def search_store(
     options: SearchOptions | None = None,
     *,
     text: str | None = None,
-    image: Picture | None = None,
+    image: ImageSource | None = None,
     like: str | None = None,
     by: str | None = None,
-    minus: Sequence[str | Picture] = (),
+    minus: Sequence[str | ImageSource] = (),
     minus_like: Sequence[str] = (),
     model: Path | QueryEncoder | None = None,
 ) -> Hits:

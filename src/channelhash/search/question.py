@@ -1,14 +1,13 @@
-"""What a store is asked: a question in words, images and items, a query, and which items may
-answer.
+"""Questions to a store, the queries that are made of them, and the options of a search.
 
-In the language of questions, ``a beach "two dogs"^2 -people`` says what is wanted, how much, and
-what is not. Dates and places in it become filters: "dogs on a beach in summer 2019", "last May in
-Porto", "not before 2015". Places are those of the store's items. Words stay words where not all of
-what they say is understood, and where no item would be found.
+The text of a question says what is wanted, how much, and what is not: ``a beach "two dogs"^2
+-people``. Plain words make one phrase, which is encoded as a whole. Phrases in double quotes, words
+with a weight (``^2``) and words with a minus in front are parts of their own. Hyphens and quotes
+inside words, and lone dashes, are ordinary characters.
 
-Plain words make one phrase, which is encoded as a whole. Phrases in double quotes, words with a
-weight (``^2``) and words with a minus in front are parts of their own. Hyphens and quotes inside
-words, and lone dashes, are characters.
+Dates and places in the text become filters: "dogs on a beach in summer 2019", "last May in Porto",
+"not before 2015". The places are those of the store's items. A phrase stays part of the text if it
+is not understood completely or would leave no item.
 """
 
 import re
@@ -31,18 +30,18 @@ from channelhash.search.store import Store
 from channelhash.text.phrases import Phrase, find_phrases, says_nothing
 from channelhash.text.places import PlaceNames
 
-Picture = Path | Image.Image
-#: What `SearchOptions.by` and rankings call the words of items.
+ImageSource = Path | Image.Image
+#: The ranking by words, among those by modalities; also a value of `SearchOptions.by`.
 WORDS = "words"
 #: Most parts of a question.
 _MAX_PARTS = 32
 #: Largest weight of a part.
 _MAX_WEIGHT = 100.0
-#: A phrase in quotes with its minus and weight, or else a token up to the next space.
+#: A phrase in quotes with its minus and weight, else a token up to the next space.
 _TOKEN = re.compile(r'(-?)"([^"]*)"(?:\^(\d+(?:\.\d*)?))?|(\S+)')
 #: A token with its minus and weight.
 _WORD = re.compile(r"(-(?=[^-]))?(.+?)(?:\^(\d+(?:\.\d*)?))?", re.DOTALL)
-#: Options that are numbers -> the least that they take, and what they count.
+#: Option that is a number -> the least value that it takes, and what it counts.
 _LEAST = {
     "k": (1, "answer"),
     "radius": (0, "bits"),
@@ -73,31 +72,31 @@ class Question:
     """What is asked: words, an image, a stored item or a code, or several of them together.
 
     Attributes:
-        text: words; None where none are asked for.
+        text: words that are wanted.
         image: an image or its file.
         like: id of a stored item.
-        like_modality: modality of the code with which the item asks. None: the one that is searched
-            if the item has it, else another.
-        code: ``(ceil(k / 8),)`` packed code.
+        like_modality: modality of the item's code to search with. By default, the one that is
+            searched if the item has it, else another.
+        code: ``(ceil(n_bits / 8),)`` packed code.
         minus: words and images that are not wanted.
         minus_like: ids of stored items that are not wanted.
-        phrases: dates and places that `narrow` has taken out of the text.
+        phrases: the dates and places that `narrow` took out of the text.
 
     >>> Question("two dgos", phrases=(Phrase("date", 9, "in 2019", "2019", ""),)).said("two dogs")
     'two dogs in 2019'
     """
 
     text: str | None = None
-    image: Picture | None = None
+    image: ImageSource | None = None
     like: str | None = None
     like_modality: str | None = None
     code: PackedCodes | None = None
-    minus: Sequence[str | Picture] = ()
+    minus: Sequence[str | ImageSource] = ()
     minus_like: Sequence[str] = ()
     phrases: tuple[Phrase, ...] = ()
 
     def check(self) -> None:
-        """Raise `InputError` unless something is asked for and nothing is empty."""
+        """Raise `InputError` if nothing is asked for, or some words are empty."""
         if all(asked is None for asked in (self.text, self.image, self.like, self.code)):
             raise InputError(
                 f"search: say what to search for: words, {argument('image')} or {argument('like')}"
@@ -109,13 +108,13 @@ class Question:
 
     @property
     def is_item_alone(self) -> bool:
-        """Whether a stored item asks and nothing else."""
-        others = (self.text, self.image, self.code)
-        is_alone = not self.minus and not self.minus_like and all(one is None for one in others)
-        return is_alone and self.like is not None
+        """Whether the question is a stored item and nothing else."""
+        if self.like is None or self.minus or self.minus_like:
+            return False
+        return all(asked is None for asked in (self.text, self.image, self.code))
 
     def said(self, text: str) -> str:
-        """Return other words with the dates and places of this question."""
+        """Return a text together with the dates and places of this question."""
         return " ".join([text, *(phrase.words for phrase in self.phrases)])
 
 
@@ -124,14 +123,14 @@ class Query:
     """A query to a store.
 
     Attributes:
-        code: ``(ceil(k / 8),)`` packed code; of length 0 where words alone are asked for.
-        outputs: ``(k,)`` real-valued outputs of the model, whose signs are the code; None where
-            only bits are known.
+        code: ``(ceil(n_bits / 8),)`` packed code; of length 0 if there are only words.
+        outputs: ``(n_bits,)`` real-valued outputs of the model, whose signs are the code; None if
+            only the bits are known.
         modality: modality of the code, empty if unknown.
-        words: what is searched for in the items' words, see `Store.search_words`.
-        without: phrases that are not wanted there.
-        words_coded: whether the code stands for the words, too; only an encoder of texts makes such
-            ones.
+        words: words to search for, see `Store.search_words`.
+        without: phrases whose items `Store.search_words` leaves out.
+        words_coded: whether all texts of the question were encoded, so that the code stands for
+            them.
 
     >>> Query(np.array([7], np.uint8)).outputs is None
     True
@@ -146,8 +145,7 @@ class Query:
 
     @classmethod
     def of_item(cls, item: Item, modality: str) -> "Query":
-        """Return an item as a query by its code of a modality, and by its projection where the
-        store keeps those.
+        """Return an item as a query by its code of a modality, and by its projection if it has one.
 
         >>> Query.of_item(Item("b", {"image": np.array([7], np.uint8)}), "image").modality
         'image'
@@ -160,8 +158,7 @@ class Query:
         )
 
     def as_outputs(self, n_bits: int) -> NDArray[np.float32]:
-        """Return outputs ``(n_bits,)`` that can be part of a question: 1 and -1 where only bits are
-        known.
+        """Return outputs ``(n_bits,)``; 1 and -1 if only the bits are known.
 
         >>> Query(np.array([0b10100000], np.uint8)).as_outputs(3).tolist()
         [1.0, -1.0, 1.0]
@@ -173,30 +170,30 @@ class Query:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Which items a search returns, of all answers in their one order.
+    """Which answers a search returns.
 
     Attributes:
         k: number of answers.
-        radius: instead of ``k``, all items within so many bits, inclusive.
-        limit: at most so many of those within ``radius``.
+        radius: return all items within this many bits, inclusive, instead of ``k``.
+        limit: with ``radius``, the largest number of answers.
         modality: modality to search; images if the store has any, else its only modality.
         where: filter that items must pass, see `channelhash.search.filters`.
         rerank: number of nearest items to reorder by asymmetric distance, see
-            `channelhash.search.rank`, whether or not the store keeps projections.
-        collapse: fold answers within so many bits of an earlier one into it, if their pictures are
-            alike, see `Hit.duplicates`. True: within the bits that are usual for near-duplicates.
-            False: fold none. None: as True for a search of images whose files the store knows,
-            unless ``radius`` or ``rerank`` is given.
+            `channelhash.search.rank`; the store need not keep projections.
+        collapse: fold an answer into an earlier one within this many bits if their images are
+            alike, too, see `Hit.duplicates`. True chooses the number of bits; False folds nothing.
+            None means True for a search of images whose files the store knows, unless ``radius`` or
+            ``rerank`` is given.
         by: what `answer` searches: ``"image"`` or ``"text"`` codes, ``"words"``, or ``"all"``
             that the store has.
-        offset: number of answers to pass over: a page is a part of the order, whose first answers
-            are the same for every ``k``.
-        leave_out: id of an item that is no answer, such as the one that asks. Where answers are
-            folded, neither are its near-duplicates, see `Hits.alike`.
-        fitting: leave out what is less likely to answer, where that is known, see `Hit.fits`.
+        offset: number of answers to skip. A page is a slice of one order, which is the same for
+            every ``k``.
+        leave_out: id of an item to leave out, such as the one that is searched with. If answers are
+            folded, its near-duplicates are left out, too, see `Hits.alike`.
+        fitting: leave out answers that are unlikely to fit, where that is known, see `Hit.fits`.
 
     Raises:
-        InputError: a number is out of range, or ``by`` is none of these.
+        InputError: a number is out of range, or ``by`` is none of these values.
 
     >>> SearchOptions(k=5, where="label = 'dog'").radius is None
     True
@@ -224,38 +221,47 @@ class SearchOptions:
 
     @property
     def count(self) -> int | None:
-        """Number of answers, at most; None for all.
+        """The largest number of answers; None for all within a radius.
 
         >>> SearchOptions(k=5, radius=3).count is None
         True
         """
         return self.k if self.radius is None else self.limit
 
+    @property
+    def by_distance(self) -> bool:
+        """Whether answers are asked for by their distances, which then decide the order alone.
+
+        >>> SearchOptions(radius=3).by_distance
+        True
+        """
+        return self.radius is not None or self.rerank is not None
+
 
 class Part(NamedTuple):
     """A part of a question.
 
     Attributes:
-        content: words, an image or its file; or a stored item or a code as a query.
-        weight: how much it counts, below 0 if it is not wanted.
+        content: words, an image or its file; a stored item or a code as a query.
+        weight: how much the part counts; below 0 if it is not wanted.
 
     >>> Part("people", -1.0).weight
     -1.0
     """
 
-    content: "str | Picture | Query"
+    content: "str | ImageSource | Query"
     weight: float = 1.0
 
     @property
     def modality(self) -> str:
-        """The modality to encode the part as; empty for what has a code."""
+        """The modality that encodes the part; empty for a query, which has a code."""
         if isinstance(self.content, Query):
             return ""
         return "text" if isinstance(self.content, str) else "image"
 
 
 def parse_question(text: str) -> list[Part]:
-    """Read words, phrases in quotes, weights and minuses.
+    """Split the text of a question into its parts: plain words first, then the others in order.
 
     Raises:
         InputError: there are no words, a quote is not closed, a phrase is empty, a weight is out of
@@ -286,7 +292,7 @@ def _tokens(text: str) -> Iterator[re.Match[str]]:
 
 
 def _split_token(token: str) -> tuple[str | Any, ...]:
-    """Return the minus, the word and the weight of a token without quotes around it."""
+    """Split a token without quotes into its minus, word and weight."""
     if token.startswith(('"', '-"')):
         raise InputError(f"{token}: a quote is opened and not closed; close it, or leave it out")
     match = _WORD.fullmatch(token)
@@ -305,7 +311,7 @@ def _make_part(minus: str, words: str, weight: str) -> Part:
 
 
 def check_parts(parts: list[Part]) -> list[Part]:
-    """Return the parts of a question, if they can be answered.
+    """Return the parts of a question; raise `InputError` if they cannot be answered.
 
     >>> check_parts([Part("people", -1)])
     Traceback (most recent call last):
@@ -326,11 +332,13 @@ def check_parts(parts: list[Part]) -> list[Part]:
 def narrow(
     store: Store, question: Question, where: str | None = None, today: date | None = None
 ) -> tuple[Question, str | None]:
-    """Take dates and places out of a question, as far as some items that pass ``where`` have them.
+    """Take the dates and places out of a question's text and make a filter of them.
+
+    The last phrase is taken first. A phrase that leaves no item, of those that pass ``where`` and
+    the phrases taken before, stays in the text.
 
     Returns:
-        The question with what is left of its text, and the filter of its dates and places and of
-        ``where`` together.
+        The question with the rest of its text, and the filter of the phrases and ``where`` together.
 
     >>> import channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
@@ -339,28 +347,38 @@ def narrow(
     'dogs in 2019'
     """
     if where is not None:
-        store.check_filter(where)  # alone: what is unbalanced may be balanced among the others
+        # Checked alone: joined with the filters of phrases, unbalanced parentheses may balance.
+        store.check_filter(where)
     if question.text is None:
         return question, where
-    text = unicodedata.normalize("NFC", question.text)
-    rest = text
-    passed = where
+    question = replace(question, text=unicodedata.normalize("NFC", question.text))
+    narrowed, narrower = _take_phrases(store, question, where, today or date.today())
+    rest = narrowed.text or ""
+    if rest and all(token[0].startswith("-") for token in _tokens(rest)):
+        return question, where  # the rest must say what is wanted
+    return narrowed, narrower
+
+
+def _take_phrases(
+    store: Store, question: Question, where: str | None, today: date
+) -> tuple[Question, str | None]:
+    """Take out the phrases that leave some item; return the question and the filter as `narrow`."""
+    rest = question.text or ""
     phrases: list[Phrase] = []
-    for phrase in reversed(find_phrases(text, today or date.today(), _places_of(store))):
-        narrower = _narrower_filter(store, phrase, passed)
+    for phrase in reversed(find_phrases(rest, today, _places_of(store))):
+        narrower = _narrower_filter(store, phrase, where)
         if narrower and store.ids(narrower):
-            passed = narrower
+            where = narrower
             phrases.insert(0, phrase)
             rest = _cut_out(phrase, rest)
     rest = "" if phrases and says_nothing(rest) else rest.strip()
-    if rest and all(token[0].startswith("-") for token in _tokens(rest)):
-        return replace(question, text=text), where  # what is not wanted is no question
-    return replace(question, text=rest, phrases=tuple(phrases)), passed
+    return replace(question, text=rest, phrases=tuple(phrases)), where
 
 
 def leave_plain(store: Store, question: Question) -> Question | None:
-    """Return a question that names no date and no place, as `narrow` would; None for others, of
-    which no item is read.
+    """Return a question without dates and places as `narrow` does; None for others.
+
+    No item is read.
 
     >>> import channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
@@ -374,27 +392,27 @@ def leave_plain(store: Store, question: Question) -> Question | None:
     return replace(question, text=text.strip())
 
 
-def _narrower_filter(store: Store, phrase: Phrase, passed: str | None) -> str:
-    """Return the filter of a phrase and of what passed before; empty where no item has a date."""
+def _narrower_filter(store: Store, phrase: Phrase, where: str | None) -> str:
+    """Return the filter of a phrase and ``where`` together; empty for a date if no item has one."""
     test = store.date_filter(phrase.test) if phrase.kind == "date" else phrase.test
     if not test:
         return ""
-    return f"({test}) AND ({passed})" if passed else f"({test})"
+    return f"({test}) AND ({where})" if where else f"({test})"
 
 
 def _cut_out(phrase: Phrase, text: str) -> str:
-    """Return a text without a phrase and the punctuation around it."""
+    """Cut a phrase and the punctuation around it out of a text."""
     before = text[: phrase.start].rstrip(" ,;")
     after = text[phrase.start + len(phrase.words) :].lstrip(" ,;")
     return f"{before} {after}"
 
 
-#: Store -> its version, and the names of its places, which take a second for 100,000.
+#: Store -> its version and its place names, of which 100,000 take a second to prepare.
 _PLACES: WeakKeyDictionary[Store, tuple[int, PlaceNames]] = WeakKeyDictionary()
 
 
 def _places_of(store: Store) -> PlaceNames:
-    """Return the names of the places of a store's items, which are kept until the store changes."""
+    """Return the names of the places of a store's items; they are read again after a change."""
     version = store.version
     kept = _PLACES.get(store)
     if kept is not None and kept[0] == version:
@@ -411,14 +429,13 @@ def _places_of(store: Store) -> PlaceNames:
 def query_like(
     store: Store, item_id: str, modality: str | None = None, by: str | None = None
 ) -> Query:
-    """Return an item of the store as a query; only its bits are known, unless the store keeps
-    projections.
+    """Return an item of a store as a query, see `Query.of_item`.
 
     Args:
         store: the store that has the item.
         item_id: its id.
         modality: modality to be searched, as in `search_hits`.
-        by: modality of the item's code to search with; if None, the one that is searched.
+        by: modality of the item's code to search with; by default, the one that is searched.
 
     Raises:
         InputError: the id is unknown, or the item has no such code.
@@ -434,7 +451,7 @@ def query_like(
 
 
 def coded_item(store: Store, item_id: str, modality: str) -> Item:
-    """Return an item of the store that has a code of a modality; errors as in `query_like`."""
+    """Return an item that must have a code of a modality; errors as in `query_like`."""
     item = find_item(store, item_id, "like")
     if modality not in item.codes:
         available = " and ".join(sorted(item.codes))
@@ -446,8 +463,8 @@ def coded_item(store: Store, item_id: str, modality: str) -> Item:
 
 
 def find_item(store: Store, item_id: str, name: str) -> Item:
-    """Return the item that an argument of a name asks with; `UnknownItemError` if there is none."""
-    # a shell may complete the decomposed form
+    """Return a stored item; `UnknownItemError` names the argument that gave its id."""
+    # A shell may complete a name in the decomposed form.
     for written in (item_id, unicodedata.normalize("NFC", item_id)):
         items = store.get([written], missing_ok=True)
         if items:
