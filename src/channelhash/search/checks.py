@@ -17,15 +17,18 @@ from channelhash.search.items import DEFAULT_MODALITY, Metadata
 
 #: Distances are counted with 16 bits, the highest number of which means that there is none.
 MOST_BITS = 2**16 - 2
+#: The longest name of a modality; databases make names of columns from it.
+_MOST_CHARACTERS = 50
+#: What errors say of a string without a UTF-8 form.
 _NO_TEXT = "holds half a surrogate pair, which is no character"
+#: Half a surrogate pair.
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# Bits of a whole number that an error shows.
+#: Bits of a whole number up to which an error shows it.
 _SHOWN_BITS = 128
 
 
 def check_ids(ids: Sequence[str], what: str = "ids") -> list[str]:
-    """Check ids, and return them as a list of different strings that have a UTF-8 form; errors name
-    ``what``.
+    """Return ids as a list, if they are different strings with a UTF-8 form; errors name ``what``.
 
     >>> check_ids(("a", "b"))
     ['a', 'b']
@@ -45,7 +48,7 @@ def check_ids(ids: Sequence[str], what: str = "ids") -> list[str]:
 
 
 def is_text(value: object) -> bool:
-    """Return whether a value is a string that has a UTF-8 form: without half a surrogate pair.
+    """Return whether a value is a string with a UTF-8 form: it holds no half of a surrogate pair.
 
     >>> is_text("a"), is_text(3)
     (True, False)
@@ -90,43 +93,50 @@ def check_outputs(outputs: Any, n_bits: int, what: str) -> NDArray[Any]:
 def codes_by_modality(
     codes: PackedCodes | Mapping[str, PackedCodes], modality: str | None, n: int, n_bits: int | None
 ) -> tuple[dict[str, PackedCodes], int]:
-    """Return modality -> codes ``(n, b)``, and their length; eight bits a byte where ``n_bits`` is
-    not known.
+    """Return modality -> codes ``(n, bytes)``, and their length in bits.
+
+    Where ``n_bits`` is not known, every bit of the first codes counts.
 
     >>> codes_by_modality(np.array([[7]], np.uint8), None, n=1, n_bits=None)
     ({'image': array([[7]], dtype=uint8)}, 8)
     """
     if isinstance(codes, Mapping) and modality is not None:
         raise InputError(f"modality {modality!r}: the codes name their modalities; leave it out")
-    only = DEFAULT_MODALITY if modality is None else modality
-    codes_of = dict(codes) if isinstance(codes, Mapping) else {only: codes}
-    if not codes_of:
+    if not isinstance(codes, Mapping):
+        codes = {DEFAULT_MODALITY if modality is None else modality: codes}
+    if not codes:
         raise InputError("codes: give the codes of at least one modality")
-    for name in codes_of:
-        if not isinstance(name, str) or not name.isidentifier() or len(name) > 50:
-            raise InputError(f"modality {name!r}: a plain name is expected, such as image or text")
+    for name in codes:
+        _check_modality(name)
     if n_bits is None:
-        first = np.asarray(next(iter(codes_of.values())))
-        if first.ndim != 2 or not first.shape[1]:
-            raise InputError(f"codes: (n, bytes) uint8 are expected, not {first.shape}")
-        n_bits = 8 * first.shape[1]
-    checked = {
-        name: check_codes(packed, n_bits, f"{name} codes") for name, packed in codes_of.items()
-    }
+        n_bits = _full_length(next(iter(codes.values())))
+    checked = {name: check_codes(packed, n_bits, f"{name} codes") for name, packed in codes.items()}
     for name, packed in checked.items():
         if len(packed) != n:
             raise InputError(f"{len(packed)} {name} codes for {n} ids")
     return checked, n_bits
 
 
+def _check_modality(name: object) -> None:
+    if not isinstance(name, str) or not name.isidentifier() or len(name) > _MOST_CHARACTERS:
+        raise InputError(f"modality {name!r}: a plain name is expected, such as image or text")
+
+
+def _full_length(codes: Any) -> int:
+    """Return the number of bits of packed codes in which every bit of a byte counts."""
+    shape = np.shape(codes)
+    if len(shape) != 2 or not shape[1]:
+        raise InputError(f"codes: (n, bytes) uint8 are expected, not {shape}")
+    return 8 * shape[1]
+
+
 def check_metadata(
     metadata: Sequence[Metadata] | None, ids: Sequence[str]
 ) -> list[Metadata] | None:
-    """Check that metadata are one mapping an item, of values that a store can keep; return them
-    with composed labels.
+    """Check that metadata is one mapping per item, with values that a store can keep.
 
-    A letter and its accent are one character (NFC) in labels, so that filters find them however
-    they are written.
+    Return it with labels in composed form (NFC), in which a letter and its accent are one
+    character: filters find a label however it is written.
 
     >>> check_metadata([{"year": 2020}], ["a"])
     [{'year': 2020}]
@@ -135,23 +145,27 @@ def check_metadata(
         return None
     if len(metadata) != len(ids):
         raise InputError(f"{len(metadata)} mappings of metadata for {len(ids)} ids")
-    keys, composed = set[Any](), list[Metadata]()
+    checked_keys = set[Any]()
+    composed = list[Metadata]()
     for name, values in zip(ids, metadata, strict=True):
         if not isinstance(values, Mapping):
             raise InputError(f"metadata of {name!r}: a mapping is expected, not {values!r}")
         for key, value in values.items():
-            if key not in keys and (problem := key_problem(key)):
+            problem = None if key in checked_keys else key_problem(key)
+            if problem is None:
+                problem = _value_problem(key, value)
+            if problem is not None:
                 raise InputError(f"metadata of {name!r}: {problem}")
-            keys.add(key)
-            if problem := _value_problem(key, value):
-                raise InputError(f"metadata of {name!r}: {key}{problem}")
-        composed.append(values)
-        if isinstance(labels := values.get("labels"), list):
-            composed[-1] = {
-                **values,
-                "labels": [unicodedata.normalize("NFC", label) for label in labels],
-            }
+            checked_keys.add(key)
+        composed.append(_compose_labels(values))
     return composed
+
+
+def _compose_labels(metadata: Metadata) -> Metadata:
+    labels = metadata.get("labels")
+    if not isinstance(labels, list):
+        return metadata
+    return {**metadata, "labels": [unicodedata.normalize("NFC", label) for label in labels]}
 
 
 def key_problem(key: Any) -> str | None:
@@ -162,15 +176,13 @@ def key_problem(key: Any) -> str | None:
     """
     if not isinstance(key, str) or not key or not key.isprintable() or '"' in key or "\\" in key:
         return f'{key!r} is no key: a name without ", \\ and control characters'
-    return (
-        f"{key!r} means something else in filters; choose another key"
-        if key in ("id", "label")
-        else None
-    )
+    if key in ("id", "label"):
+        return f"{key!r} means something else in filters; choose another key"
+    return None
 
 
 def check_count(value: int, what: str, least: int) -> int:
-    """Check that a value is a whole number of at least ``least``.
+    """Return a value as an int, if it is a whole number of at least ``least``.
 
     >>> check_count(3, "k", 1)
     3
@@ -181,8 +193,9 @@ def check_count(value: int, what: str, least: int) -> int:
 
 
 def check_process(address: str, process: int) -> None:
-    """Raise `JobError` unless a store was opened by this process: in a forked one neither
-    connections nor locks work.
+    """Raise `JobError` unless this process opened a store.
+
+    Neither connections nor locks work in a forked process.
 
     >>> check_process("photos.store", os.getpid())
     """
@@ -204,7 +217,7 @@ def check_format(place: object, written_as: object, expected: str, remedy: str) 
 
 
 def choose_modality(modality: str | None, available: Sequence[str], address: str) -> str:
-    """Return the modality to search: images if there are any, else the only one.
+    """Return the modality to search: the one that is named, else images, else the only one.
 
     >>> choose_modality(None, ["image", "text"], "photos.store")
     'image'
@@ -218,38 +231,50 @@ def choose_modality(modality: str | None, available: Sequence[str], address: str
     return modality
 
 
-def _value_problem(key: str, value: Any) -> str:
-    """Return why a value cannot be kept, as the end of a line that begins with its key; empty if it
-    can.
-    """
+def _value_problem(key: str, value: Any) -> str | None:
+    """Return why a value cannot be kept, or None."""
     if key in ("text", "image") and not isinstance(value, str | None):
-        return f" is a string, not {_shown(value)}"
+        return f"{key} is a string, not {_shown(value)}"
     if key == "labels" and not isinstance(value, list | None):
-        return f" are a list of strings, not {_shown(value)}"
-    for entry in value if isinstance(value, list) else [value]:
-        if isinstance(entry, str):
-            if not is_text(entry):
-                return f": {_NO_TEXT}"
-            if "\0" in entry:
-                return ": holds a NUL, at which filters would end; take it out"
-        elif isinstance(value, list):
-            return f": a list holds strings, not {_shown(entry)}"
-        elif isinstance(entry, int):
-            if not -(2**63) <= entry < 2**63:
-                return f": {_shown(entry)} has more than 64 bits"
-        elif isinstance(entry, float):
-            if not math.isfinite(entry):
-                return f" is {entry}; leave it out where it is not known"
-        elif entry is not None:
-            return (
-                ": expected a string, number, Boolean or list of strings, not "
-                f"{type(entry).__name__}"
-            )
-    return ""
+        return f"labels are a list of strings, not {_shown(value)}"
+    if isinstance(value, str):
+        return _string_problem(key, value)
+    if isinstance(value, list):
+        problems = (_entry_problem(key, entry) for entry in value)
+        return next(filter(None, problems), None)
+    if isinstance(value, int | float):
+        return _number_problem(key, value)
+    if value is None:
+        return None
+    kind = type(value).__name__
+    return f"{key}: expected a string, number, Boolean or list of strings, not {kind}"
+
+
+def _entry_problem(key: str, entry: object) -> str | None:
+    if isinstance(entry, str):
+        return _string_problem(key, entry)
+    return f"{key}: a list holds strings, not {_shown(entry)}"
+
+
+def _string_problem(key: str, text: str) -> str | None:
+    if not is_text(text):
+        return f"{key}: {_NO_TEXT}"
+    if "\0" in text:
+        return f"{key}: holds a NUL, at which filters would end; take it out"
+    return None
+
+
+def _number_problem(key: str, number: float) -> str | None:
+    if isinstance(number, int):
+        is_long = not -(2**63) <= number < 2**63
+        return f"{key}: {_shown(number)} has more than 64 bits" if is_long else None
+    if not math.isfinite(number):
+        return f"{key} is {number}; leave it out where it is not known"
+    return None
 
 
 def _shown(value: Any) -> str:
-    """Return a value as an error shows it: not all of one that is long or deep."""
+    """Return a value as an error shows it; a long or deep one is abridged."""
     if isinstance(value, int) and value.bit_length() > _SHOWN_BITS:
         return "a whole number"  # Python writes no more than 4,300 digits
     try:

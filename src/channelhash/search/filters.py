@@ -1,20 +1,19 @@
-"""The filter language of searches: a small part of SQL, read into a tree that every store
-translates for itself.
+"""The filter language of searches: a small part of SQL. Every store translates its tree for itself.
 
 ``label = 'dog' AND NOT (year < 2000 OR text LIKE '%night%')``: comparisons (``= != <> < <= > >=``),
 ``IN``, ``LIKE`` (``%`` any characters, ``_`` one; upper and lower case differ), ``BETWEEN``, ``IS
 [NOT] NULL``, ``AND``, ``OR``, ``NOT`` and parentheses. On the left of a condition stands a key, in
 double quotes if it is no plain name; on the right strings in single quotes, numbers, ``TRUE`` or
-``FALSE``. A key is ``id``, ``label``, or one of the metadata:
+``FALSE``. A key is ``id``, ``label``, or a key of the metadata:
 
-* a condition on a metadata key holds for items that have a value of the literal's kind (string,
-  number, Boolean) which satisfies it. Items without such a value pass neither a condition nor its
-  ``NOT``, as with SQL's NULL;
-* a condition on ``label`` holds for items of which any label satisfies it, its ``NOT`` for items of
-  which none does.
+* A condition on a metadata key holds for items whose value is of the literal's kind (string,
+  number, Boolean) and satisfies it. Items without such a value pass neither a condition nor its
+  ``NOT``, as with SQL's NULL.
+* A condition on ``label`` holds for items of which any label satisfies it; its ``NOT`` holds for
+  items of which none does.
 
 Strings are ordered by their code points. On a metadata key, a literal that is a date with a time
-means that moment in every writing (see `channelhash.search.times`). A date alone comes before all
+means that moment in every spelling (see `channelhash.search.times`). A date alone comes before all
 times of its day.
 """
 
@@ -24,6 +23,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import Any, NamedTuple
 
 from channelhash.errors import InputError, argument
@@ -32,13 +32,14 @@ from channelhash.utils.typed_settings import unknown
 
 #: Longest filter, in characters.
 _MAX_LENGTH = 10_000
-#: Most conditions of a filter, and deepest nesting: SQLite's own limit on expressions is 1000.
+#: Most conditions of a filter: SQLite's own limit on the depth of expressions is 1000.
 _MAX_CONDITIONS = 300
+#: Deepest nesting of a filter, for the same reason.
 _MAX_DEPTH = 50
-# Characters of a literal that an error shows.
+#: Characters of a literal that an error shows.
 _SHOWN = 40
 
-#: Keys that can be asked for whatever the items' metadata; their values are strings.
+#: Keys of every store, whatever its metadata; their values are strings.
 _STRING_KEYS = ("id", "image", "label", "text")
 
 Literal = str | int | float | bool
@@ -54,19 +55,16 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class Condition(NamedTuple):
-    """One condition. Negations stand here alone, none above: whatever is not known to hold, does
-    not.
+    """One condition. Only conditions are negated, never what joins them.
 
     Attributes:
         key: ``id``, ``label`` or a metadata key.
-        test: what its value satisfies; of ``label``, what any label satisfies. It is one of ``= !=
-            < <= > >=``, ``IN``, ``BETWEEN`` (both ends included), ``LIKE`` (the whole string fits
-            the pattern, in which nothing but ``%`` and ``_`` is special) or ``IS NOT NULL`` (of
-            ``label``: there are labels).
-        literals: what the value is compared with: one or, of ``IN`` and ``BETWEEN``, several of one
-            kind; or none.
-        negated: what a value of the right kind does *not* satisfy; of ``label``, what no label
-            does.
+        test: the test of the value, or of any label. It is one of ``= != < <= > >=``, ``IN``,
+            ``BETWEEN`` (both ends included), ``LIKE`` (the whole string fits the pattern, in which
+            only ``%`` and ``_`` are special) or ``IS NOT NULL`` (for ``label``: there are labels).
+        literals: what the value is compared with: one literal, several of one kind for ``IN`` and
+            ``BETWEEN``, or none.
+        negated: a value of the right kind, or every label, must *fail* the test.
 
     >>> parse_filter("year BETWEEN 1990 AND 2000", ["year"])
     Condition(key='year', test='BETWEEN', literals=(1990, 2000), negated=False)
@@ -79,7 +77,7 @@ class Condition(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """Parts of which all hold (``AND``), or any (``OR``).
+    """Parts that must all hold (``AND``), or of which any must hold (``OR``).
 
     >>> parse_filter("label = 'dog' OR id > 'b'", []).word
     'OR'
@@ -97,11 +95,10 @@ def parse_filter(where: str, known_keys: Collection[str]) -> Filter:
 
     Args:
         where: what the user wrote.
-        known_keys: the metadata keys of the store; `_STRING_KEYS` are known everywhere.
+        known_keys: the metadata keys of the store, beside `_STRING_KEYS`.
 
     Raises:
-        InputError: it is no filter, too long or too deep, or names an unknown key; one line that
-            begins ``where:``.
+        InputError: it is no filter, too long or too deep, or names an unknown key.
 
     >>> parse_filter("NOT year >= 2000", ["year"])
     Condition(key='year', test='>=', literals=(2000,), negated=True)
@@ -115,7 +112,8 @@ def parse_filter(where: str, known_keys: Collection[str]) -> Filter:
     parser = _Parser(where, known_keys)
     tree = parser.joined("OR", negated=False, depth=0)
     parser.expect_end()
-    if (count := _count(tree)) > _MAX_CONDITIONS:
+    count = _count(tree)
+    if count > _MAX_CONDITIONS:
         raise _error(
             f"{count} conditions, at most {_MAX_CONDITIONS} can be asked; use IN for lists of "
             "values"
@@ -123,17 +121,20 @@ def parse_filter(where: str, known_keys: Collection[str]) -> Filter:
     return _find_times(tree)
 
 
+#: The next token, after any space; the name of the group is its kind.
 _TOKEN = re.compile(
     r"""\s*(?:(?P<string>'(?:[^']|'')*')|(?P<name>"[^"]+"|[^\W\d]\w*)"""
-    r"""|(?P<number>-?\s*(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?!\w))|(?P<word><>|[<>!]=|[=<>(),])|(?P<end>$))"""
+    r"""|(?P<number>-?\s*(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?!\w))"""
+    r"""|(?P<word><>|[<>!]=|[=<>(),])|(?P<end>$))"""
 )
-# What joins negated parts (De Morgan).
+#: AND or OR -> the word that joins the negated parts (De Morgan).
 _JOINTS = {"AND": "OR", "OR": "AND"}
+#: Names that are no keys, in any case.
 _KEYWORDS = {"AND", "OR", "NOT", "IN", "LIKE", "BETWEEN", "IS", "NULL", "TRUE", "FALSE"}
 
 
 class _Parser:
-    """Reads a filter from left to right; one token is looked at ahead."""
+    """Read a filter from left to right, one token ahead."""
 
     def __init__(self, where: str, known_keys: Collection[str]) -> None:
         self._where = where
@@ -159,7 +160,7 @@ class _Parser:
         return _error(f"cannot be read at character {self._end} (after {near!r}); {example}")
 
     def _take(self, *words: str) -> str:
-        """Return the next word if it is one of these, and go on; else an empty string."""
+        """Take and return the next token if it is one of these words, else return ""."""
         if self._kind != "word" or self._text not in words:
             return ""
         word = self._text
@@ -171,14 +172,12 @@ class _Parser:
             raise self._unreadable()
 
     def expect_end(self) -> None:
-        """Raise `InputError` unless all is read."""
+        """Raise `InputError` unless everything is read."""
         if self._kind != "end":
             raise self._unreadable()
 
     def joined(self, word: str, negated: bool, depth: int) -> Filter:
-        """Read what OR or AND joins. Negations go inwards (De Morgan), so that conditions alone are
-        negated.
-        """
+        """Read what OR or AND joins. Negations move inwards (De Morgan), to the conditions."""
         parts: list[Filter] = []
         while not parts or self._take(word):
             parts.append(
@@ -221,49 +220,61 @@ class _Parser:
             test = self._take("LIKE", "BETWEEN", "IN")
         if not test:
             raise self._unreadable()
-        if test == "IN":
-            self._expect("(")
-        literals = [self._literal(key)]
+        literals = self._literals(key, test)
+        if test == "<>":
+            test = "!="
+        _check_kinds(key, test, literals)
+        return Condition(key, test, literals, negated)
+
+    def _literals(self, key: str, test: str) -> tuple[Literal, ...]:
+        """Read what a test compares with."""
         if test == "BETWEEN":
+            low = self._literal(key)
             self._expect("AND")
+            return low, self._literal(key)
+        if test != "IN":
+            return (self._literal(key),)
+        self._expect("(")
+        literals = [self._literal(key)]
+        while self._take(","):
             literals.append(self._literal(key))
-        if test == "IN":
-            while self._take(","):
-                literals.append(self._literal(key))
-            self._expect(")")
-        if test == "LIKE" and not isinstance(literals[0], str):
-            raise _error(f"{key}: LIKE takes a string")
-        kinds = {kind_of(value) for value in literals}
-        if len(kinds) > 1:
-            raise _error(f"{key}: mixes {' and '.join(sorted(kinds))}; compare with one kind")
-        if kinds == {"Booleans"} and test not in ("=", "!=", "<>", "IN"):
-            raise _error(f"{key}: TRUE and FALSE have no order; compare with = or !=")
-        return Condition(key, "!=" if test == "<>" else test, tuple(literals), negated)
+        self._expect(")")
+        return tuple(literals)
 
     def _literal(self, key: str) -> Literal:
-        """Read a string, a number, TRUE or FALSE; letters and accents of labels in one form, as
-        stores keep them.
-        """
+        """Read a string, a number, TRUE or FALSE."""
         value: Literal
         if self._kind == "string":
             value = self._text[1:-1].replace("''", "'")
-            value = unicodedata.normalize("NFC", value) if key == "label" else value
         elif self._kind == "number":
             value = _number("".join(self._text.split()))
-        elif self._kind == "word" and self._text in ("TRUE", "FALSE"):
+        elif self._text in ("TRUE", "FALSE"):
             value = self._text == "TRUE"
-        elif self._kind == "word" and self._text == "NULL":
+        elif self._text == "NULL":
             raise _error("nothing equals NULL; write IS NULL or IS NOT NULL")
         else:
             raise self._unreadable()
         if key in _STRING_KEYS and not isinstance(value, str):
             raise _error(f"{key} is compared with strings, in '…'")
+        if key == "label":
+            value = unicodedata.normalize("NFC", str(value))  # the form in which stores keep labels
         self._advance()
         return value
 
 
+def _check_kinds(key: str, test: str, literals: tuple[Literal, ...]) -> None:
+    """Raise `InputError` unless literals are of one kind, which the test takes."""
+    if test == "LIKE" and not isinstance(literals[0], str):
+        raise _error(f"{key}: LIKE takes a string")
+    kinds = {kind_of(value) for value in literals}
+    if len(kinds) > 1:
+        raise _error(f"{key}: mixes {' and '.join(sorted(kinds))}; compare with one kind")
+    if kinds == {"Booleans"} and test not in ("=", "!=", "IN"):
+        raise _error(f"{key}: TRUE and FALSE have no order; compare with = or !=")
+
+
 def _number(digits: str) -> int | float:
-    """Return the number that a filter writes, if stores can compare it."""
+    """Return the number that digits write, if stores can compare it."""
     value: int | float = float(digits)
     is_whole = not set(digits) & set(".eE")
     if is_whole and abs(value) <= 2**63:
@@ -276,58 +287,67 @@ def _number(digits: str) -> int | float:
 
 
 def _find_times(tree: Filter) -> Filter:
-    """Let the times of a filter mean a moment in every writing, which no store does by itself."""
+    """Let every time of a filter mean that moment in each of its spellings."""
     if isinstance(tree, Joined):
         return Joined(tree.word, tuple(map(_find_times, tree.parts)))
     if tree.key in _STRING_KEYS or tree.test in ("LIKE", "IS NOT NULL"):
         return tree
     if tree.test in ("=", "!=", "IN"):
         return _equal_times(tree)
-    tests = (">=", "<=") if tree.test == "BETWEEN" else (tree.test,)
-    conditions = [
-        Condition(tree.key, *pair) for pair in zip(tests, zip(tree.literals), strict=True)
-    ]
-    parts = [_ordered_time(condition) for condition in conditions]
-    if parts == conditions:
+    found = _ordered_times(tree)
+    if found == tree._replace(negated=False):
         return tree
-    found = Joined("AND", tuple(parts)) if len(parts) > 1 else parts[0]
     return _opposite(found) if tree.negated else found
 
 
 def _equal_times(condition: Condition) -> Condition:
-    writings: dict[Literal, None] = {}  # in an order, each once
+    """Compare with all spellings of a time."""
+    spellings: dict[Literal, None] = {}  # each once, in order
     for literal in condition.literals:
+        spellings[literal] = None
         time = Time.read(literal) if isinstance(literal, str) else None
-        writings |= dict.fromkeys([literal, *(time.writings() if time else [])])
-    if writings.keys() == set(condition.literals):
+        if time is not None:
+            spellings |= dict.fromkeys(time.writings())
+    if spellings.keys() == set(condition.literals):
         return condition
     negated = condition.negated != (condition.test == "!=")
-    return Condition(condition.key, "IN", tuple(writings), negated)
+    return Condition(condition.key, "IN", tuple(spellings), negated)
+
+
+def _ordered_times(condition: Condition) -> Filter:
+    """Compare with times by their order, whether or not the condition is negated."""
+    if condition.test != "BETWEEN":
+        return _ordered_time(condition._replace(negated=False))
+    low, high = condition.literals
+    bounds = (Condition(condition.key, ">=", (low,)), Condition(condition.key, "<=", (high,)))
+    parts = tuple(map(_ordered_time, bounds))
+    return condition._replace(negated=False) if parts == bounds else Joined("AND", parts)
 
 
 def _ordered_time(condition: Condition) -> Filter:
-    """Return what orders values written with a blank or a T before or behind a time.
+    """Compare with a time by its order, among values that write a space or a T before the clock.
 
-    Of those of its day, all with a blank come before all with a T.
+    On its day, all values with a space come before all with a T.
     """
     key, test, (literal,), _ = condition
     if not isinstance(literal, str):
         return condition
-    if problem := order_problem(literal):
+    problem = order_problem(literal)
+    if problem:
         raise _error(f"{key}: {literal[:_SHOWN]!r} {problem}")
     time = Time.read(literal)
     if time is None:
         return condition
     since, clock = (">=", time.first()) if test in (">=", "<") else (">", time.last())
-    with_blank = Condition(key, since, (f"{time.date} {clock}",))
+    with_space = Condition(key, since, (f"{time.date} {clock}",))
     before_t = Condition(key, "<", (f"{time.date}T",))
     with_t = Condition(key, since, (f"{time.date}T{clock}",))
-    found = Joined("OR", (Joined("AND", (with_blank, before_t)), with_t))
+    found = Joined("OR", (Joined("AND", (with_space, before_t)), with_t))
     return found if test in (">=", ">") else _opposite(found)
 
 
 def _opposite(tree: Filter) -> Filter:
-    """Negate a filter; negations stand at conditions alone."""
+    """Negate a filter, by negating its conditions."""
     if isinstance(tree, Condition):
         return tree._replace(negated=not tree.negated)
     return Joined(_JOINTS[tree.word], tuple(map(_opposite, tree.parts)))
@@ -342,34 +362,37 @@ def _error(reason: str) -> InputError:
 
 
 def passes(tree: Filter, item_id: str, metadata: Mapping[str, Any]) -> bool:
-    """Return whether an item passes a filter; for stores that have no query language of their own.
+    """Return whether an item passes a filter; for stores without a query language of their own.
 
-    >>> passes(parse_filter("label = 'dog' AND year > 2000", ["year"]), "a", {"labels": ["dog"], "year": 2001})
+    >>> tree = parse_filter("label = 'dog' AND year > 2000", ["year"])
+    >>> passes(tree, "a", {"labels": ["dog"], "year": 2001})
     True
     """
-    if not isinstance(tree, Condition):
-        results = (passes(part, item_id, metadata) for part in tree.parts)
-        return all(results) if tree.word == "AND" else any(results)
-    if tree.key == "label":
-        return (
-            any(_satisfies(label, tree) for label in metadata.get("labels") or []) != tree.negated
-        )
-    value = item_id if tree.key == "id" else metadata.get(tree.key)
-    if tree.test == "IS NOT NULL":
-        return (value is not None) != tree.negated
-    if not isinstance(value, Literal) or kind_of(value) != kind_of(tree.literals[0]):
+    if isinstance(tree, Condition):
+        return _passes_condition(tree, item_id, metadata)
+    results = (passes(part, item_id, metadata) for part in tree.parts)
+    return all(results) if tree.word == "AND" else any(results)
+
+
+def _passes_condition(condition: Condition, item_id: str, metadata: Mapping[str, Any]) -> bool:
+    if condition.key == "label":
+        labels = metadata.get("labels") or []
+        return any(_satisfies(label, condition) for label in labels) != condition.negated
+    value = item_id if condition.key == "id" else metadata.get(condition.key)
+    if condition.test == "IS NOT NULL":
+        return (value is not None) != condition.negated
+    if not isinstance(value, Literal) or kind_of(value) != kind_of(condition.literals[0]):
         return False
-    return _satisfies(value, tree) != tree.negated
+    return _satisfies(value, condition) != condition.negated
 
 
-# What LIKE means as a pattern of names of files: a part that fits is taken where it first does, in
-# time that is linear.
+#: Translates a pattern of LIKE into one of file names, which `fnmatch` matches in linear time.
 _GLOB = str.maketrans({"%": "*", "_": "?", "*": "[*]", "?": "[?]", "[": "[[]"})
 
 
 def to_glob(pattern: Literal) -> str:
-    """Translate a pattern of LIKE for `fnmatch.fnmatchcase` and SQLite's GLOB, to which upper and
-    lower case differ.
+    """Translate a pattern of LIKE for `fnmatch.fnmatchcase` and SQLite's GLOB, which tell upper and
+    lower case apart.
 
     >>> to_glob("%sea_ [*]")
     '*sea? [[][*]]'
@@ -378,7 +401,7 @@ def to_glob(pattern: Literal) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a string as a literal of a filter.
+    """Quote a string as a literal of a filter.
 
     >>> quoted("it's")
     "'it''s'"
@@ -411,7 +434,7 @@ def _satisfies(value: Any, condition: Condition) -> bool:
 
 
 class SqlCondition(NamedTuple):
-    """A Boolean SQL expression with ``?`` or, in PostgreSQL, ``%s`` in the place of every literal.
+    """A Boolean SQL expression with ``?``, or ``%s`` in PostgreSQL, in place of every literal.
 
     >>> SqlCondition("id = ?", ("a",)).sql
     'id = ?'
@@ -422,13 +445,13 @@ class SqlCondition(NamedTuple):
 
 
 def to_sql(tree: Filter | None, translate: Callable[[Condition], SqlCondition]) -> SqlCondition:
-    """Translate the conditions of a filter, and join them; an item passes if the result is true,
-    not if it is null.
+    """Translate the conditions of a filter and join them.
 
-    All pass where there is no filter.
+    An item passes if the result is true, not if it is null. Without a filter all items pass.
 
-    >>> to_sql(parse_filter("id = 'a' OR id = 'b'", []), lambda condition: SqlCondition("id = ?", ("c",))).sql
-    '(id = ? OR id = ?)'
+    >>> tree = parse_filter("id = 'a' OR id = 'b'", [])
+    >>> to_sql(tree, lambda condition: SqlCondition("id = ?", condition.literals))
+    SqlCondition(sql='(id = ? OR id = ?)', parameters=('a', 'b'))
     """
     if tree is None:
         return SqlCondition("true", ())
@@ -436,12 +459,18 @@ def to_sql(tree: Filter | None, translate: Callable[[Condition], SqlCondition]) 
         return translate(tree)
     parts = [to_sql(part, translate) for part in tree.parts]
     sql = f" {tree.word} ".join(part.sql for part in parts)
-    return SqlCondition(f"({sql})", tuple(value for part in parts for value in part.parameters))
+    parameters = chain.from_iterable(part.parameters for part in parts)
+    return SqlCondition(f"({sql})", tuple(parameters))
 
 
 def compared(value: str, condition: Condition, like: str, mark: str) -> str:
-    """Write a condition's test of a value, with ``mark`` for each literal; ``like`` is what LIKE is
-    here.
+    """Write a condition's test of a value in SQL.
+
+    Args:
+        value: the value, as an SQL expression.
+        condition: the condition, whether or not it is negated.
+        like: what is written for ``LIKE``.
+        mark: what is written for each literal.
 
     >>> compared("year", Condition("year", "BETWEEN", (1990, 2000)), "LIKE ?", "?")
     '(year BETWEEN ? AND ?)'
