@@ -124,7 +124,7 @@ def _check_modality(name: object) -> None:
 
 def _full_length(codes: Any) -> int:
     """Return the number of bits of packed codes in which every bit of a byte counts."""
-    shape = np.shape(codes)
+    shape = np.asarray(codes).shape
     if len(shape) != 2 or not shape[1]:
         raise InputError(f"codes: (n, bytes) uint8 are expected, not {shape}")
     return 8 * shape[1]

@@ -1,9 +1,9 @@
 """``milvus``: a collection of Milvus: milvus+http://host:19530/name
 
-A row is an item's code of one modality, so that a collection has one field of vectors, which every
-Milvus from 2.3 on takes, and any modality may come later. The item's metadata stand in each of its
-rows, where a filter looks for them; all rows of an item are written in one request. ``first`` is
-true in one of them, by which items are counted.
+A row holds an item's code of one modality. So a collection has a single field of vectors, as Milvus
+2.3 requires, and modalities can be added later. Each row of an item holds all its metadata, which
+filters test; all rows of an item are written in one request. Items are counted by ``first``, which
+is true in one row of each.
 """
 
 import json
@@ -13,6 +13,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,26 +26,36 @@ from channelhash.search.items import Facts, NewItems, Value
 from channelhash.search.store import Answers, Item, Scope, Store
 from channelhash.utils.optional_imports import library
 
-#: Where the token of a server is read from; an address ends up in logs, this does not.
+#: The environment variable with the token of a server; unlike an address, it stays out of logs.
 _TOKEN_VARIABLE = "MILVUS_TOKEN"
-
+#: What the description of a collection says of its form.
 _FORMAT = "channelhash milvus 3"
 
-# https://milvus.io/docs/limitations.md; the answers are rows of a query or a search.
+#: Bytes of the longest string that Milvus takes, see https://milvus.io/docs/limitations.md.
 _MAX_STRING = 65_535
+#: Labels of an item; Milvus's own limit on the entries of an array.
 _MAX_LABELS = 4_096
+#: Rows that Milvus returns of one query or search.
 _MAX_ANSWERS = 16_384
-# Rows, or ids, and bytes of one request; servers refuse requests of more than 64 MB.
+#: Rows, or ids, of one request.
 _ROWS = 1000
+#: Bytes of one request; servers refuse more than 64 MB.
 _BYTES = 8_000_000
-
+#: Answers of all queries in one request: some MB.
+_ANSWERS = 200_000
+#: Seconds after which a server counts as not there.
 _CONNECT_SECONDS = 10
+#: Seconds that a request may take.
+_REQUEST_SECONDS = 60.0
 
-#: Every row has a text in ``keys``, so these hold for all rows, and for none.
+#: Holds for all rows, since the text in ``keys`` is never empty.
 _ALL = 'keys != ""'
+#: Holds for no row, likewise.
 _NONE = 'keys == ""'
-# True of one row of each item.
+#: Holds for one row of each item.
 _FIRST = "first == true"
+#: Whole numbers below this are exact as floats, as which Milvus compares them with others.
+_EXACT = 2**53
 
 _Row = dict[str, Any]
 
@@ -52,20 +63,20 @@ _Row = dict[str, Any]
 class MilvusStore(Store):
     """A `Store` in one collection of Milvus.
 
-    Every call reads what all earlier calls have written (consistency level "Strong"). What differs
-    from the store in a folder, because Milvus has no transactions over several requests:
+    Every call reads what all earlier calls have written (consistency level "Strong"). Milvus has no
+    transactions over several requests, so it differs from the store in a folder:
 
-    * a call of `add`, `upsert` or `delete` with more than 1000 items (or 8 MB) is several requests.
-      What is wrong with the input is found before the first of them, but where the server fails
-      between two, the former ones stay; the error says so, and `upsert` or `delete` with the same
-      items completes it;
-    * two processes that add the same id, or metadata of the same item, at the same time may both
-      succeed; the last one stays;
-    * where more than ``k`` items tie at the last distance, Milvus chooses which of them it returns;
-      what is returned is in order of distance and id.
+    * A call of `add`, `upsert` or `delete` with more than 1000 items or 8 MB sends several
+      requests. Wrong input is found before the first of them. If the server fails between two, the
+      earlier ones stay; the error says so, and repeating the call as `upsert` or `delete` completes
+      it.
+    * Two processes that add the same id, or metadata of the same item, at the same time may both
+      succeed; the last one wins.
+    * If more than ``k`` items tie at the last distance, Milvus chooses which of them it returns.
+      What it returns is in order of distance and id.
 
-    ``k``, and the items of one answer of `search_radius`, are at most 16,384 where the collection
-    has more.
+    In a collection of more than 16,384 items, ``k`` and the answers of `search_radius` to one query
+    are limited to that many.
     """
 
     def __init__(self, address: str, new: Facts) -> None:
@@ -74,22 +85,23 @@ class MilvusStore(Store):
         self._client = _connect(uri, address)
         self._process = os.getpid()
         self._stored: Facts | None = None
-        # read by `_keys`, which every call with a filter begins with
+        # Read by `_keys`, with which every call with a filter begins.
         self._key_sets: set[str] = set()
         self._lock = threading.RLock()
         self._look()
 
     @property
     def modalities(self) -> tuple[str, ...]:
-        return tuple(sorted(self._different("modality")))
+        return tuple(sorted(self._distinct("modality")))
 
     def __len__(self) -> int:
         return self._count(_FIRST)
 
     def label_counts(self) -> dict[str, int]:
-        """Read the labels of all items: Milvus does not count by value."""
-        rows = self._walk(_FIRST, ["key", "labels"])
-        counts = Counter(label for row in rows for label in set(row["labels"]))
+        """Count the labels of all items, which are read: Milvus does not count by value."""
+        counts = Counter[str]()
+        for row in self._walk(_FIRST, ["key", "labels"]):
+            counts.update(set(row["labels"]))
         return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
 
     def close(self) -> None:
@@ -101,8 +113,8 @@ class MilvusStore(Store):
         return self._look() or self._new
 
     def _keys(self) -> Collection[str]:
-        self._key_sets = self._different("keys")
-        return {key for text in self._key_sets for key in json.loads(text)}
+        self._key_sets = self._distinct("keys")
+        return set(chain.from_iterable(map(json.loads, self._key_sets)))
 
     def _ids(self, where: Filter | None) -> list[str]:
         rows = self._walk(f"{_FIRST} and {self._expression(where)}", ["key"])
@@ -128,9 +140,7 @@ class MilvusStore(Store):
             sent = 0
             for part in _requests(rows):
                 action = f"upsert, after {sent:,} of {len(rows):,} items were written"
-                self._ask(
-                    action, self._client.upsert, data=[row for of_item in part for row in of_item]
-                )
+                self._ask(action, self._client.upsert, data=list(chain.from_iterable(part)))
                 sent += len(part)
 
     def _delete(self, ids: list[str]) -> int:
@@ -144,21 +154,13 @@ class MilvusStore(Store):
     def _search(
         self, queries: PackedCodes, radius: int | None, limit: int | None, scope: Scope
     ) -> Answers:
-        if limit is not None and limit > _MAX_ANSWERS and len(self) > _MAX_ANSWERS:
-            number = f"{'k' if radius is None else 'limit'} is {limit:,}"
-            raise InputError(f"{self.address}: {number}; Milvus returns at most {_MAX_ANSWERS:,}")
-        count = min(limit or _MAX_ANSWERS, _MAX_ANSWERS)
-        # Milvus returns what is nearer than its "radius".
-        params = {} if radius is None else {"radius": min(radius, self.n_bits or radius) + 1}
-        options = {
-            "anns_field": "code",
-            "limit": count,
-            "filter": f"modality == {_quote(scope.modality)} and {self._expression(scope.where)}",
-            "search_params": {"metric_type": "HAMMING", "params": params},
-            "consistency_level": "Strong",
-        }
+        count = limit or _MAX_ANSWERS
+        if count > _MAX_ANSWERS:
+            self._check_items("k" if radius is None else "limit", count)
+            count = _MAX_ANSWERS
+        options = self._search_options(radius, count, scope)
         answers = Answers([], [])
-        step = max(1, 200_000 // count)  # queries of one request: their answers are some MB
+        step = max(1, _ANSWERS // count)
         for start in range(0, len(queries), step):
             data = [query.tobytes() for query in queries[start : start + step]]
             for hits in self._ask("search", self._client.search, data=data, **options):
@@ -167,12 +169,27 @@ class MilvusStore(Store):
                     raise InputError(
                         f"{self.address}: query {len(answers.ids)} has {most}; set a limit"
                     )
-                pairs = sorted((round(hit["distance"]), hit["id"]) for hit in hits)
-                answers.ids.append([_item_id(key) for _, key in pairs])
-                answers.distances.append(
-                    np.array([distance for distance, _ in pairs], dtype=np.int64)
-                )
+                _add_answer(answers, hits)
         return answers
+
+    def _search_options(self, radius: int | None, count: int, scope: Scope) -> dict[str, Any]:
+        params = {}
+        if radius is not None:
+            # Milvus returns what is nearer than its "radius".
+            params["radius"] = min(radius, self.n_bits or radius) + 1
+        return {
+            "anns_field": "code",
+            "limit": count,
+            "filter": f"modality == {_quote(scope.modality)} and {self._expression(scope.where)}",
+            "search_params": {"metric_type": "HAMMING", "params": params},
+            "consistency_level": "Strong",
+        }
+
+    def _check_items(self, argument: str, count: int) -> None:
+        """Raise `InputError` if a search asks for more items than Milvus returns."""
+        if len(self) > _MAX_ANSWERS:
+            problem = f"{argument} is {count:,}; Milvus returns at most {_MAX_ANSWERS:,}"
+            raise InputError(f"{self.address}: {problem}")
 
     def _facts(self) -> dict[str, Any]:
         codes = {name: self._count(f"modality == {_quote(name)}") for name in self.modalities}
@@ -180,22 +197,19 @@ class MilvusStore(Store):
 
     def _expression(self, where: Filter | None) -> str:
         """Translate a filter into a Milvus expression."""
-        return _to_milvus(where, self._key_sets, self._passing) if where else _ALL
+        return _to_milvus(where, self._key_sets, self._ids_passing) if where else _ALL
 
-    def _passing(self, condition: Condition) -> list[str]:
-        """Return the ids of the items that pass a condition which Milvus cannot be asked; this
-        reads all items.
-        """
-        rows = self._walk(_FIRST, ["key", "labels", "metadata"])
-        items = (
-            (_item_id(row["key"]), {**row["metadata"], "labels": row["labels"]}) for row in rows
-        )
-        return [name for name, metadata in items if passes(condition, name, metadata)]
+    def _ids_passing(self, condition: Condition) -> list[str]:
+        """Return the ids of the items that pass a condition that Milvus cannot test; read all."""
+        ids: list[str] = []
+        for row in self._walk(_FIRST, ["key", "labels", "metadata"]):
+            name = _item_id(row["key"])
+            if passes(condition, name, {**row["metadata"], "labels": row["labels"]}):
+                ids.append(name)
+        return ids
 
-    def _different(self, field: str) -> set[str]:
-        """Return the values of a field, by asking for rows with others than are known until there
-        are none.
-        """
+    def _distinct(self, field: str) -> set[str]:
+        """Return the values of a field. Rows with other values are asked for until there are none."""
         known: set[str] = set()
         unseen = _ALL
         while rows := self._query("query", unseen, [field], limit=_ROWS):
@@ -204,16 +218,15 @@ class MilvusStore(Store):
         return known
 
     def _rows_of(self, ids: Sequence[str], fields: Sequence[str]) -> Iterator[_Row]:
-        """Yield all rows of those of ``ids`` that the collection has."""
+        """Yield all rows of the items that the collection has of these ids."""
         names = [name for name in ids if len(name.encode()) <= _MAX_STRING]
         for start in range(0, len(names), _ROWS):
             yield from self._walk(f"id in {_quote(names[start : start + _ROWS])}", ["key", *fields])
 
     def _walk(self, expression: str, fields: Sequence[str]) -> Iterator[_Row]:
-        """Yield all rows that pass, in the order of their keys; ``fields`` holds ``key``.
+        """Yield all rows that pass, in the order of their keys; ``fields`` must contain ``key``.
 
-        As pymilvus's `query_iterator` does it, which cannot be used: it writes ids with quotes
-        unescaped.
+        pymilvus's own `query_iterator` does not escape quotes in ids.
         """
         as_iterator = {"limit": _ROWS, "iterator": "True", "reduce_stop_for_best": "True"}
         chosen = expression
@@ -227,8 +240,8 @@ class MilvusStore(Store):
     def _query(
         self, action: str, expression: str, fields: Sequence[str], **options: Any
     ) -> list[_Row]:
-        """Return rows that pass, also those that earlier requests have written; none while there is
-        no collection.
+        """Return the rows that pass, as all earlier requests have left them; none without a
+        collection.
         """
         if not self._look():
             return []
@@ -240,22 +253,21 @@ class MilvusStore(Store):
         return list(self._ask(action, self._client.query, **options))
 
     def _look(self) -> Facts | None:
-        """Return what the collection says of itself, None if it is not there; load it where it is
-        not.
-        """
-        if self._stored is None:
-            with self._alone():  # not while another thread makes it
-                if self._ask("describe", self._client.has_collection):
-                    facts = self._description(
-                        self._ask("describe", self._client.describe_collection)["description"]
-                    )
-                    facts.check(self.address, self._new)
-                    self._ask("load", self._client.load_collection)
-                    self._stored = facts
-        return self._stored
+        """Load the collection and return its facts; None if it does not exist."""
+        if self._stored is not None:
+            return self._stored
+        with self._alone():  # not while another thread creates it
+            if not self._ask("describe", self._client.has_collection):
+                return None
+            described = self._ask("describe", self._client.describe_collection)
+            facts = self._read_facts(described["description"])
+            facts.check(self.address, self._new)
+            self._ask("load", self._client.load_collection)
+            self._stored = facts
+        return facts
 
-    def _description(self, text: str) -> Facts:
-        """Parse what `_create` wrote."""
+    def _read_facts(self, text: str) -> Facts:
+        """Read the description that `_create` wrote."""
         try:
             stored = json.loads(text)
             check_format(self.address, stored["format"], _FORMAT, "push it again")
@@ -265,7 +277,7 @@ class MilvusStore(Store):
             raise InputError(f"{self.address}: {problem}") from None
 
     def _create(self, n_bits: int) -> None:
-        """Make the collection, for rows as `_to_rows` makes them."""
+        """Create the collection, for the rows of `_to_rows`."""
         kinds = library("pymilvus", "milvus").DataType
         description = json.dumps({"format": _FORMAT, "n_bits": n_bits, "model": self._new.model})
         schema = self._client.create_schema(
@@ -278,11 +290,10 @@ class MilvusStore(Store):
         texts = {"element_type": kinds.VARCHAR, "max_length": _MAX_STRING}
         schema.add_field("labels", kinds.ARRAY, max_capacity=_MAX_LABELS, **texts)
         schema.add_field("metadata", kinds.JSON)
-        # Milvus counts in whole bytes; the padding bits of packed codes are 0 and change no
-        # distance.
+        # Milvus takes whole bytes; the padding bits of packed codes are 0 and change no distance.
         schema.add_field("code", kinds.BINARY_VECTOR, dim=8 * -(-n_bits // 8))
         index = self._client.prepare_index_params()
-        # every code is compared: exact
+        # Exact: every code is compared.
         index.add_index("code", index_type="BIN_FLAT", metric_type="HAMMING")
         self._ask(
             "create", self._client.create_collection, schema=schema, consistency_level="Strong"
@@ -291,22 +302,20 @@ class MilvusStore(Store):
         self._ask("create", self._client.create_index, index_params=index, sync=False)
 
     def _alone(self) -> threading.RLock:
-        """Return the lock of this process's threads, which in a forked child another thread may
-        hold for ever.
-        """
+        """Return the lock of this process's threads. A forked child may never get it."""
         check_process(self.address, self._process)
         return self._lock
 
     def _ask(self, action: str, request: Callable[..., Any], **options: Any) -> Any:
-        """Send a request about the collection; what Milvus refuses is a `JobError` of one line."""
-        check_process(self.address, self._process)  # in which gRPC hangs
+        """Send a request about the collection; raise `JobError` if Milvus refuses it."""
+        check_process(self.address, self._process)  # gRPC hangs in a forked one
         try:
-            return request(self._name, timeout=60.0, **options)  # seconds
+            return request(self._name, timeout=_REQUEST_SECONDS, **options)
         except library("pymilvus", "milvus").MilvusException as error:
             reason = " ".join(str(error.message).split())
             raise JobError(f"{self.address}: {action}: Milvus says: {reason[:300]}") from None
         except library("grpc", "milvus").RpcError as error:
-            # such as no answer in time, which pymilvus hands on
+            # pymilvus passes on, for example, that there was no answer in time.
             raise JobError(
                 f"{self.address}: {action}: no answer ({error.code().name}); try again"
             ) from None
@@ -318,7 +327,8 @@ def _parse_address(text: str) -> tuple[str, str]:
     >>> _parse_address("milvus+http://localhost:19530/photos")
     ('http://localhost:19530', 'photos')
     """
-    if not (parts := re.fullmatch(r"milvus\+(https?://[^/?#]+:\d+)/([^/?#]+)/?", text)):
+    parts = re.fullmatch(r"milvus\+(https?://[^/?#]+:\d+)/([^/?#]+)/?", text)
+    if parts is None:
         raise InputError(
             f"{text}: write it as milvus+http://HOST:PORT/COLLECTION; in a file, use a store's "
             "folder"
@@ -334,7 +344,7 @@ def _parse_address(text: str) -> tuple[str, str]:
 def _connect(uri: str, address: str) -> Any:
     """Return a `pymilvus.MilvusClient`."""
     pymilvus = library("pymilvus", "milvus")
-    # Errors are raised as well, and told in one line; pymilvus would print a traceback before.
+    # pymilvus would print a traceback before it raises an error.
     logging.getLogger("pymilvus.decorators").setLevel(logging.CRITICAL)
     try:
         token = os.environ.get(_TOKEN_VARIABLE, "")
@@ -346,33 +356,36 @@ def _connect(uri: str, address: str) -> Any:
 
 
 def _item_id(key: str) -> str:
-    """Return the id of a row's item, of which the row's key is ``image/ID``."""
+    """Return the id of the item of a row with this key, such as ``image/ID``."""
     return key.partition("/")[2]
 
 
+def _add_answer(answers: Answers, hits: Sequence[Mapping[str, Any]]) -> None:
+    """Add what Milvus returned for one query, by distance and id."""
+    pairs = sorted((round(hit["distance"]), hit["id"]) for hit in hits)
+    answers.ids.append([_item_id(key) for _, key in pairs])
+    answers.distances.append(np.array([distance for distance, _ in pairs], dtype=np.int64))
+
+
 def _to_rows(item: Item) -> list[_Row]:
-    """Return an item as rows, one for each of its codes.
+    """Return the rows of an item, one for each of its codes.
 
     >>> [row["key"] for row in _to_rows(Item("a", {"image": np.array([7], np.uint8)}))]
     ['image/a']
     """
-    metadata, keys = dict(item.metadata), json.dumps(sorted(item.metadata), ensure_ascii=False)
+    metadata = dict(item.metadata)
+    keys = json.dumps(sorted(metadata), ensure_ascii=False)
     labels = metadata.pop("labels", None) or []
     assert isinstance(labels, list)
     if len(labels) > _MAX_LABELS:
         raise InputError(
             f"{item.id!r}: {len(labels):,} labels; Milvus takes {_MAX_LABELS:,} an item"
         )
-    texts = {f"label {label[:20]!r}": label for label in labels} | {
-        "id": f"{max(item.codes, key=len)}/{item.id}",
-        "keys of metadata": keys,
-        "metadata": json.dumps(metadata, ensure_ascii=False),
-    }
-    for name, text in texts.items():
-        if (size := len(text.encode())) > _MAX_STRING:
-            raise InputError(
-                f"{item.id[:40]!r}: {name} of {size:,} bytes; Milvus takes {_MAX_STRING:,}"
-            )
+    for label in labels:
+        _check_size(item, f"label {label[:20]!r}", label)
+    _check_size(item, "id", f"{max(item.codes, key=len)}/{item.id}")
+    _check_size(item, "keys of metadata", keys)
+    _check_size(item, "metadata", json.dumps(metadata, ensure_ascii=False))
     common = {"id": item.id, "keys": keys, "labels": labels, "metadata": metadata}
     return [
         {
@@ -386,20 +399,30 @@ def _to_rows(item: Item) -> list[_Row]:
     ]
 
 
+def _check_size(item: Item, name: str, text: str) -> None:
+    size = len(text.encode())
+    if size > _MAX_STRING:
+        raise InputError(
+            f"{item.id[:40]!r}: {name} of {size:,} bytes; Milvus takes {_MAX_STRING:,}"
+        )
+
+
 def _requests(items: Sequence[list[_Row]]) -> Collection[list[list[_Row]]]:
-    """Divide items into requests; all rows of an item are in the one in which they begin."""
+    """Divide items, as their rows, into requests."""
     requests: dict[tuple[int, int], list[list[_Row]]] = {}
     n_rows = n_bytes = 0
     for rows in items:
         requests.setdefault((n_rows // _ROWS, n_bytes // _BYTES), []).append(rows)
         n_rows += len(rows)
-        n_bytes += sum(len(str(value).encode()) for row in rows for value in row.values())
+        values = chain.from_iterable(row.values() for row in rows)
+        n_bytes += sum(len(str(value).encode()) for value in values)
     return requests.values()
 
 
 def _quote(text: str | list[str]) -> str:
-    """Quote a string, or a list of them, for Milvus's expressions, which know Go's escapes; JSON's
-    are among them.
+    """Quote a string or a list of strings for Milvus's expressions.
+
+    They understand Go's escapes, which include those of JSON.
     """
     return json.dumps(text, ensure_ascii=False)
 
@@ -410,7 +433,10 @@ def _to_milvus(
     """Translate a filter into a Milvus expression over the fields ``id``, ``labels``, ``keys`` and
     ``metadata``.
 
-    What it cannot say is asked of ``passing``, which returns the ids of items.
+    Args:
+        tree: the filter.
+        key_sets: all values of ``keys``.
+        passing: returns the ids of the items that pass a condition that Milvus cannot test.
 
     >>> _to_milvus(Condition("year", ">", (2000,)), set(), lambda condition: [])
     '(metadata["year"] > 2000)'
@@ -424,46 +450,68 @@ def _to_milvus(
 def _condition(
     condition: Condition, key_sets: Collection[str], passing: Callable[[Condition], list[str]]
 ) -> str:
-    key = condition.key
-    test = condition.test
-    literals = condition.literals
-    negated = condition.negated
-    # Before 2.4 Milvus finds strings by their beginning alone, and what it makes of ``_`` and of
-    # backslashes differs. It compares whole numbers with others as floats, which tell them apart up
-    # to 2⁵³.
-    is_inexact = test == "LIKE" or any(
-        not isinstance(it, str) and abs(it) >= 2**53 for it in literals
-    )
-    if is_inexact or (key == "label" and test not in ("=", "IN", "IS NOT NULL")):
+    if not _can_test(condition):
         names = passing(condition)
         return f"id in {_quote(names)}" if names else _NONE
-    if key == "label":
-        having = (
-            " or ".join(f"array_contains(labels, {_quote(str(label))})" for label in literals)
-            or 'labels[0] >= ""'
-        )
-        return f"not ({having})" if negated else having
-    if test == "IS NOT NULL":
-        chosen = [
-            text for text in sorted(key_sets) if (key in ("id", *json.loads(text))) != negated
-        ]
-        return f"keys in {_quote(chosen)}" if chosen else _NONE
-    path = f'metadata["{key}"]' if key != "id" else key
-    operators = {"IN": ["="] * len(literals), "BETWEEN": [">=", "<="]}.get(test, [test])
-    if negated:
+    if condition.key == "label":
+        return _label_condition(condition)
+    if condition.test == "IS NOT NULL":
+        return _presence(condition, key_sets)
+    return _comparison(condition)
+
+
+def _can_test(condition: Condition) -> bool:
+    """Return whether Milvus tests a condition as every store does.
+
+    Before 2.4 Milvus finds strings only by their beginning, and it treats ``_`` and backslashes in
+    patterns differently. It cannot order labels, nor tell large whole numbers apart.
+    """
+    if condition.test == "LIKE":
+        return False
+    if condition.key == "label":
+        return condition.test in ("=", "IN", "IS NOT NULL")
+    return all(isinstance(it, str) or abs(it) < _EXACT for it in condition.literals)
+
+
+def _label_condition(condition: Condition) -> str:
+    tests = [f"array_contains(labels, {_quote(str(label))})" for label in condition.literals]
+    any_label = " or ".join(tests) or 'labels[0] >= ""'
+    return f"not ({any_label})" if condition.negated else any_label
+
+
+def _presence(condition: Condition, key_sets: Collection[str]) -> str:
+    """Require that an item has a key, or lacks it."""
+    chosen = []
+    for text in sorted(key_sets):
+        is_present = condition.key == "id" or condition.key in json.loads(text)
+        if is_present != condition.negated:
+            chosen.append(text)
+    return f"keys in {_quote(chosen)}" if chosen else _NONE
+
+
+def _comparison(condition: Condition) -> str:
+    path = "id" if condition.key == "id" else f'metadata["{condition.key}"]'
+    literals = condition.literals
+    operators = [condition.test]
+    if condition.test == "IN":
+        operators = ["="] * len(literals)
+    elif condition.test == "BETWEEN":
+        operators = [">=", "<="]
+    if condition.negated:
         operators = [_OPPOSITE[operator] for operator in operators]
-    word = " and " if (test == "BETWEEN") != negated else " or "
+    word = " and " if (condition.test == "BETWEEN") != condition.negated else " or "
     return word.join(_compare(path, *pair) for pair in zip(operators, literals, strict=True))
 
 
+#: Operator -> the one that holds where it does not.
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def _compare(path: str, operator: str, value: Literal) -> str:
-    """Require that a value that is there and of the literal's kind compares so.
+    """Require that a value exists, is of the literal's kind and compares in this way.
 
     Milvus lets an absent value pass ``!=``, ``not in`` and ``not``, but never ``<``, ``>`` or
-    ``==``; so what is negated is said with those, which at the same time asks for the kind.
+    ``==``. Negations are therefore written with these, which also require the kind.
     """
     if isinstance(value, bool):
         return f"{path} == {'true' if value == (operator == '=') else 'false'}"
