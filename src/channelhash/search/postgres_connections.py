@@ -1,8 +1,7 @@
-"""Connections of a store to its database: their address, what is sent over them, one a transaction,
-kept for the next.
+"""Connections of a store to its database: their addresses, and what is sent over them.
 
-Codes are sent as `Bits`, metadata as jsonb that keeps every number, filters as conditions on a row
-of ``items``.
+Every transaction has a connection of its own, which is kept for the next one. Codes are sent as
+`Bits`, metadata as jsonb that keeps every number, filters as conditions on a row of ``items``.
 """
 
 import json
@@ -27,14 +26,14 @@ from channelhash.utils.decode import one_line
 from channelhash.utils.optional_imports import library
 from channelhash.utils.typed_settings import Settings, read_settings
 
-_LENGTH_BYTES = 4  # the number of bits, before the bits
-
+#: Bytes in front of the bits that say how many these are.
+_LENGTH_BYTES = 4
 #: The most candidates that pgvector allows HNSW to keep while it searches.
 MOST_EF = 1000
 
 
 class _Options(Settings):
-    """The options of an address that libpq does not get."""
+    """The options of an address that are not passed to libpq."""
 
     index: Literal["hnsw"] | None = None
     ef_search: int = Field(100, ge=1, le=MOST_EF)
@@ -53,7 +52,7 @@ def parse_address(text: str) -> tuple[str, str, int]:
     # As libpq does: `urlsplit` would read a # as a fragment, and drop the // before an empty host,
     # which means the socket of this machine.
     database, _, query = text.partition("?")
-    # To libpq a + is no space.
+    # libpq does not read a + as a space.
     values = dict(parse_qsl(query.replace("+", "%2B"), keep_blank_values=True))
     schema = values.pop("store", "channelhash")
     if not re.fullmatch(r"(?!pg_)[a-z_][a-z0-9_]{0,62}", schema) or schema in (
@@ -84,7 +83,7 @@ class Bits(NamedTuple):
 
 
 def to_codes(sent: list[bytes], n_bits: int) -> PackedCodes:
-    """Return codes ``(n, ceil(n_bits / 8))`` of what a binary cursor reads.
+    """Return the codes ``(n, ceil(n_bits / 8))`` that a binary cursor reads.
 
     >>> to_codes([bytes([0, 0, 0, 8, 7])], 8).tolist()
     [[7]]
@@ -94,18 +93,17 @@ def to_codes(sent: list[bytes], n_bits: int) -> PackedCodes:
 
 
 def _connect(database: str) -> Any:
-    """Open a connection that commits every statement on its own.
+    """Open a connection that commits every statement by itself.
 
     Strings are sent as UTF-8, whatever the database's encoding is. No statement is prepared on the
-    server: a pool of connections (PgBouncer) may send the next one to another.
+    server, since a pool of connections (PgBouncer) may send the next one to another server.
     """
     psycopg = library("psycopg", "postgres")
 
     class BitsDumper(psycopg.adapt.Dumper):  # type: ignore[misc, name-defined]
         format = psycopg.pq.Format.BINARY
-        oid = (
-            1560  # of the type bit(n), https://www.postgresql.org/docs/current/catalog-pg-type.html
-        )
+        #: The type bit(n), see https://www.postgresql.org/docs/current/catalog-pg-type.html.
+        oid = 1560
 
         def dump(self, code: Bits) -> bytes:
             return code.n_bits.to_bytes(_LENGTH_BYTES, "big") + code.packed
@@ -118,26 +116,25 @@ def _connect(database: str) -> Any:
 
 
 def _as_jsonb(metadata: Metadata) -> str:
-    """Return metadata as JSON of which jsonb keeps every value, and whether it is a whole number.
+    """Return metadata as JSON of which jsonb keeps every value, and whole numbers as such.
 
     >>> _as_jsonb({"year": 2020, "weight": 1e16, "text": None})
     '{"year": 2020, "weight": 10000000000000000.0, "text": null}'
     """
-    return (
-        f"{{{', '.join(f'{_as_json(key)}: {_as_json(value)}' for key, value in metadata.items())}}}"
-    )
+    entries = (f"{_as_json(key)}: {_as_json(value)}" for key, value in metadata.items())
+    return f"{{{', '.join(entries)}}}"
 
 
 def _as_json(value: Value) -> str:
-    # From here on Python writes a float with an exponent and rounds it to 17 digits, which jsonb
-    # would return as a whole number of other digits.
+    # Python writes larger floats with an exponent and 17 digits. jsonb would return them as whole
+    # numbers with other digits.
     if isinstance(value, float) and abs(value) >= 1e16:
         return f"{Decimal(value):f}.0"
     return json.dumps(value, ensure_ascii=False)
 
 
-# Kind of a literal -> what `jsonb_typeof` calls values of that kind, and what their text is cast
-# to. Strings compare by code points, as everywhere here.
+#: Kind of a literal -> what `jsonb_typeof` calls its values, and the type to cast their text to.
+#: Strings compare by code points.
 _JSONB_KINDS = {
     "strings": ("string", 'text COLLATE "C"'),
     "numbers": ("number", "numeric"),
@@ -148,7 +145,7 @@ _JSONB_KINDS = {
 def to_postgres(condition: filters.Condition) -> filters.SqlCondition:
     """Translate a condition on a row of ``items(id, metadata jsonb)``.
 
-    It is true of the items that pass; a value of another kind, or none, makes it null.
+    It is true for the items that pass, and null for those with a value of another kind or none.
 
     >>> to_postgres(filters.Condition("label", "=", ("dog",)))
     SqlCondition(sql="(metadata -> 'labels' ?| %s)", parameters=(['dog'],))
@@ -193,10 +190,10 @@ def _postgres_test(value: str, condition: filters.Condition) -> filters.SqlCondi
         and condition.test not in ("IN", "LIKE", "IS NOT NULL")
         and isinstance(literals[0], str)
     ):
-        # By code points; the bytes of the database's own encoding may be in another order.
+        # By code points: bytes of the database's own encoding may be ordered differently.
         value = f"convert_to({value}, 'UTF8')"
         mark = "convert_to(%s, 'UTF8')"
-    # Numbers are sent as they are written, not as the nearest of 64 bits.
+    # Numbers are sent as they are written, not rounded to 64 bits.
     sent = tuple(
         literal if isinstance(literal, bool | str) else Decimal(_as_json(literal))
         for literal in literals
@@ -205,10 +202,10 @@ def _postgres_test(value: str, condition: filters.Condition) -> filters.SqlCondi
 
 
 class Connections:
-    """Connections to a database: as many as threads have needed at a time.
+    """Connections to a database: as many as threads need at the same time.
 
-    What PostgreSQL refuses is a `JobError`; what its encoding cannot hold or this user may not do,
-    an `InputError`.
+    They raise `JobError` if PostgreSQL refuses something, but `InputError` for what its encoding
+    cannot hold or this user may not do.
     """
 
     def __init__(self, address: str, database: str) -> None:
@@ -221,20 +218,17 @@ class Connections:
         self._process = os.getpid()
 
     def reading(self) -> AbstractContextManager[Any]:
-        """Yield a cursor that reads what was committed before its first statement."""
+        """Yield a cursor that reads the state before its first statement."""
         return self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     def writing(self) -> AbstractContextManager[Any]:
-        """Yield a cursor whose changes are committed at the end, or, after an error, none of
-        them.
-        """
+        """Yield a cursor whose changes are committed at the end; after an error, none are."""
         return self._transaction("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 
     def close(self) -> None:
-        """Close the connections; those that are in use when they are given back."""
-        # they are the parent's, and another thread of it may hold the lock for ever
+        """Close the connections; those in use are closed when they are given back."""
         if os.getpid() != self._process:
-            return
+            return  # they are the parent's, and in this process the lock may never be free
         with self._lock:
             idle = self._idle
             self._idle = []
@@ -266,9 +260,7 @@ class Connections:
             self._give_back(connection)
 
     def _begin(self, begin: str) -> Any:
-        """Return a connection on which a transaction has begun, not one that was lost since it was
-        used last.
-        """
+        """Begin a transaction on a kept connection that still works, else on a new one."""
         check_process(self._address, self._process)
         while True:
             with self._lock:
