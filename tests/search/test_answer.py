@@ -24,6 +24,7 @@ from channelhash.search.hits import (
     sort_by_date,
 )
 from channelhash.search.query import search_store
+from channelhash.search.rankings import choose_rankings
 from channelhash.search.sqlite.store import open_codes
 
 N_BITS = 24
@@ -169,7 +170,7 @@ def check_no_copies(hits: Hits, options: SearchOptions) -> None:
 
 def expected(store: ch.Store, query: Query, options: SearchOptions) -> set[str]:
     """The ids of all items that a question with these options is about."""
-    rankings = module.choose_rankings(store, query, options)
+    rankings = choose_rankings(store, query, options)
     names: set[str] = set()
     for modality in rankings:
         if modality == "words":

@@ -13,9 +13,9 @@ from hypothesis.extra import numpy as arrays
 import channelhash as ch
 from channelhash.codes import binarize, hamming_distances, pack
 from channelhash.search import rank as module
-from channelhash.search.answer import rank_codes
 from channelhash.search.hits import Query, SearchOptions, search_hits
 from channelhash.search.question import query_like
+from channelhash.search.rankings import rank_codes
 from channelhash.search.sqlite import store as sqlite_store
 from refusals import check_refusal
 

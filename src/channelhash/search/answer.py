@@ -1,24 +1,15 @@
-"""The one order of all answers to a question, of which every page is a part.
+"""The one order of all answers to a question; every page is a slice of it.
 
-A store ranks its items by the codes of each modality and by words. A search by one of these keeps
-the order of that ranking. Several rankings are fused by reciprocal ranks
-(`channelhash.search.rank`), ties by distance, then by id.
+A store ranks its items by the codes of each modality and by words (`channelhash.search.rankings`).
+A search by one of these keeps the order of that ranking. Several rankings are fused by reciprocal
+ranks (`channelhash.search.rank`); ties are broken by distance, then by id.
 
-The order does not depend on how many answers are asked for. Rankings that are cut at another place
-are fused differently, so stores are asked for rankings of fixed depths. What the first depth finds
-comes first, then what the second one adds, and so on, as far as answers are read.
-
-Codes are ranked by all that is known of the query:
-
-* With outputs of the model, in a store with projections: by score, in two stages.
-* With outputs, in other stores and within a radius: by distance, equal distances by how sure the
-  model was of the bits that differ (`Store.search_surest`).
-* A query known only by its bits: by distance.
-
-Remaining ties are broken by id.
+The order does not depend on how many answers are asked for. Rankings that end at another place are
+fused differently, so stores are asked for rankings of fixed depths. The answers of the first depth
+come first, then those that the second depth adds, and so on, as far as answers are read.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
@@ -31,28 +22,23 @@ from channelhash.search.fold import default_radius, fold
 from channelhash.search.items import Item
 from channelhash.search.match import FITS, Judge
 from channelhash.search.question import WORDS, Query, SearchOptions
-from channelhash.search.rank import FIRST, Ranking, cosines, fuse_partial, rerank
+from channelhash.search.rank import Ranking, cosines, fuse_partial, rerank
+from channelhash.search.rankings import rank_codes
 from channelhash.search.store import Store
 
-#: Items that each ranking gives at first.
+#: First depth: the number of items of each ranking.
 DEPTH = 100
-#: Why what is written cannot be compared with the codes of an encoder without a text side, and what
-#: to do.
-ALONE = (
-    "these codes are of images alone, which a text cannot be compared with; make the store with "
-    "at least 100 captions (`channelhash index create STORE PHOTOS --captions FILE`) or with an "
-    "encoder of texts, too (`--encoder openclip:NAME/WEIGHTS`), or ask with a picture or an item "
-    "of the store"
-)
-
-#: Second depth, which holds all that a server answers, at most 1,000 results.
+#: Second depth, which holds all answers that a server returns, at most 1,000.
 _SECOND = 1024
-#: How many times deeper each further depth is. It costs more than those before it together, so that
-#: reading far costs little more than reading once.
+#: Factor between further depths. Each costs more than all before it together, so reading far costs
+#: little more than reading the last depth.
 _TIMES = 4
-#: Share of a question's words, by weight, that an item must have so that words speak for it beside
-#: codes: "the" alone does not.
+#: Share of a question's words, by weight, that an item must have to be ranked by words beside
+#: codes: having only "the" does not count.
 _COVERAGE = 0.7
+#: Decimals of fused scores that count; sums of the same shares may differ in the last ones.
+_DECIMALS = 12
+#: Stands for a ranking that was not asked for.
 _NO_RANKING = Ranking([], [])
 
 
@@ -64,8 +50,8 @@ class Ranked(NamedTuple):
         fit: the probability that it answers a question in words, 1 where its own words do; None
             where the store cannot say.
         by_words: whether its words helped to find it.
-        copies: ids of the answers of the same depth that were folded into it; None where none were
-            to be.
+        copies: ids of the answers of the same depth that were folded into it; None if near-duplicates
+            are not folded.
 
     >>> Ranked("a", fit=0.3).fits
     False
@@ -78,43 +64,49 @@ class Ranked(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether it is likely to answer the question; true where that is not known."""
+        """Whether it is likely to answer the question; true if that is not known."""
         return self.fit is None or self.fit >= FITS
 
 
 class _Depth(NamedTuple):
-    """What rankings of one depth add to what shallower ones have found.
+    """The answers that rankings of one depth add to those of shallower ones.
 
     Attributes:
-        answers: in their order.
+        answers: the answers, best first.
         nearest: the ranking by the codes whose distances answers show.
-        continues: whether more that fits may lie deeper, since the last of these does.
+        continues: whether more answers that fit may lie deeper, since the last one of ``nearest``
+            fits.
     """
 
     answers: list[Ranked]
     nearest: Ranking
     continues: bool
 
+    @property
+    def fits(self) -> list[float]:
+        """The fits of its answers that are known."""
+        return [answer.fit for answer in self.answers if answer.fit is not None]
+
 
 class AnswerOrder:
     """All answers of a store to one question, in one order, which can be read once.
 
-    What fits comes first, where that is known. Codes alone that are searched within a radius or
-    ranked again keep their own order.
+    Answers that fit come first, where that is known. A search by codes alone within a radius, or
+    with re-ranking, keeps its own order.
 
     Attributes:
-        modality: whose distances answers show.
+        modality: the modality whose distances answers show.
         judge: what these distances mean.
         close: see `Hits.close`.
-        best_fit: the largest `Ranked.fit` of the first depth, 0 where none is known.
+        best_fit: the largest `Ranked.fit` of the first depth; 0 if none is known.
         alike: see `Hits.alike`; complete once the answers are read.
-        unlikely: whether less likely answers were left out of those that were read.
+        unlikely: whether an answer that is unlikely to fit was left out so far.
 
     Args:
         store: a store that is not empty.
-        query: the question.
+        query: the query.
         options: what is asked for. The order does not depend on ``k``, ``limit`` and ``offset``.
-        rankings: modalities of codes, and `WORDS`; see `choose_rankings`.
+        rankings: modalities of codes, and `WORDS`, see `channelhash.search.rankings`.
 
     >>> import channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
@@ -137,39 +129,34 @@ class AnswerOrder:
         self._check_rerank()
         self.modality = store.choose_modality() if self._is_fused else rankings[0]
         self.judge = Judge(store, query, self.modality)
-        is_by_distance = options.radius is not None or options.rerank is not None
-        self._fits_first = self._is_fused or not is_by_distance
+        self._fits_first = self._is_fused or not options.by_distance
         self._folds = folds(store, options, self.modality)
         self._items: dict[str, Item] = {}
         self._kept: list[Ranked] = []  # answers into which others are folded
         self._depths = self._look_deeper()
         self._first = next(self._depths)
-        known = [answer.fit for answer in self._first.answers if answer.fit is not None]
-        self.best_fit = max(known, default=0.0)
-        self.close = self.best_fit >= FITS if known else self._is_close()
-        is_left_out = options.leave_out is not None and self._folds
-        self.alike: list[str] | None = [] if is_left_out else None
+        fits = self._first.fits
+        self.best_fit = max(fits, default=0.0)
+        self.close = self.best_fit >= FITS if fits else self._is_close()
+        self.alike: list[str] | None = None
+        if self._folds and options.leave_out is not None:
+            self.alike = []
         self.unlikely = False
 
     def answers(self) -> Iterator[Ranked]:
-        """Yield the answers, best first, as deep as they are read."""
-        left_out = self._options.leave_out
+        """Yield the answers, best first, and look deeper as they are read."""
         for answer in self._all():
-            names = (answer.id, *(answer.copies or ()))
-            if left_out in names:
-                if self.alike is not None:
-                    self.alike += [name for name in names if name != left_out]
-            elif answer.fits or not self._options.fitting:
+            if self._leave_out(answer):
+                continue
+            if answer.fits or not self._options.fitting:
                 yield answer
-            else:
-                self.unlikely = True
-                if self._fits_first:
-                    return  # what fits of the depths looked at has come
+                continue
+            self.unlikely = True
+            if self._fits_first:
+                return  # all answers that fit come before this one
 
     def read(self, ids: Sequence[str]) -> list[Item]:
-        """Return the items of these ids, each read once; those that were deleted since they were
-        found are left out.
-        """
+        """Return the items of these ids, each read once, but those that were deleted meanwhile."""
         unread = [name for name in ids if name not in self._items]
         self._items |= {item.id: item for item in self._store.get(unread, missing_ok=True)}
         return [self._items[name] for name in ids if name in self._items]
@@ -188,8 +175,18 @@ class AnswerOrder:
                 f"{argument('text')} or {argument('image')}"
             )
 
+    def _leave_out(self, answer: Ranked) -> bool:
+        """Return whether an answer is the item to leave out, or a near-duplicate of it."""
+        left_out = self._options.leave_out
+        names = [answer.id, *(answer.copies or ())]
+        if left_out not in names:
+            return False
+        if self.alike is not None:
+            self.alike += [name for name in names if name != left_out]
+        return True
+
     def _all(self) -> Iterator[Ranked]:
-        """Yield all answers; what does not fit once no deeper ranking finds more that does."""
+        """Yield all answers. Those that do not fit wait until no more that fit can lie deeper."""
         waiting: list[Ranked] = []
         for found in chain([self._first], self._depths):
             for answer in found.answers:
@@ -203,7 +200,7 @@ class AnswerOrder:
         yield from waiting
 
     def _look_deeper(self) -> Iterator[_Depth]:
-        """Yield what each depth finds, up to the one that has all rankings in full."""
+        """Yield the new answers of each depth, up to the one that holds all rankings in full."""
         seen: set[str] = set()
         for depth in _depths(self._options.rerank or 0):
             rankings, is_full = self._rank(depth)
@@ -211,21 +208,21 @@ class AnswerOrder:
             if self._options.rerank is not None and not seen:
                 names = self._rerank(names, self._options.rerank)
             seen.update(names)
-            yield self._judged(names, rankings, depth)
+            yield self._judge_names(names, rankings, depth)
             if is_full:
                 return
 
     def _rank(self, depth: int) -> tuple[dict[str, Ranking], bool]:
-        """Return the rankings of one depth, and whether none goes any deeper."""
+        """Return the rankings of one depth, and whether they are complete."""
         query = self._query
         radius = self._options.radius
         if self._options.rerank is not None:
-            query = replace(query, outputs=None)  # the nearest by bits alone are ranked again
+            query = replace(query, outputs=None)  # re-ranking begins with the nearest by bits
         rankings = {}
         for modality in self._modalities:
             options = replace(self._options, modality=modality)
             rankings[modality] = rank_codes(self._store, query, depth, options)
-        near = set().union(*(ranking.ids for ranking in rankings.values()))
+        near = _ids_of(rankings)
         is_full = all(len(ranking.ids) < depth for ranking in rankings.values())
         if self._with_words:
             words = self._rank_words(depth)
@@ -235,7 +232,7 @@ class AnswerOrder:
         return rankings, is_full
 
     def _rank_words(self, depth: int, coverage: float | None = None) -> Ranking:
-        """Rank by words, of which an item has enough to speak for it."""
+        """Rank the items that have enough of the words."""
         if coverage is None:
             coverage = _COVERAGE if self._modalities else 0.0
         query = self._query
@@ -243,12 +240,13 @@ class AnswerOrder:
         return self._store.search_words(query.words, depth, where, query.without, coverage)
 
     def _keep_words(self, words: Ranking, depth: int, near: set[str] | None) -> Ranking:
-        """Return the part of a ranking by words that counts beside codes; with ``near``, of these
-        items alone.
+        """Return the part of a ranking by words that counts beside codes.
+
+        With ``near``, other items are left out.
         """
         least = -np.inf
         if self._modalities and len(words.ids) == depth:
-            # The ranking was cut among items of equal scores, which says nothing about them.
+            # The ranking may end among items of equal scores, so none of these count.
             least = words.keys[-1]
         ids: list[str] = []
         scores: list[float] = []
@@ -259,7 +257,7 @@ class AnswerOrder:
         return Ranking(ids, scores)
 
     def _merge(self, rankings: dict[str, Ranking]) -> Sequence[str]:
-        """Return the items of several rankings in one order."""
+        """Return the ids of several rankings in one order."""
         by_codes = [rankings[modality] for modality in self._modalities]
         words = rankings.get(WORDS, _NO_RANKING)
         if len(by_codes) == 1 and not words.ids:
@@ -269,29 +267,29 @@ class AnswerOrder:
             for name, distance in zip(ranking.ids, ranking.distances, strict=True):
                 nearest[name] = min(distance, nearest.get(name, distance))
         scores = fuse_partial(rankings, self._impossible_rankings(rankings))
-        return sorted(
-            scores, key=lambda name: (-round(scores[name], 12), nearest.get(name, np.inf), name)
-        )
+
+        def order(name: str) -> tuple[float, float, str]:
+            return -round(scores[name], _DECIMALS), nearest.get(name, np.inf), name
+
+        return sorted(scores, key=order)
 
     def _impossible_rankings(self, rankings: dict[str, Ranking]) -> dict[str, list[str]]:
-        """Return the id of each item that was found -> the rankings that it cannot be in, for items
-        that lack a code.
+        """Return id -> the rankings that an item cannot be in, since it lacks a code.
 
         An item without a text code has hardly any words, so the ranking by words does not count
         either unless it holds the item.
         """
         counts = {self._store.count(modality) for modality in self._modalities}
-        if len(self._modalities) < 2 or len(counts) < 2:
-            return {}
-        names = set().union(*(ranking.ids for ranking in rankings.values()))
+        if len(counts) < 2:
+            return {}  # one modality, or all items have codes of each
+        names = _ids_of(rankings)
         by_words = set(rankings.get(WORDS, _NO_RANKING).ids)
-        impossible: dict[str, list[str]] = {}
+        impossible = {}
         for item in self.read(sorted(names)):
             missing = [modality for modality in self._modalities if modality not in item.codes]
-            if self._with_words and "text" in missing and item.id not in by_words:
-                missing.append(WORDS)
             if missing:
-                impossible[item.id] = missing
+                lacks_words = "text" in missing and item.id not in by_words
+                impossible[item.id] = [*missing, WORDS] if lacks_words else missing
         return impossible
 
     def _rerank(self, names: Sequence[str], first: int) -> list[str]:
@@ -303,8 +301,10 @@ class AnswerOrder:
         order = rerank(self._query.outputs, codes, first)
         return [*(items[place].id for place in order.tolist()), *names[first:]]
 
-    def _judged(self, names: Sequence[str], rankings: dict[str, Ranking], depth: int) -> _Depth:
-        """Return items as answers, what fits first, near-duplicates folded if they are to be."""
+    def _judge_names(
+        self, names: Sequence[str], rankings: dict[str, Ranking], depth: int
+    ) -> _Depth:
+        """Make items answers: judge how likely they fit, sort by that, and fold near-duplicates."""
         by_words = set(rankings.get(WORDS, _NO_RANKING).ids)
         nearest = rankings.get(self.modality, _NO_RANKING)
         fits = self._fits(names, nearest, by_words)
@@ -317,8 +317,9 @@ class AnswerOrder:
         return _Depth(answers, nearest, is_cut and fits.get(nearest.ids[-1], 0.0) >= FITS)
 
     def _fits(self, names: Sequence[str], nearest: Ranking, by_words: set[str]) -> dict[str, float]:
-        """Return id -> the probability that it fits, where that is known: by the cosines of a
-        ranking, else by projections that are read.
+        """Return id -> the probability that the item fits, where that is known.
+
+        It follows from the cosines of the ranking, or of projections that are read.
         """
         query = self._query
         if not self.judge.knows_fit or query.outputs is None:
@@ -339,8 +340,9 @@ class AnswerOrder:
         return fits
 
     def _fold(self, answers: list[Ranked]) -> list[Ranked]:
-        """Fold near-duplicates of an earlier answer into it. Those of an answer of a shallower
-        depth, which may have been read, are dropped.
+        """Fold near-duplicates into the answer before them.
+
+        Near-duplicates of an answer of a shallower depth, which may have been returned, are dropped.
         """
         items = self.read([answer.id for answer in answers])
         present = {item.id for item in items}
@@ -354,10 +356,9 @@ class AnswerOrder:
         return kept
 
     def _copies_of(self, ids: Sequence[str]) -> dict[int, list[int]]:
-        """Return the places of answers that stay -> those of their near-duplicates behind them.
+        """Return the place of each answer to keep -> the places of its near-duplicates.
 
-        Where codes of images are searched, the images are compared, too, as
-        `channelhash.duplicates.groups.find_duplicates` does.
+        In a search of images their files are compared, too, as `find_duplicates` does.
         """
         if not ids:
             return {}
@@ -372,18 +373,23 @@ class AnswerOrder:
         return fold(codes, radius, images)
 
     def _is_close(self) -> bool | None:
-        """Return whether any answer is close where it is not known what fits: the nearest codes
-        are, or an answer has all of the words, which need no code to confirm them.
+        """Return whether any answer is close if it is not known what fits; None if unknown.
+
+        The nearest codes are close, or an answer has all words.
         """
         found = self._first.answers
         nearest = self._first.nearest
-        if not self._modalities and not found:
-            return False
+        if not found and not self._modalities:
+            return False  # none has any of the words
         close = self.judge.is_close(nearest.distances, nearest.cosines)
         if close is False and self._with_words and found:
             complete = set(self._rank_words(max(DEPTH, len(found)), coverage=1.0).ids)
             close = any(answer.id in complete for answer in found)
         return close
+
+
+def _ids_of(rankings: Mapping[str, Ranking]) -> set[str]:
+    return set(chain.from_iterable(ranking.ids for ranking in rankings.values()))
 
 
 def folds(store: Store, options: SearchOptions, modality: str) -> bool:
@@ -397,96 +403,11 @@ def folds(store: Store, options: SearchOptions, modality: str) -> bool:
     """
     if options.collapse is not None:
         return options.collapse is not False
-    keeps_order = options.radius is not None or options.rerank is not None
-    return modality == "image" and not keeps_order and store.has_images
-
-
-def choose_rankings(store: Store, query: Query, options: SearchOptions) -> Sequence[str]:
-    """Return what answers a query: modalities of codes, and `WORDS`.
-
-    >>> import channelhash as ch
-    >>> from channelhash.search.sqlite.store import open_codes
-    >>> store = open_codes(ch.CodeSet(["a"], {"image": np.array([[0]], np.uint8)}, None, n_bits=8))
-    >>> choose_rankings(store, Query(np.array([7], np.uint8), words="dog"), SearchOptions())
-    ['image', 'words']
-    """
-    if options.modality is not None and options.by not in (None, options.modality):
-        raise InputError(
-            f"{argument('by')} {options.by}: says what is searched, and so does "
-            f"{argument('modality')}; leave that out"
-        )
-    rankings = _rankings_asked_for(store, query, options)
-    if not query.words_coded and WORDS not in rankings:
-        raise InputError(ALONE)
-    if rankings == [WORDS]:
-        _check_words_alone(query, options)
-    return rankings
-
-
-def _rankings_asked_for(store: Store, query: Query, options: SearchOptions) -> Sequence[str]:
-    if options.by == WORDS:
-        return [WORDS]
-    if options.by in ("image", "text"):
-        return [store.choose_modality(options.by)]
-    if options.by is None and _by_codes_alone(query, options):
-        return [store.choose_modality(options.modality)]
-    rankings = [*store.modalities] if len(query.code) else []
-    if store.has_words and query.words:
-        rankings.append(WORDS)
-    return rankings
-
-
-def _by_codes_alone(query: Query, options: SearchOptions) -> bool:
-    """Return whether the codes of one modality alone are searched unless others are named."""
-    named = (options.modality, options.radius, options.rerank)
-    return not query.words or any(option is not None for option in named)
-
-
-def _check_words_alone(query: Query, options: SearchOptions) -> None:
-    if not query.words:
-        raise InputError(
-            f"{argument('by')} words: the question has no words; add some, or search by image or "
-            "text"
-        )
-    if options.radius is not None:
-        raise InputError(
-            f"{argument('by')} words: words have no distance; leave {argument('radius')} out"
-        )
-
-
-def rank_codes(store: Store, query: Query, count: int | None, options: SearchOptions) -> Ranking:
-    """Return the best ``count`` items by codes, see the module; None, only with a radius, for all
-    within it.
-
-    >>> import channelhash as ch
-    >>> from channelhash.search.sqlite.store import open_codes
-    >>> codes = ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8)
-    >>> rank_codes(open_codes(codes), Query(np.array([7], np.uint8)), 2, SearchOptions()).distances
-    [0, 3]
-    """
-    outputs = query.outputs
-    radius = options.radius
-    modality = options.modality
-    where = options.where
-    if outputs is not None and store.projected and radius is None and count is not None:
-        scored = store.search_projections(outputs[None], count, modality, where)
-        scores = scored.keys[0]
-        return Ranking(
-            scored.ids[0], (-scores).tolist(), scored.distances[0].tolist(), scores.tolist()
-        )
-    if outputs is not None:
-        surest = store.search_surest(outputs[None], count, modality, where, radius)
-        return Ranking(surest.ids[0], surest.keys[0].tolist(), surest.distances[0].tolist())
-    if radius is not None:
-        answers = store.search_radius(query.code[None], radius, modality, where, count)
-    else:
-        answers = store.search(query.code[None], count or FIRST, modality, where)
-    distances = answers.distances[0].tolist()
-    return Ranking(answers.ids[0], distances, distances)
+    return modality == "image" and not options.by_distance and store.has_images
 
 
 def code_of(item: Item, modality: str) -> PackedCodes:
-    """Return an item's code of a modality, or of another one if it has none of that.
+    """Return an item's code of a modality, or another of its codes if it has none of that.
 
     >>> code_of(Item("a", {"text": np.array([7], np.uint8)}), "image").tolist()
     [7]

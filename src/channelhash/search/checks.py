@@ -127,7 +127,7 @@ def _full_length(codes: Any) -> int:
     shape = np.asarray(codes).shape
     if len(shape) != 2 or not shape[1]:
         raise InputError(f"codes: (n, bytes) uint8 are expected, not {shape}")
-    return 8 * shape[1]
+    return int(8 * shape[1])
 
 
 def check_metadata(

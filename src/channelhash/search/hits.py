@@ -1,7 +1,7 @@
-"""What a search found, for people: the answers of a store as hits."""
+"""Hits: the answers of a store with all that people want to know of them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,12 @@ import numpy as np
 
 from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.errors import InputError, argument
-from channelhash.search.answer import ALONE, AnswerOrder, Ranked, choose_rankings, code_of
+from channelhash.search.answer import AnswerOrder, Ranked, code_of
 from channelhash.search.browsing import date_of
 from channelhash.search.items import DEFAULT_MODALITY, Value
 from channelhash.search.match import FITS
 from channelhash.search.question import WORDS, Query, SearchOptions
-from channelhash.search.sqlite.words import quote
+from channelhash.search.rankings import ALONE, choose_rankings
 from channelhash.search.store import Item, Store
 from channelhash.text.phrases import Phrase
 from channelhash.utils.contact_sheet import SheetCell, write_contact_sheet
@@ -38,22 +38,23 @@ class Hit:
 
     Attributes:
         id: the item's id.
-        distance: number of bits in which its code differs from the query's; None where that has no
+        distance: number of bits in which its code differs from the query's; None if that has no
             code.
         text: its text, empty if unknown.
         labels: its label names, empty if unknown.
         image: path of its image, empty if unknown.
         metadata: its other metadata.
-        code: ``(ceil(k / 8),)`` the packed code that was found.
-        modalities: the modalities that it has codes of.
-        match: of random items, the share at least as near as this one; None where the store cannot
-            say. See `channelhash.search.match`.
-        fit: the probability that it answers a question in words, 1 where its own words do; None
-            where the store cannot say.
-        duplicates: ids of the answers that were folded into this one, of those that the first 100
-            of each ranking are, or of those behind them; None where none were to be.
+        code: ``(ceil(n_bits / 8),)`` packed code, which was compared with the query's.
+        modalities: the modalities of its codes.
+        match: the share of random items that are at least as near; None if the store cannot say.
+            See `channelhash.search.match`.
+        fit: the probability that it answers a question in words, 1 if its own words do; None if the
+            store cannot say.
+        duplicates: ids of the near-duplicates that were folded into this answer; None if none are
+            folded. Answers of one depth are folded together, the first being the first 100 items of
+            each ranking.
         by_words: whether its words helped to find it.
-        quote: the lines of the text in its picture that hold the question's words, if these helped
+        quote: the lines of the text in its image that hold the question's words, if these helped
             to find it.
 
     >>> Hit("a", 2, "a dog", ["dog"], "").as_dict()["distance"]
@@ -82,25 +83,38 @@ class Hit:
         distance: int | None = None,
         **judged: Any,
     ) -> "Hit":
-        """Return an item as what was found, with its code of a modality, or of another one if it
-        has none of that.
+        """Return an item as a hit.
+
+        Args:
+            item: the item.
+            modality: modality of the code to show, see `code_of`.
+            distance: see above.
+            judged: other attributes.
 
         >>> Hit.of(Item("a", {"image": np.array([7], np.uint8)}, {"text": "a dog"})).text
         'a dog'
         """
         metadata = dict(item.metadata)
-        text, image, labels = (metadata.pop(key, None) for key in ("text", "image", "labels"))
-        shown = str(text or ""), list(labels) if isinstance(labels, list) else [], str(image or "")
-        code = code_of(item, modality)
-        return cls(item.id, distance, *shown, metadata, code, tuple(sorted(item.codes)), **judged)
+        labels = metadata.pop("labels", None)
+        return cls(
+            item.id,
+            distance,
+            text=str(metadata.pop("text", None) or ""),
+            labels=list(labels) if isinstance(labels, list) else [],
+            image=str(metadata.pop("image", None) or ""),
+            metadata=metadata,
+            code=code_of(item, modality),
+            modalities=tuple(sorted(item.codes)),
+            **judged,
+        )
 
     @property
     def fits(self) -> bool:
-        """Whether it is likely to answer the question; true where that is not known."""
+        """Whether it is likely to answer the question; true if that is not known."""
         return self.fit is None or self.fit >= FITS
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything but the codes as JSON-able values."""
+        """Return the main attributes as JSON-able values."""
         names = ["id", "distance", "match", "fit", "text", "labels", "image", "metadata"]
         if self.duplicates is not None:
             names.append("duplicates")
@@ -111,19 +125,18 @@ class Hits(list[Hit]):
     """The items that a search found.
 
     Attributes:
-        close: whether they are as near as answers are to questions of which the store has some;
-            None where it cannot say, see `channelhash.search.match`.
-        note: what the question could not be compared with, and what to do; a line, empty if there
-            is nothing to say.
-        suggestion: what the question may have meant, if one of its words is unknown; empty
-            otherwise.
-        phrases: the dates and places of the question that the hits are narrowed to.
-        query: what the store was searched with.
-        alike: ids of the near-duplicates of the item that was left out; None where none was, or
-            none are folded.
-        best_fit: the largest `Hit.fit` of the best answers, whichever are asked for; 0 where it is
-            not known.
-        unlikely: whether answers that are less likely to fit were left out.
+        close: whether the best answers are as near as those to questions that the store can answer;
+            None if it cannot say, see `channelhash.search.match`.
+        note: what the question could not be compared with, and what to do, in one line; empty if
+            there is nothing to say.
+        suggestion: what the question may have meant, if one of its words is unknown; else empty.
+        phrases: the dates and places of the question, which the hits are narrowed to.
+        query: the query that the store was searched with.
+        alike: ids of the near-duplicates of the item that was left out; None if none was left out
+            or none are folded.
+        best_fit: the largest `Hit.fit` of the best answers, whichever page is asked for; 0 if it
+            is not known.
+        unlikely: whether answers that are unlikely to fit were left out.
 
     >>> Hits([Hit("a", 2, "a dog", ["dog"], "")], close=False).close
     False
@@ -147,14 +160,14 @@ class Hits(list[Hit]):
         self.unlikely = False
 
     def narrowed(self) -> list[dict[str, str]]:
-        """Return what the hits are narrowed to as JSON-able values."""
+        """Return the dates and places that narrow the hits as JSON-able values."""
         return [
             {"kind": phrase.kind, "words": phrase.words, "means": phrase.means}
             for phrase in self.phrases
         ]
 
     def draw(self, query: str | Path, path: Path) -> None:
-        """Draw a query, words or an image file, and the hits as one row of a PNG."""
+        """Draw a query (words or an image file) and the hits as one row of a PNG."""
         cells = [SheetCell(query, "query") if isinstance(query, Path) else SheetCell(None, query)]
         for rank, hit in enumerate(self, start=1):
             cells.append(
@@ -164,19 +177,19 @@ class Hits(list[Hit]):
 
 
 def search_hits(store: Store, query: Query, options: SearchOptions | None = None) -> Hits:
-    """Find the items nearest to a query, nearest first, in a store that is not empty.
+    """Find the items whose codes answer a query best, in a store that is not empty.
 
-    Where the query's outputs are known, they order items too, see `channelhash.search.answer`.
-    Otherwise equal distances are in the order of ids. An item that others delete meanwhile is left
-    out.
+    `channelhash.search.rankings` says how codes are ranked. Items that others delete meanwhile are
+    left out.
 
     Raises:
-        InputError: the store has no such codes, the filter is wrong, or re-ranking needs the
-            real-valued outputs of a query of which only bits are known.
+        InputError: the store has no such codes, the filter is wrong, or re-ranking is asked for and
+            only the bits of the query are known.
 
     >>> import channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
-    >>> store = open_codes(ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8))
+    >>> codes = {"image": np.array([[0], [7]], np.uint8)}
+    >>> store = open_codes(ch.CodeSet(["a", "b"], codes, None, n_bits=8))
     >>> [(hit.id, hit.distance) for hit in search_hits(store, Query(np.array([7], np.uint8)))]
     [('b', 0), ('a', 3)]
     """
@@ -187,13 +200,13 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
 def answer(store: Store, query: Query, options: SearchOptions | None = None) -> Hits:
     """Find the items that answer a query best, in a store that is not empty.
 
-    A query with words is answered by what the store has of codes of images, codes of texts and
-    words, fused by reciprocal ranks (`channelhash.search.rank`); ties by distance, then by id.
-    `SearchOptions.by` names one of them. Without a code, words alone answer. Another query is
-    answered by codes alone, see `search_hits`, and so is one with a modality, radius or re-ranking.
+    A query with words is answered by the codes of images, the codes of texts and the words of the
+    store, as far as it has them. These rankings are fused, see `channelhash.search.answer`;
+    `SearchOptions.by` names one of them instead. Without a code, words answer alone. A query
+    without words, or with a modality, radius or re-ranking, is answered as by `search_hits`.
 
-    The order of answers is decided before it is cut: what fits first, then the rest. The first ones
-    are the same for every ``k``, and pages put together are the whole.
+    The order of answers is decided before a page is cut out of it, and answers that fit come first.
+    It is the same for every ``k``: pages put together are the whole.
 
     Raises:
         InputError: the store or the query lacks what ``by`` names, or other options contradict it;
@@ -201,9 +214,10 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
 
     >>> import channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
-    >>> codes = ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8, texts=("a dog", ""))
+    >>> codes = {"image": np.array([[0], [7]], np.uint8)}
+    >>> store = open_codes(ch.CodeSet(["a", "b"], codes, None, n_bits=8, texts=("a dog", "")))
     >>> query = Query(np.array([3], np.uint8), words="dog")
-    >>> [(hit.id, hit.distance) for hit in answer(open_codes(codes), query)]
+    >>> [(hit.id, hit.distance) for hit in answer(store, query)]
     [('a', 2), ('b', 1)]
     """
     options = options or SearchOptions()
@@ -214,15 +228,16 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
 
 
 def list_hits(store: Store, items: Iterable[Item], options: SearchOptions) -> Hits:
-    """Return items that no query found as hits, in their order.
+    """Return items as hits in the same order; no query found them.
 
     >>> import channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
-    >>> store = open_codes(ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8))
+    >>> codes = {"image": np.array([[0], [7]], np.uint8)}
+    >>> store = open_codes(ch.CodeSet(["a", "b"], codes, None, n_bits=8))
     >>> [hit.id for hit in list_hits(store, store.get(["b"]), SearchOptions())]
     ['b']
     """
-    if options.radius is not None or options.rerank is not None:
+    if options.by_distance:
         raise InputError(
             f"{argument('radius')}, {argument('rerank')}: only dates and places are asked for, "
             "which have no code; leave them out"
@@ -232,9 +247,12 @@ def list_hits(store: Store, items: Iterable[Item], options: SearchOptions) -> Hi
 
 
 def sort_by_date(hits: Sequence[Hit], newest_first: bool) -> list[Hit]:
-    """Return hits by date, equal dates in their order; those without a date last, either way.
+    """Sort hits by date; those without a date come last in either order.
 
-    >>> hits = [Hit(name, None, "", [], "", {"date": date}) for name, date in zip("abc", ["", "2020-01", "2019-07"])]
+    Hits of the same date keep their order.
+
+    >>> dates = {"a": "", "b": "2020-01", "c": "2019-07"}
+    >>> hits = [Hit(name, None, "", [], "", {"date": date}) for name, date in dates.items()]
     >>> [hit.id for hit in sort_by_date(hits, newest_first=False)]
     ['c', 'b', 'a']
     """
@@ -245,48 +263,48 @@ def sort_by_date(hits: Sequence[Hit], newest_first: bool) -> list[Hit]:
 
 
 def _cut(store: Store, query: Query, options: SearchOptions, rankings: Sequence[str]) -> Hits:
-    """Return the part of the order of answers that is asked for."""
+    """Cut the page that is asked for out of the order of answers."""
     order = AnswerOrder(store, query, options, rankings)
-    places = islice(order.answers(), options.offset, None)
-    hits: list[Hit] = []
-    lacking = options.count
-    while lacking is None or lacking > 0:  # again in place of what was deleted meanwhile
-        some = list(islice(places, lacking))
-        if not some:
+    remaining = islice(order.answers(), options.offset, None)
+    page = Hits(close=order.close)
+    n_missing = options.count
+    while n_missing is None or n_missing > 0:  # again if some of them were deleted meanwhile
+        answers = list(islice(remaining, n_missing))
+        if not answers:
             break
-        hits += _make_hits(order, query, some)
-        lacking = None if options.count is None else options.count - len(hits)
-    cut = Hits(hits, order.close)
-    cut.alike = order.alike
-    cut.best_fit = order.best_fit
-    cut.unlikely = order.unlikely
-    return cut
+        page += _make_hits(store, order, query, answers)
+        n_missing = None if options.count is None else options.count - len(page)
+    page.alike = order.alike
+    page.best_fit = order.best_fit
+    page.unlikely = order.unlikely
+    return page
 
 
-def _make_hits(order: AnswerOrder, query: Query, answers: Sequence[Ranked]) -> list[Hit]:
-    """Return answers as hits: with their distances if the query has a code, and what these mean."""
+def _make_hits(
+    store: Store, order: AnswerOrder, query: Query, answers: Sequence[Ranked]
+) -> list[Hit]:
+    """Read answers as hits. If the query has a code, they get distances, and what these mean."""
     ranked = {answer.id: answer for answer in answers}
     items = order.read(list(ranked))
     distances: Sequence[int | None] = [None] * len(items)
     matches: Sequence[float | None] = [None] * len(items)
     if len(query.code) and items:
         codes = np.stack([code_of(item, order.modality) for item in items])
-        bits: list[int] = hamming_distances(query.code[None], codes)[0].tolist()
+        bits = hamming_distances(query.code[None], codes)[0].tolist()
         distances = bits
         matches = order.judge.matches(bits)
     hits = []
     for item, distance, match in zip(items, distances, matches, strict=True):
-        place = ranked[item.id]
+        answer = ranked[item.id]
         hit = Hit.of(
             item,
             order.modality,
             distance,
             match=match,
-            fit=place.fit,
-            duplicates=None if place.copies is None else list(place.copies),
-            by_words=place.by_words,
+            fit=answer.fit,
+            duplicates=None if answer.copies is None else list(answer.copies),
+            by_words=answer.by_words,
+            quote=store.quote(item, query.words) if answer.by_words else "",
         )
-        if hit.by_words:
-            hit = replace(hit, quote=quote(str(item.metadata.get("ocr") or ""), query.words))
         hits.append(hit)
     return hits

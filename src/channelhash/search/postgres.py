@@ -99,7 +99,7 @@ class PostgresStore(Store):
 
     @property
     def writable(self) -> bool:
-        """Whether this user could add items when the store was opened, or the store is still new."""
+        """Whether this user could add items when the store was opened; true of a new store."""
         stored = self._look()
         return stored is None or stored.writable
 

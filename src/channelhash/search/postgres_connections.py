@@ -218,7 +218,7 @@ class Connections:
         self._process = os.getpid()
 
     def reading(self) -> AbstractContextManager[Any]:
-        """Yield a cursor that reads the state before its first statement."""
+        """Yield a cursor that reads what was committed before its first statement."""
         return self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     def writing(self) -> AbstractContextManager[Any]:

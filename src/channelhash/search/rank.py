@@ -1,14 +1,15 @@
-"""What orders items besides the distance of their codes: projections, the outputs of the bits that
-differ, fusion.
+"""Scores that order items beside the distances of their codes: by projections, by the outputs of
+the bits that differ, and by fusing rankings.
 
-Projections are a model's real-valued outputs, kept as int8 beside the bits, which order what the
-bits have found. A row of outputs is scaled so that its largest magnitude is 127, and rounded. Only
-its direction counts: the score of an item is the cosine of the angle between the question's outputs
-and the row, so no scale is kept, nothing is fitted and nothing is cut off.
+Projections are a model's real-valued outputs, kept as int8 beside the bits. They order the items
+that the bits find. A row of outputs is scaled so that its largest magnitude is 127, and rounded.
+The score of an item is the cosine of the angle between the query's outputs and its row. Only the
+direction of a row counts, so its scale is not kept.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,27 +19,23 @@ from channelhash.codes import PackedCodes, binarize, check_packed, pack
 from channelhash.errors import InputError
 from channelhash.search.checks import check_outputs
 
-#: Of a large store, so many of the nearest codes are scored; see `Store.search_projections`.
+#: Nearest codes that are scored in a large store, see `Store.search_projections`.
 FIRST = 500
-
-#: Of a store, or of the items that pass a filter, all are scored where there are no more than
-#: these.
+#: Largest number of items, in a store or passing a filter, that are all scored.
 ALL = 5_000
-
+#: Largest magnitude of a projection: the largest int8 with an opposite.
 _LARGEST = 127
 
 
 class KeyedAnswers(NamedTuple):
-    """The items that questions found, in the order of what their outputs say; what is equal by
-    distance, then by id.
+    """The items that queries found, ordered by keys; ties are broken by distance, then by id.
 
     Attributes:
-        ids: of each question, the items' ids.
-        distances: of each question, the number of bits in which each item's code differs from the
-            question's.
-        keys: of each question, what its items are ordered by: their `sure_distances`, the least
-            first; or, in a search of projections, the cosine of each one's with the question's
-            outputs, the largest first.
+        ids: for each query, the items' ids.
+        distances: for each query, the number of bits in which each item's code differs from the
+            query's.
+        keys: for each query, the keys of its items: `sure_distances`, smallest first; or, in a
+            search of projections, their cosines with the query's outputs, largest first.
 
     >>> KeyedAnswers([["a"]], [np.array([3])], [np.array([3.1])]).ids
     [['a']]
@@ -50,9 +47,9 @@ class KeyedAnswers(NamedTuple):
 
 
 def _quantize(outputs: NDArray[Any]) -> NDArray[np.int8]:
-    """Return outputs ``(n, k)`` as projections ``(n, k)``, each row with ±127 in it, or all zero.
+    """Return outputs ``(n, n_bits)`` as projections; each row has a ±127, or is all zero.
 
-    Signs stay: what is below zero stays so. Projections come back as they are.
+    Negative outputs stay negative. Projections are returned unchanged.
 
     >>> _quantize(np.array([[0.5, -0.25, -0.0001]])).tolist()
     [[127, -64, -1]]
@@ -64,23 +61,20 @@ def _quantize(outputs: NDArray[Any]) -> NDArray[np.int8]:
 
 
 def cosines(outputs: NDArray[Any], projections: NDArray[np.int8]) -> NDArray[np.float32]:
-    """Return the cosine of one question's outputs ``(k,)`` and each of ``(n, k)`` projections; 0
-    for a row of zeros.
+    """Return the cosines of one query's outputs ``(n_bits,)`` and projections ``(n, n_bits)``.
 
-    Equal projections get equal cosines to the last bit, in whichever row they stand.
+    The cosine of a row of zeros is 0. Equal projections get bit-identical cosines in every row.
 
     >>> cosines(np.array([2.0, 0.0]), np.array([[127, 0], [-127, 127]], np.int8)).round(1)
     array([ 1. , -0.7], dtype=float32)
     """
     rows = projections.astype(np.float32)
-    question = np.asarray(outputs, dtype=np.float64)
-    question = (question / (np.linalg.norm(question) or 1)).astype(np.float32)
-    # Not by a matrix product, in which the order of additions depends on the row.
+    query = np.asarray(outputs, dtype=np.float64)
+    query = (query / (np.linalg.norm(query) or 1)).astype(np.float32)
+    # In a matrix product, the order of additions would depend on the row.
+    products: NDArray[np.float32] = np.einsum("ij,j->i", rows, query)
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    scores: NDArray[np.float32] = np.einsum("ij,j->i", rows, question) / np.where(
-        norms > 0, norms, np.float32(1)
-    )
-    return scores
+    return products / np.where(norms > 0, norms, np.float32(1))
 
 
 def check_projections(
@@ -88,9 +82,10 @@ def check_projections(
     codes: Mapping[str, PackedCodes],
     n_bits: int,
 ) -> dict[str, NDArray[np.int8]]:
-    """Return modality -> `_quantize` of what was given beside the codes.
+    """Quantize the outputs that are given beside codes, if these are their signs.
 
-    >>> check_projections(np.array([[0.5, -0.25]]), {"image": np.array([[128]], np.uint8)}, n_bits=2)
+    >>> codes = {"image": np.array([[128]], np.uint8)}
+    >>> check_projections(np.array([[0.5, -0.25]]), codes, n_bits=2)
     {'image': array([[127, -64]], dtype=int8)}
     """
     arrays = projections if isinstance(projections, Mapping) else {next(iter(codes)): projections}
@@ -110,19 +105,21 @@ def check_projections(
     return checked
 
 
-# (256, 8): the bits of every byte
+#: ``(256, 8)``: the bits of every byte.
 _BYTES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
 
 
 def sure_distances(
     outputs: NDArray[np.floating[Any]], codes: PackedCodes, distances: NDArray[np.integer]
 ) -> NDArray[np.float64]:
-    """Return distances ``(n,)`` with up to half a bit more for how sure the model was of the bits
-    that differ.
+    """Add up to half a bit to distances ``(n,)``: the surer the model was of the bits that differ,
+    the more.
 
-    It is d + A(u, b) / (2 ‖u‖₁), A as in `_asymmetric_distances`: smaller distances stay smaller.
+    The result is d + A(u, b) / (2 ‖u‖₁), A as in `_asymmetric_distances`. The order of different
+    distances stays.
 
-    >>> sure_distances(np.array([0.9, 0.1]), pack(np.array([[1, 0], [0, 1]])), np.array([1, 1])).round(2).tolist()
+    >>> codes = pack(np.array([[1, 0], [0, 1]]))
+    >>> sure_distances(np.array([0.9, 0.1]), codes, np.array([1, 1])).round(2).tolist()
     [1.05, 1.45]
     """
     return distances + _asymmetric_distances(outputs, codes) / (
@@ -135,23 +132,23 @@ def _asymmetric_distances(
 ) -> NDArray[np.float64]:
     """Compute the distance of one query's real-valued outputs u to stored codes b ∈ {−1, +1}^k.
 
-    A(u, b) = Σ_{j: b_j ≠ sgn u_j} |u_j| = (‖u‖₁ − ⟨u, b⟩) / 2: a differing bit costs as much as the
-    model was sure of it. With |u_j| = 1 it is the Hamming distance. It orders items as ‖u − b‖²
-    does, which is the expectation-based asymmetric distance of Gordo, Perronnin, Gong and Lazebnik,
-    "Asymmetric Distances for Binary Embeddings" (IEEE TPAMI 36(1), 2014) with −1 and +1 as the
-    expected values of the stored side's outputs: what the quantisation terms of the losses here
-    pull them to.
+    A(u, b) = Σ_{j: b_j ≠ sgn u_j} |u_j| = (‖u‖₁ − ⟨u, b⟩) / 2: the surer the model was of a bit, the
+    more it costs if it differs. With |u_j| = 1 this is the Hamming distance. It orders items as
+    ‖u − b‖² does: the expectation-based asymmetric distance of Gordo, Perronnin, Gong and Lazebnik,
+    "Asymmetric Distances for Binary Embeddings" (IEEE TPAMI 36(1), 2014), with −1 and +1 as the
+    expected outputs of the stored items. The quantisation terms of the losses pull outputs there.
 
-    >>> _asymmetric_distances(np.array([0.9, -0.1, 0.5, 0.5]), pack(np.array([[1, 0, 1, 1], [1, 1, 1, 1]]))).tolist()
+    >>> codes = pack(np.array([[1, 0, 1, 1], [1, 1, 1, 1]]))
+    >>> _asymmetric_distances(np.array([0.9, -0.1, 0.5, 0.5]), codes).tolist()
     [0.0, 0.1]
     """
-    k = len(outputs)
-    check_packed(codes, k)
+    n_bits = len(outputs)
+    check_packed(codes, n_bits)
     query_code = pack(binarize(outputs[None]))[0]
-    # A table of sums a byte, as product quantisation has them: eight bits are one look-up, and no
-    # sum depends on the row in which a code stands.
+    # One table of sums per byte, as in product quantisation: a look-up adds eight bits, and no sum
+    # depends on the row of a code.
     weights = np.zeros(8 * len(query_code))
-    weights[:k] = np.abs(outputs)
+    weights[:n_bits] = np.abs(outputs)
     tables = weights.reshape(-1, 8) @ _BYTES.T
     differing = codes ^ query_code
     distances = np.zeros(len(codes))
@@ -161,12 +158,12 @@ def _asymmetric_distances(
 
 
 def rerank(outputs: NDArray[np.floating[Any]], codes: PackedCodes, first: int) -> NDArray[np.int64]:
-    """Order one query's answers by asymmetric distance; ties by Hamming distance, then by id.
+    """Order the ``first`` answers by asymmetric distance; ties by Hamming distance, then by id.
 
     >>> rerank(np.array([0.9, -0.1]), pack(np.array([[0, 0], [1, 1]])), first=2).tolist()
     [1, 0]
     """
-    # Stable: answers at equal distance stay in the order they have, by Hamming distance and id.
+    # Stable: ties keep the order that answers have, by Hamming distance and id.
     head = np.argsort(_asymmetric_distances(outputs, codes[:first]), kind="stable")
     return np.concatenate([head, np.arange(len(head), len(codes))])
 
@@ -176,9 +173,9 @@ class Ranking(NamedTuple):
 
     Attributes:
         ids: their ids, each once.
-        keys: what each is ranked by, a distance or a score; neighbours with equal keys are tied.
-        distances: of a ranking by codes, the number of bits in which each differs from the query.
-        cosines: of the query's outputs and each one's projection, where these have ordered them.
+        keys: the distance or score that ranks each; neighbours with equal keys are tied.
+        distances: in a ranking by codes, the number of bits in which each differs from the query.
+        cosines: in a ranking by projections, their cosines with the query's outputs.
 
     >>> Ranking(["a", "b"], [3, 3]).keys
     [3, 3]
@@ -193,49 +190,51 @@ class Ranking(NamedTuple):
 def fuse(rankings: Sequence[Ranking], smoothing: float = 60) -> dict[str, float]:
     """Score items by reciprocal rank fusion, in expectation over the order of ties.
 
-    score(d) = Σ over rankings of 1 / (smoothing + rank of d), nothing from those that lack d:
-    Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and individual Rank
-    Learning Methods" (SIGIR 2009). Tied items share the mean of what their places give. So a word
-    that half of all items have says little of each, and whether codes tie matters to nobody's id.
+    score(d) = Σ 1 / (smoothing + rank of d) over the rankings that have d: Cormack, Clarke and
+    Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning Methods"
+    (SIGIR 2009). Tied items share the mean of what their ranks give. So a word of half of all items
+    says little about each, and ids do not decide among tied codes.
 
     Args:
-        rankings: of any lengths.
-        smoothing: the larger, the less the first places count. By default what Cormack, Clarke and
-            Büttcher found best on their collections, and everybody uses.
+        rankings: rankings of any lengths.
+        smoothing: the larger, the less the first ranks count. The default was best on the
+            collections of Cormack, Clarke and Büttcher, and is in common use.
 
     Returns:
-        Id -> score, of every item in any ranking.
+        Id -> score, for every item of any ranking.
 
     >>> scores = fuse([Ranking(["a", "b"], [0, 1]), Ranking(["b", "c"], [9.5, 9.5])])
     >>> sorted(scores, key=scores.get, reverse=True)
     ['b', 'a', 'c']
     """
     scores: dict[str, float] = {}
-    for ids, keys, *_ in rankings:
-        places = zip(
-            keys, ids, [1 / (smoothing + rank) for rank in range(1, len(ids) + 1)], strict=True
-        )
-        for _, group in groupby(places, key=lambda place: place[0]):
-            tied = list(group)
-            share = sum(value for *_, value in tied) / len(tied)
-            for _, name, _ in tied:
+    for ranking in rankings:
+        rank = 1
+        for _, tied in groupby(zip(ranking.keys, ranking.ids, strict=True), key=itemgetter(0)):
+            names = [name for _, name in tied]
+            ranks = range(rank, rank + len(names))
+            share = sum(1 / (smoothing + tied_rank) for tied_rank in ranks) / len(names)
+            for name in names:
                 scores[name] = scores.get(name, 0.0) + share
+            rank += len(names)
     return scores
 
 
 def fuse_partial(
     rankings: Mapping[str, Ranking], lacks: Mapping[str, Collection[str]]
 ) -> dict[str, float]:
-    """Score items by reciprocal rank fusion, where what some of them lack counts neither for nor
-    against them.
+    """Score items by reciprocal rank fusion, without a loss for those that cannot be in a ranking.
 
-    The score of an item that cannot be in all rankings is that of those it can be in, times f. Over
-    the items that lack nothing and have a place in those, f is the sum of what all rankings give
-    them, divided by that of what those give them: an item without a caption gets for it what its
-    like with one get on average. Where there are no such items, f is the number of all rankings
-    divided by that of those.
+    The score of such an item is the sum over the rankings that it can be in, times a factor: an
+    item without a caption gets for it what similar items with one get on average, see
+    `_fusion_factor`.
 
-    >>> rankings = {"image": Ranking(["a", "b", "c"], [0, 1, 2]), "text": Ranking(["c", "b"], [3, 4])}
+    Args:
+        rankings: name -> ranking.
+        lacks: id -> names of the rankings that an item cannot be in.
+
+    >>> images = Ranking(["a", "b", "c"], [0, 1, 2])
+    >>> rankings = {"image": images, "text": Ranking(["c", "b"], [3, 4])}
     >>> scores = fuse_partial(rankings, {"a": ["text"]})
     >>> sorted(scores, key=scores.get, reverse=True)
     ['a', 'c', 'b']
@@ -244,18 +243,40 @@ def fuse_partial(
     if not lacks:
         return scores
     apart = {name: fuse([ranking]) for name, ranking in rankings.items()}
-    kinds: dict[frozenset[str], list[str]] = {}
+    groups: dict[frozenset[str], list[str]] = {}  # names of rankings -> ids that can be in these
     for item in scores:
-        kinds.setdefault(frozenset(rankings) - frozenset(lacks.get(item, ())), []).append(item)
-    complete = kinds.get(frozenset(rankings), [])
-    for names, items in kinds.items():
-        parts = {
-            item: sum(apart[name].get(item, 0.0) for name in sorted(names)) for item in complete
-        }
-        shared = [item for item, part in parts.items() if part > 0]
-        factor = len(rankings) / len(names)
-        if shared:
-            factor = sum(scores[item] for item in shared) / sum(parts[item] for item in shared)
+        possible = frozenset(rankings) - frozenset(lacks.get(item, ()))
+        groups.setdefault(possible, []).append(item)
+    complete = {item: scores[item] for item in groups.get(frozenset(rankings), [])}
+    for names, items in groups.items():
+        factor = _fusion_factor(complete, [apart[name] for name in sorted(names)], len(apart))
         for item in items:
             scores[item] *= factor
     return scores
+
+
+def _fusion_factor(
+    complete: Mapping[str, float], some: Sequence[Mapping[str, float]], n_rankings: int
+) -> float:
+    """Return the factor from the scores of some rankings to those of all.
+
+    It is the sum of the scores of all rankings over the sum of those of some, for items that can be
+    in all and are in any of these. Without such items, it is the number of all rankings over the
+    number of these.
+
+    Args:
+        complete: id -> score over all rankings, of items that can be in all.
+        some: for some rankings, id -> score.
+        n_rankings: the number of all rankings.
+
+    >>> _fusion_factor({"a": 0.3, "b": 0.5}, [{"a": 0.1, "c": 0.4}], n_rankings=2)
+    3.0
+    """
+    sum_of_all = 0.0
+    sum_of_some = 0.0
+    for item, score in complete.items():
+        part = sum(scores.get(item, 0.0) for scores in some)
+        if part > 0:
+            sum_of_all += score
+            sum_of_some += part
+    return sum_of_all / sum_of_some if sum_of_some else n_rankings / len(some)

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -24,6 +25,7 @@ from channelhash.search.items import (
     NewItems,
 )
 from channelhash.search.rank import KeyedAnswers, Ranking, check_projections
+from channelhash.text.words import fold, split_words
 
 __all__ = ["Answers", "Facts", "Item", "Listed", "NewItems", "Scope", "Store"]
 
@@ -508,6 +510,18 @@ class Store(ABC):
         say.
         """
         return {}
+
+    def quote(self, item: Item, question: str) -> str:
+        """Return the lines of the text in an item's image that hold words of a question: the first
+        line for each word.
+        """
+        lines = str(item.metadata.get("ocr") or "").split("\n")
+        words_of_lines = [split_words(fold(line)) for line in lines]
+        places = set[int]()
+        for word in split_words(fold(question)):
+            holding = (place for place, words in enumerate(words_of_lines) if word in words)
+            places.update(islice(holding, 1))
+        return " ".join(lines[place] for place in sorted(places))
 
     @abstractmethod
     def __len__(self) -> int:

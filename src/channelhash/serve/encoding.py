@@ -17,7 +17,7 @@ from channelhash.errors import InputError
 from channelhash.explanation.occlusion import Outputs
 from channelhash.models.description import QueryEncoder
 from channelhash.models.fitted import FittedModel
-from channelhash.search.answer import ALONE
+from channelhash.search.rankings import ALONE
 from channelhash.search.plan import has_unknown_words
 from channelhash.search.query import check_model, encode_items
 from channelhash.search.store import Store

@@ -23,6 +23,7 @@ from channelhash.search.sqlite.database import ItemsDatabase, metadata_of
 from channelhash.search.sqlite.folder import Manifest, StoreFolder
 from channelhash.search.sqlite.guard import Guard
 from channelhash.search.sqlite.snapshots import CodeLayers, LayerPart
+from channelhash.search.sqlite.words import quote
 from channelhash.search.store import Answers, Item, Listed, Scope, Store
 from channelhash.utils.decode import check_exhausted
 from channelhash.utils.files import write_text
@@ -299,6 +300,9 @@ class EmbeddedStore(Store):
         self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float
     ) -> Ranking:
         return self._ask(ItemsDatabase.search_words, text, without, k, where, least)
+
+    def quote(self, item: Item, question: str) -> str:
+        return quote(str(item.metadata.get("ocr") or ""), question)
 
     def _facts(self) -> dict[str, Any]:
         """Return facts. ``distinct_codes`` lacks modalities whose codes changed lately."""
