@@ -50,8 +50,8 @@ class Ranked(NamedTuple):
         fit: the probability that it answers a question in words, 1 where its own words do; None
             where the store cannot say.
         by_words: whether its words helped to find it.
-        copies: ids of the answers of the same depth that were folded into it; None if near-duplicates
-            are not folded.
+        copies: ids of the near-duplicates of the same depth that were folded into it; None if none
+            are folded.
 
     >>> Ranked("a", fit=0.3).fits
     False
@@ -342,7 +342,7 @@ class AnswerOrder:
     def _fold(self, answers: list[Ranked]) -> list[Ranked]:
         """Fold near-duplicates into the answer before them.
 
-        Near-duplicates of an answer of a shallower depth, which may have been returned, are dropped.
+        Those of an answer of a shallower depth, which may have been returned, are dropped.
         """
         items = self.read([answer.id for answer in answers])
         present = {item.id for item in items}

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from channelhash.search.items import Metadata, Order
 from channelhash.utils.seeds import generator
 
-#: Metadata keys of a date, the first that an item has counts; then that of its file's state
-#: (`photos.encode`).
+#: Metadata keys of a date; the first one that an item has counts.
 DATES = ("date", "taken")
+#: Metadata key of the state of an item's file, which `channelhash.indexing` writes.
 _STATE = "encoded_from"
-# How a date begins; cameras without a clock write 0000-00-00.
+#: The beginning of a date; cameras without a clock write 0000-00-00.
 _YEAR_AND_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])(?!\d)")
 
 
@@ -27,15 +27,16 @@ class Catalogue:
 
     Attributes:
         ids: ``n`` ids, in the order of the store.
-        by_name: ``(n,)`` places in ``ids`` by id.
-        by_date: ``(n,)`` places by date, newest first, equal dates by id; items without a date come
-            last.
+        by_name: ``(n,)`` places in ``ids``, ordered by id.
+        by_date: ``(n,)`` places in ``ids``, newest first and equal dates by id; items without a
+            date come last.
         n_dated: number of items with a date.
-        folders: folder -> number of items in it and below it, by name.
-        months: ``"2019-07"`` -> number of items, newest first; of written dates, as `date_filter`
-            finds them.
+        folders: folder -> number of items in it and below it, ordered by name.
+        months: ``"2019-07"`` -> number of items, newest first. Dates count if they are written in
+            the metadata, as for `date_filter`.
 
-    >>> catalogue = Catalogue.of([("2019/b", {"date": "2019-07-14"}), ("a", {}), ("2019/a", {"taken": "2020-01"})])
+    >>> items = {"2019/b": {"date": "2019-07-14"}, "a": {}, "2019/a": {"taken": "2020-01"}}
+    >>> catalogue = Catalogue.of(items.items())
     >>> [catalogue.ids[place] for place in catalogue.places("newest")]
     ['2019/a', '2019/b', 'a']
     >>> catalogue.folders, catalogue.months
@@ -51,12 +52,14 @@ class Catalogue:
 
     @classmethod
     def of(cls, items: Iterable[tuple[str, Metadata]]) -> Self:
-        """Make the catalogue of items: their ids and what is known of them.
+        """Make the catalogue of items, given as ids and metadata.
 
-        O(n log n) time; memory for ids and 8 bytes an item.
+        It takes O(n log n) time, and memory for the ids and 8 bytes per item.
         """
-        ids, dates = list[str](), list[str]()
-        folders, months = Counter[str](), Counter[str]()
+        ids = list[str]()
+        dates = list[str]()
+        folders = Counter[str]()
+        months = Counter[str]()
         for name, metadata in items:
             ids.append(name)
             dates.append(date_of(metadata))
@@ -64,29 +67,27 @@ class Catalogue:
             while folder:
                 folders[folder] += 1
                 folder = folder.rpartition("/")[0]
-            if written := _written_date(metadata):
+            written = _written_date(metadata)
+            if written:
                 months[written[:7]] += 1
         by_name = sorted(range(len(ids)), key=ids.__getitem__)
         by_date = sorted(by_name, key=dates.__getitem__, reverse=True)  # stable, also in reverse
-        orders = np.array([by_name, by_date], np.int32)
-        by_month = dict(sorted(months.items(), reverse=True))
         return cls(
             ids,
-            orders[0],
-            orders[1],
-            sum(map(bool, dates)),
-            dict(sorted(folders.items())),
-            by_month,
+            np.array(by_name, np.int32),
+            np.array(by_date, np.int32),
+            n_dated=sum(map(bool, dates)),
+            folders=dict(sorted(folders.items())),
+            months=dict(sorted(months.items(), reverse=True)),
         )
 
     def places(
         self, order: Order, seed: int = 0, among: Collection[str] | None = None
     ) -> NDArray[np.int32]:
-        """Return places in ``ids``, each once; those of the ids ``among`` if given. O(n log n) at
-        most.
+        """Return all places in ``ids``, or those of the ids ``among``, in an order. O(n log n).
 
-        A random order is drawn from ``seed``; items that are added to the store leave the others in
-        their order.
+        ``seed`` draws the random order. Adding items to the store does not change the order of the
+        others.
         """
         if order == "random":
             drawn = generator(seed, "browse").random(len(self.ids))
@@ -104,9 +105,8 @@ class Catalogue:
         return selected
 
 
-# What is written as a date that can be compared: 2019, 2019-07 or 2019-07-14 10:20:30. "2019-1-4"
-# and "07/14/2019" come before or after others by their letters alone, and zeros are what programs
-# write for none.
+#: Passes dates that can be compared as strings: 2019, 2019-07 or 2019-07-14 10:20:30. "2019-1-4" and
+#: "07/14/2019" cannot, and programs write zeros for no date.
 _COMPARABLE = (
     "({0} LIKE '____-0_%' OR {0} LIKE '____-1_%' OR {0} LIKE '____') "
     "AND NOT {0} LIKE '____-1-%' AND {0} BETWEEN '0001' AND '9999'"
@@ -114,8 +114,9 @@ _COMPARABLE = (
 
 
 def date_filter(keys: Iterable[str], test: str) -> str:
-    """Return the filter that passes items whose written date passes a test of ``{0}``, if it can be
-    compared at all; empty without keys of dates.
+    """Return the filter of items whose written date passes a test of ``{0}``; empty without keys.
+
+    Dates that cannot be compared as strings do not pass.
 
     >>> date_filter(["taken"], "{0} >= '2019-07' AND {0} < '2019-08'")[:49]
     "(taken >= '2019-07' AND taken < '2019-08' AND (ta"
@@ -129,23 +130,23 @@ def date_filter(keys: Iterable[str], test: str) -> str:
 
 
 def date_of(metadata: Metadata) -> str:
-    """Return an item's date as it is written, ``"2019-07-14 10:20:30"`` or a beginning of that;
-    else its file's time.
+    """Return an item's written date, ``"2019-07-14 10:20:30"`` or a prefix; else its file's date.
 
     >>> date_of({"date": "2019-07", "taken": "2020-01-01"}), date_of({"date": "in July"})
     ('2019-07', '')
     """
-    if written := _written_date(metadata):
-        return written
+    written = _written_date(metadata)
     parts = str(metadata.get(_STATE) or "").split()
-    return (file_date(int(parts[1])) if len(parts) == 4 and parts[1].isdecimal() else None) or ""
+    if not written and len(parts) == 4 and parts[1].isdecimal():
+        return file_date(int(parts[1])) or ""
+    return written
 
 
 def file_date(changed_ns: int) -> str | None:
-    """Return a file's time as a date, in the time zone of this machine, as cameras write theirs.
+    """Return a file's time as a date in the time zone of this machine, as cameras write dates.
 
-    A time before 1970 or at its beginning, which programs write for none, is no date, nor is one
-    after the year 9999.
+    Return None for times after the year 9999, and for those up to the beginning of 1970, which
+    programs write for no time.
 
     >>> file_date(1_563_099_630_000_000_000)[:4], file_date(0)
     ('2019', None)

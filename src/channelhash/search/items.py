@@ -1,9 +1,7 @@
-"""The items of a store, what its searches answer, the checks of all stores' arguments, and an order
-to browse in.
+"""The items of a store, and the answers of its searches.
 
-In the catalogue of a store, an item's folder is what its id, a path, has before the last ``/``. Its
-date stands in its metadata: ``date``, else ``taken``, which is what EXIF says, else the time of its
-file counts.
+For browsing, an id is a path: an item's folder is what comes before the last ``/``. Its date is in
+its metadata: ``date``, else ``taken`` (from EXIF), else the time of its file.
 """
 
 from collections.abc import Mapping
@@ -18,21 +16,23 @@ from channelhash.errors import InputError
 
 #: A value of an item's metadata.
 Value = str | int | float | bool | list[str] | None
+#: Key -> value.
 Metadata = Mapping[str, Value]
+#: The modality of codes that are given without one, and the one that is searched first.
 DEFAULT_MODALITY = "image"
 
 
 class NoStoreError(InputError):
-    """There is no store at an address, and nothing says what a new one would be."""
+    """There is no store at an address, and the code length of a new one is not given."""
 
 
 class Facts(NamedTuple):
     """What all codes of a store have in common.
 
     Attributes:
-        n_bits: their length.
-        model: fingerprint of their model, empty if unknown.
-        projected: whether each has a projection beside it.
+        n_bits: the code length.
+        model: fingerprint of the model that made the codes, empty if unknown.
+        projected: whether each code has a projection beside it.
 
     >>> Facts(n_bits=64, model="a1b2").projected
     False
@@ -43,8 +43,7 @@ class Facts(NamedTuple):
     projected: bool = False
 
     def check(self, address: str, expected: "Facts") -> None:
-        """Raise `InputError` unless these are what is expected, where 0 is any length and an empty
-        model is any.
+        """Raise `InputError` unless these facts are as expected; 0 and an empty model mean any.
 
         >>> Facts(64, "a1b2").check("photos.store", Facts(0, "a1b2"))
         """
@@ -66,8 +65,8 @@ class Answers(NamedTuple):
     """The items that queries found, nearest first, equal distances by id.
 
     Attributes:
-        ids: of each query, the items' ids.
-        distances: of each query, the number of bits in which each item's code differs from the
+        ids: for each query, the items' ids.
+        distances: for each query, the number of bits in which each item's code differs from the
             query's.
 
     >>> Answers([["a", "b"]], [np.array([0, 3])]).ids
@@ -79,7 +78,7 @@ class Answers(NamedTuple):
 
     @classmethod
     def none(cls, n_queries: int) -> Self:
-        """Return what queries to a store without items find."""
+        """Return the answers of a store without items."""
         return cls(
             [[] for _ in range(n_queries)], [np.zeros(0, np.int64) for _ in range(n_queries)]
         )
@@ -92,7 +91,7 @@ class Item:
     Attributes:
         id: any string.
         codes: modality -> packed code ``(ceil(n_bits / 8),)`` uint8.
-        metadata: key -> value. Answers show ``text``, ``image`` (an image's path) and ``labels``.
+        metadata: key -> value. Hits show ``text``, ``image`` (an image's path) and ``labels``.
         projections: modality -> projection ``(n_bits,)`` int8, if the store keeps them.
 
     >>> Item("a", {"image": np.array([7], np.uint8)}, {"year": 2020}).metadata["year"]
@@ -106,11 +105,11 @@ class Item:
 
 
 class Listed(NamedTuple):
-    """What a store lists of an item without reading its codes.
+    """An item as a store lists it, without reading its codes.
 
     Attributes:
         id: the item's id.
-        modalities: the modalities of which it has codes.
+        modalities: the modalities of its codes.
         metadata: key -> value.
 
     >>> Listed("a", ("image",), {"year": 2020}).modalities
@@ -124,18 +123,17 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True)
 class NewItems:
-    """What a call of `add`, `upsert` or `update` writes, checked.
+    """The checked items that a call of `add`, `upsert` or `update` writes.
 
     Attributes:
-        ids: ``n`` of them.
-        codes: modality -> ``(n, ceil(n_bits / 8))``; without any, the items are there and only
-            metadata change.
+        ids: ``n`` ids.
+        codes: modality -> ``(n, ceil(n_bits / 8))``; empty if only the metadata of stored items
+            changes.
         n_bits: the code length.
-        metadata: of each item; added to its former ones, in place of those of equal keys; a value
-            of None takes its key away.
-        replace: the items may have such codes already, which are replaced.
-        projections: modality -> ``(n, n_bits)``, of each of the codes; only for a `projected`
-            store.
+        metadata: for each item, values that are added or replace those of the same keys; None
+            removes a key.
+        replace: whether the items may have such codes already, which are replaced.
+        projections: modality -> ``(n, n_bits)``, for all codes; only for a `projected` store.
 
     >>> NewItems(["a"], {"image": np.array([[7]], np.uint8)}, n_bits=8).replace
     False
@@ -148,29 +146,35 @@ class NewItems:
     replace: bool = False
     projections: dict[str, NDArray[np.int8]] | None = None
 
-    def merge(self, former: Mapping[str, Item], address: str) -> list[Item]:
-        """Return the items as they will be, given those that the store has; an error where one may
-        not be replaced.
+    def merge(self, stored: Mapping[str, Item], address: str) -> list[Item]:
+        """Return the items as they will be after the call.
 
-        >>> former = {"a": Item("a", {}, {"year": 2020, "text": "sea"})}
-        >>> NewItems(["a"], {}, 8, [{"text": None, "sharp": True}]).merge(former, "photos.store")[0].metadata
+        Args:
+            stored: id -> item, of those that the store has already.
+            address: the store's address, which errors name.
+
+        Raises:
+            InputError: a code may not be replaced.
+
+        >>> stored = {"a": Item("a", {}, {"year": 2020, "text": "sea"})}
+        >>> new = NewItems(["a"], {}, 8, [{"text": None, "sharp": True}])
+        >>> new.merge(stored, "photos.store")[0].metadata
         {'year': 2020, 'sharp': True}
         """
         items = []
         for row, name in enumerate(self.ids):
-            item = former.get(name) or Item(name, {})
-            for modality in () if self.replace else sorted(self.codes.keys() & item.codes.keys()):
+            item = stored.get(name) or Item(name, {})
+            known = sorted(self.codes.keys() & item.codes.keys())
+            if known and not self.replace:
                 raise InputError(
-                    f"{address}: {name!r} has a code for {modality} already; use upsert"
+                    f"{address}: {name!r} has a code for {known[0]} already; use upsert"
                 )
             codes = item.codes | {modality: packed[row] for modality, packed in self.codes.items()}
-            values = {**item.metadata, **(self.metadata[row] if self.metadata else {})}
-            items.append(
-                Item(
-                    name, codes, {key: value for key, value in values.items() if value is not None}
-                )
-            )
+            merged = {**item.metadata, **(self.metadata[row] if self.metadata else {})}
+            metadata = {key: value for key, value in merged.items() if value is not None}
+            items.append(Item(name, codes, metadata))
         return items
 
 
+#: The orders of browsing.
 Order = Literal["newest", "oldest", "name", "random"]

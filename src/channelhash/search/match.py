@@ -1,20 +1,20 @@
-"""Whether an answer is a match: what a distance means in a store.
+"""What a distance means in a store: whether an answer is a match.
 
-Some items are always the nearest ones, even to nonsense. What is near is known from questions whose
-kind is known: a random sample of the store's own items asks for the others, texts by their text
-codes, images by their image codes.
+Some items are always nearest, even to nonsense. To learn what near means, a random sample of the
+store's own items searches for the others: texts with their text codes, images with their image
+codes.
 
-* The distances of these questions to random items say how rare a distance is: its *match*.
-* Their distances to their nearest items (themselves left out) say how near a question comes that
-  the store has answers to. A question whose first answers are farther than those of all but a few
-  of them has *nothing close*.
-* Where the encoder has learned from captions what fits, an image answers a text with a probability,
-  by their cosine and by the length of the text's outputs, which is small for what means nothing. A
-  question that no answer fits has nothing close.
+* The distances of this sample to random items say how rare a distance is: its *match*.
+* The distances to their nearest items, themselves left out, say how near answers are to questions
+  that the store can answer. If the first answers to a question are farther than those of nearly all
+  of the sample, it has *nothing close*.
+* If the encoder has learned from captions what fits, it gives the probability that an image answers
+  a text. This depends on their cosine and on the length of the text's outputs, which is small for
+  nonsense. A question without an answer that fits has nothing close.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,35 +27,35 @@ from channelhash.search.store import Store
 
 #: Probability from which an answer counts as one that fits.
 FITS = 0.5
-#: Items that ask, and the fewest of which a store says whether an answer is close.
+#: Items in the sample that searches for the others.
 _QUESTIONS = 200
+#: The smallest sample from which a store can say whether an answer is close.
 _FEWEST = 100
-#: Random items that they are compared with.
+#: Random items that the sample is compared with.
 _ITEMS = 2000
-#: Answers whose mean distance says whether they are close.
+#: First answers whose mean distance says whether they are close.
 NEAREST = 10
-#: Share of the store's own questions that would have nothing close.
+#: Share of the sample that has nothing close.
 _LOST = 0.03
-
-# A reference is made anew when the number of codes has changed by more than this share.
+#: Change of the number of codes, as a share, after which a reference is computed again.
 _CHANGED = 0.1
 
 
 @dataclass(frozen=True)
 class _Reference:
-    """What distances mean in a store, for questions of one modality to items of one.
+    """What distances mean in a store, between questions of one modality and items of one.
 
     Attributes:
-        count: number of codes when it was made.
+        count: number of codes when the reference was made.
         items: packed codes of random items.
-        shares: ``(k + 1,)``: of random items, the share within each distance of a question; None
-            where the store has too few items that can ask.
+        shares: ``(n_bits + 1,)``: the share of random items within each distance of a question;
+            None if the sample is too small.
         limits: ``(m,)``: the largest mean distance of the first 1, 2, … m answers that are close;
-            None likewise.
-        cosine_limits: ``(m,)``: the same of 1 − cosine, where the store keeps projections; they
-            tell nonsense better.
+            None if the sample is too small.
+        cosine_limits: ``(m,)``: the limits of 1 − cosine, which detect nonsense better; None if the
+            store keeps no projections.
         fit: weights of 1, the cosine and the length of the outputs in the logit of the probability
-            that an image answers a text; None where it is not known.
+            that an image answers a text; None if unknown.
     """
 
     count: int
@@ -66,10 +66,9 @@ class _Reference:
     fit: Sequence[float] | None = None
 
     def match_shares(self, code: PackedCodes, distances: Sequence[int], n_bits: int) -> list[float]:
-        """Return, for each item found, the share of random items as near or nearer; *closer than*
-        is 1 − share.
+        """Return, for each distance, the share of random items that are at least as near.
 
-        Where the store has too few items that can ask, the shares are those of the question itself.
+        If the sample is too small, the shares are those of the question itself.
 
         >>> items = np.array([[0], [1], [3], [7]], np.uint8)
         >>> _Reference(4, items).match_shares(np.array([0], np.uint8), [0, 2], n_bits=8)
@@ -83,8 +82,7 @@ class _Reference:
     def is_close(
         self, distances: Sequence[float], cosines: Sequence[float] | None = None
     ) -> bool | None:
-        """Return whether the first answers are as near as those of the store's own questions; None
-        if unknown.
+        """Return whether the first answers are as near as those of the sample; None if unknown.
 
         >>> reference = _Reference(4, np.zeros((4, 1), np.uint8), None, np.array([2.0, 3.0]))
         >>> [reference.is_close(found) for found in ([2], [2, 5], [])]
@@ -100,8 +98,9 @@ class _Reference:
         return bool(sum(first) / len(first) <= limits[len(first) - 1])
 
     def fits(self, cosines: Sequence[float], length: float) -> list[float] | None:
-        """Return the probability that images at these cosines answer a text whose outputs are so
-        long; None if unknown.
+        """Return the probability that images with these cosines answer a text; None if unknown.
+
+        ``length`` is that of the text's outputs.
 
         >>> reference = _Reference(4, np.zeros((4, 1), np.uint8), fit=[-3.0, 2.0, 0.5])
         >>> reference.fits([1.0], length=2.0)
@@ -114,19 +113,20 @@ class _Reference:
 
 
 class Judge:
-    """What distances to one question mean in a store: decided here, once for all faces.
+    """Judges what distances to one query mean in a store.
 
     Args:
         store: the store that is searched.
-        query: the question.
-        modality: whose codes its distances are to.
+        query: the query.
+        modality: modality of the codes that are searched.
 
     Attributes:
-        knows_fit: whether it can be said how likely an item fits.
+        knows_fit: whether `fits` can be asked.
 
     >>> import channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
-    >>> store = open_codes(ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8))
+    >>> codes = {"image": np.array([[0], [7]], np.uint8)}
+    >>> store = open_codes(ch.CodeSet(["a", "b"], codes, None, n_bits=8))
     >>> Judge(store, Query(np.array([0], np.uint8)), "image").matches([0, 3])
     [0.5, 1.0]
     """
@@ -141,14 +141,14 @@ class Judge:
         self.knows_fit = is_fitted and query.outputs is not None and store.projected
 
     def fits(self, cosines: Sequence[float]) -> list[float]:
-        """Return the probability that items at these cosines fit; only where `knows_fit`."""
+        """Return the probability that items with these cosines fit; only if `knows_fit`."""
         assert self._reference is not None
         assert self._query.outputs is not None
         return self._reference.fits(cosines, float(np.linalg.norm(self._query.outputs))) or []
 
     def matches(self, distances: Sequence[int]) -> Sequence[float | None]:
-        """Return, for each item at a distance, the share of random items as near or nearer; None
-        where the store cannot say.
+        """Return, for each distance, the share of random items that are at least as near; None if
+        the store cannot say.
         """
         if self._reference is None:
             return [None] * len(distances)
@@ -157,9 +157,7 @@ class Judge:
     def is_close(
         self, distances: Sequence[float], cosines: Sequence[float] | None = None
     ) -> bool | None:
-        """Return whether the nearest items are as near as answers to the store's own questions;
-        None if unknown.
-        """
+        """Return whether the nearest items are as near as those of the sample; None if unknown."""
         if self._reference is None:
             return None
         return self._reference.is_close(distances, cosines)
@@ -175,10 +173,10 @@ def _shares_within(distances: NDArray[np.integer], n_bits: int) -> NDArray[np.fl
 
 
 def find_reference(store: Store, question: str, modality: str) -> _Reference | None:
-    """Return what distances mean in a store; None where the store cannot say.
+    """Return what distances mean in a store; None if the store cannot say.
 
-    It is computed from a sample that is always the same, kept, and computed again when the number
-    of codes has changed by a tenth. That takes `_QUESTIONS` searches, using it microseconds.
+    It is computed from a fixed sample by `_QUESTIONS` searches, and kept until the number of codes
+    has changed by a tenth. Using it takes microseconds.
     """
     count = store.count(modality)
     if not count:
@@ -193,34 +191,30 @@ def find_reference(store: Store, question: str, modality: str) -> _Reference | N
 
 def _make_reference(store: Store, question: str, modality: str, count: int) -> _Reference:
     ids, items = store.sample(_ITEMS, modality)
-    shares = None
-    limits = None
-    cosine_limits = None
-    fit = (
-        described_fit(store).get("architecture", {}).get("fit")
-        if (question, modality) == ("text", "image")
-        else None
+    reference = _Reference(count, items)
+    if (question, modality) == ("text", "image"):
+        fit = described_fit(store).get("architecture", {}).get("fit")
+        reference = replace(reference, fit=fit)
+    if question not in store.modalities:
+        return reference
+    names, questions = store.sample(_QUESTIONS, question)
+    # Among a few items, many would be the only answers to a question.
+    if min(len(names), count) < _FEWEST:
+        return reference
+    others = np.array(names)[:, None] != np.array(ids)
+    answers = store.search(questions, NEAREST + 1, modality)
+    return replace(
+        reference,
+        shares=_shares_within(hamming_distances(questions, items)[others], store.n_bits or 0),
+        limits=_limits(names, answers.ids, answers.distances),
+        cosine_limits=_cosine_limits(store, names, question, modality) if store.projected else None,
     )
-    names, questions = (
-        store.sample(_QUESTIONS, question) if question in store.modalities else ([], items)
-    )
-    # Of a few items, many would be a question's only answers.
-    if min(len(names), count) >= _FEWEST:
-        foreign = np.array(names)[:, None] != np.array(ids)
-        shares = _shares_within(hamming_distances(questions, items)[foreign], store.n_bits or 0)
-        answers = store.search(questions, NEAREST + 1, modality)
-        limits = _limits(names, answers.ids, answers.distances)
-        if store.projected:
-            cosine_limits = _cosine_limits(store, names, question, modality)
-    return _Reference(count, items, shares, limits, cosine_limits, fit)
 
 
 def _cosine_limits(
     store: Store, names: Sequence[str], question: str, modality: str
 ) -> NDArray[np.float64] | None:
-    """Return the limits of 1 − cosine of items that ask; None where too many were deleted just
-    now.
-    """
+    """Return the limits of 1 − cosine; None if too many of the sample were deleted meanwhile."""
     items = store.get(names, missing_ok=True)
     asking = {item.id: item.projections[question] for item in items if question in item.projections}
     if len(asking) < _FEWEST:
@@ -230,17 +224,20 @@ def _cosine_limits(
 
 
 def described_fit(store: Store) -> dict[str, Any]:
-    """Return the description of a store's own model if its codes were fitted; else nothing."""
-    file = None if store.model_folder is None else store.model_folder / "model" / "config.json"
-    description = read_description(file) if file is not None and file.exists() else {}
+    """Return the description of a store's own model if it was fitted to its codes; else {}."""
+    if store.model_folder is None:
+        return {}
+    file = store.model_folder / "model" / "config.json"
+    description = read_description(file) if file.exists() else {}
     return description if description.get("name") == "fitted" else {}
 
 
 def _limits(
     names: Sequence[str], ids: Sequence[Sequence[str]], distances: Sequence[NDArray[Any]]
 ) -> NDArray[np.float64]:
-    """Return the mean distance of the first 1, 2, … answers to all but a few questions, items that
-    ask left out.
+    """Return the largest mean distance of the first 1, 2, … answers to nearly all of the sample.
+
+    Items are left out of the answers to themselves.
     """
     answers = zip(names, ids, distances, strict=True)
     nearest = np.array(

@@ -338,7 +338,7 @@ def narrow(
     the phrases taken before, stays in the text.
 
     Returns:
-        The question with the rest of its text, and the filter of the phrases and ``where`` together.
+        The question with the rest of its text, and the filter of the phrases and ``where``.
 
     >>> import channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes

@@ -132,8 +132,8 @@ def _asymmetric_distances(
 ) -> NDArray[np.float64]:
     """Compute the distance of one query's real-valued outputs u to stored codes b ∈ {−1, +1}^k.
 
-    A(u, b) = Σ_{j: b_j ≠ sgn u_j} |u_j| = (‖u‖₁ − ⟨u, b⟩) / 2: the surer the model was of a bit, the
-    more it costs if it differs. With |u_j| = 1 this is the Hamming distance. It orders items as
+    A(u, b) = Σ_{j: b_j ≠ sgn u_j} |u_j| = (‖u‖₁ − ⟨u, b⟩) / 2: the surer the model was of a bit,
+    the more it costs if it differs. With |u_j| = 1 this is the Hamming distance. It orders items as
     ‖u − b‖² does: the expectation-based asymmetric distance of Gordo, Perronnin, Gong and Lazebnik,
     "Asymmetric Distances for Binary Embeddings" (IEEE TPAMI 36(1), 2014), with −1 and +1 as the
     expected outputs of the stored items. The quantisation terms of the losses pull outputs there.

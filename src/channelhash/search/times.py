@@ -1,23 +1,27 @@
 """Dates with a time of day, as filters and metadata write them (ISO 8601).
 
-Stores compare strings. One moment has many writings, ``2019-07-14T10:20`` and ``2019-07-14
-10:20:00.000``, so that a filter asks for all of them, or for what lies before or behind all of
-them.
+Stores compare strings, but one moment has many spellings, such as ``2019-07-14T10:20`` and
+``2019-07-14 10:20:00.000``. A filter therefore asks for all of them, or for what comes before or
+after all of them.
 """
 
 import re
+from itertools import product
 from typing import NamedTuple
 
+#: A date with a time of day.
 _TIME = re.compile(
     r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ](?P<hour>[0-9]{2})(?::(?P<minute>[0-9]{2})"
     r"(?::(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]+))?)?)?"
     r"(?P<zone> ?[Zz]| ?[+-][0-9]{2}(?::?[0-9]{2})?)?"
 )
-# Other times of ISO 8601: without hyphens or colons, by week or by day of the year.
+#: Other times of ISO 8601: without hyphens or colons, by week or by day of the year.
 _OTHER_TIME = re.compile(r"[0-9]{4}-?(?:[0-9]{2}-?[0-9]{2}|W[0-9]{2}-?[0-9]|[0-9]{3})[Tt][0-9]{2}")
-# Digits of a fraction as programs write it; and more than any of them writes.
+#: Numbers of digits with which programs write a fraction.
 _FRACTIONS = (3, 6, 9)
+#: More digits than any program writes.
 _MOST_DIGITS = 12
+#: Spellings of UTC.
 _UTC = ("Z", "+00:00", "+0000", "+00")
 
 
@@ -41,16 +45,16 @@ class Time(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> "Time | None":
-        """Return what a text says; None if it is no date with a time."""
+        """Read a text; return None if it is no date with a time."""
         match = _TIME.fullmatch(text)
         if match is None:
             return None
         clock = ":".join(match[part] or "00" for part in ("hour", "minute", "second"))
-        fraction, zone = match["fraction"] or "", match["zone"] or ""
-        return cls(match["date"], clock, fraction.rstrip("0"), zone.strip().upper())
+        fraction = (match["fraction"] or "").rstrip("0")
+        return cls(match["date"], clock, fraction, (match["zone"] or "").strip().upper())
 
     def first(self) -> str:
-        """Return the shortest writing of the clock, before all others in the order of letters.
+        """Return the shortest spelling of the clock, which is the first in the order of strings.
 
         >>> Time("2019-07-14", "10:20:00", "", "").first()
         '10:20'
@@ -60,11 +64,11 @@ class Time(NamedTuple):
         return re.sub("(:00)+$", "", self.clock)
 
     def last(self) -> str:
-        """Return a writing of the clock behind all others in the order of letters."""
+        """Return a spelling of the clock after all others in the order of strings."""
         return f"{self.clock}.{self.fraction.ljust(_MOST_DIGITS, '0')}"
 
     def writings(self) -> list[str]:
-        """Return every usual writing of the moment, in the same zone.
+        """Return every usual spelling of the moment, in the same zone.
 
         >>> Time.read("2019-07-14 10:20:30.5").writings()[:2]
         ['2019-07-14 10:20:30.5', '2019-07-14 10:20:30.500']
@@ -77,11 +81,11 @@ class Time(NamedTuple):
         clocks += [f"{self.clock}.{self.fraction.ljust(digits, '0')}" for digits in _FRACTIONS]
         zones = _UTC if self.zone in _UTC else (self.zone,)
         starts = (f"{self.date} ", f"{self.date}T")
-        return [start + clock + zone for start in starts for clock in clocks for zone in zones]
+        return list(map("".join, product(starts, clocks, zones)))
 
 
 def order_problem(text: str) -> str:
-    """Return why a time cannot be ordered among those of a store; empty if it can, or is none.
+    """Return why a time cannot be ordered among those of a store; empty if it can or is no time.
 
     >>> order_problem("2019-07-14T10:20:30Z")[:15], order_problem("2019-07-14T10:20:30")
     ('has a time zone', '')

@@ -1,9 +1,10 @@
 """Copy the items of a store into another store."""
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from channelhash.errors import InputError
 from channelhash.search import Address, open_store
@@ -11,11 +12,12 @@ from channelhash.search.items import NoStoreError
 from channelhash.search.store import Item, Store
 from channelhash.utils.progress import Progress, no_progress
 
+#: Items that are read and written at a time.
 _BATCH = 2000
 
 
 class _Pushed(NamedTuple):
-    """What a push did.
+    """The result of a push.
 
     Attributes:
         items: number of items of the source.
@@ -32,10 +34,10 @@ class _Pushed(NamedTuple):
 
 
 def push(source: Address, target: Address, progress: Progress = no_progress) -> _Pushed:
-    """Write all items of a store into another one, in batches, over those with the same ids there.
+    """Write all items of a store into another one, over those with the same ids.
 
-    A push that was killed can be repeated: an item that is sent twice is there once. Nothing is
-    removed from the target: items deleted from the source since an earlier push stay there.
+    A push that was killed can be repeated. Nothing is removed from the target: items that were
+    deleted from the source since an earlier push stay there.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -82,22 +84,22 @@ def _read(store: Store, progress: Progress) -> Iterator[list[Item]]:
 
 
 def upsert_items(target: Store, items: Sequence[Item]) -> None:
-    """Put items into a store, over those of the same ids; with their projections, if it keeps
-    any.
-    """
-    alike: dict[tuple[str, ...], list[Item]] = {}
+    """Write items into a store, over those with the same ids; with projections if it keeps them."""
+    groups: dict[tuple[str, ...], list[Item]] = {}
     for item in items:
-        alike.setdefault(tuple(sorted(item.codes)), []).append(item)
-    for modalities, group in alike.items():
-        codes = {
-            modality: np.stack([item.codes[modality] for item in group]) for modality in modalities
-        }
+        groups.setdefault(tuple(sorted(item.codes)), []).append(item)
+    for group in groups.values():
         projections = None
         if target.projected and all(item.projections for item in group):
-            projections = {
-                name: np.stack([item.projections[name] for item in group]) for name in modalities
-            }
-        metadata = [item.metadata for item in group]
+            projections = _stack([item.projections for item in group])
         target.upsert(
-            [item.id for item in group], codes, metadata=metadata, projections=projections
+            [item.id for item in group],
+            _stack([item.codes for item in group]),
+            metadata=[item.metadata for item in group],
+            projections=projections,
         )
+
+
+def _stack(rows: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Stack the arrays of ``n`` items by modality: ``(n, …)``."""
+    return {modality: np.stack([row[modality] for row in rows]) for modality in sorted(rows[0])}
