@@ -69,22 +69,21 @@ def open_store(
     """Open a store of codes to add to and to search in.
 
     Args:
-        address: a folder; a folder of photographs that `channelhash.index` has made a store of; or,
-            to be read only, a run's folder (its retrieval set) or a Parquet file of codes; or an
+        address: a store's folder; a folder of photographs that `channelhash.index` has indexed; a
+            run's folder (its retrieval set) or a Parquet file of codes, which are read-only; or an
             address that begins with one of `STORES`.
-        n_bits: code length; with it, the first `Store.add` makes a store that does not exist.
-        model: fingerprint of the model whose codes go in.
-        projections: a new store keeps projections beside its codes (see
-            `Store.search_projections`), which needs a folder or PostgreSQL; an existing one must
+        n_bits: code length. If it is given, the first `Store.add` creates a missing store.
+        model: fingerprint of the model that makes the codes.
+        projections: keep projections beside the codes of a new store (see
+            `Store.search_projections`), which needs a folder or PostgreSQL; an existing store must
             keep them.
-        mapped: leave the codes of a store in a folder in its files, once they are checked: several
-            processes that search it have them in memory once. Nobody else may write to these files.
-            Other stores ignore it.
+        mapped: map the files of codes of a store in a folder into memory once they are checked, so
+            that several processes share them. Nobody else may write to these files. Other stores
+            ignore it.
 
     Raises:
-        InputError: the address holds a password; or there is something else at it, or nothing and
-            no ``n_bits`` is given, or a store of another code length or model, or without
-            projections.
+        InputError: the address holds a password; there is something else at it, or nothing and no
+            ``n_bits`` is given; or the store has another code length or model, or no projections.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -92,7 +91,7 @@ def open_store(
     ...         len(store), store.n_bits
     (0, 64)
     """
-    # compiled code, seconds to load
+    # These take seconds to import.
     from channelhash.search.sqlite.store import open_codes, open_folder
 
     place = Address.parse(address).store

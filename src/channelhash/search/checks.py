@@ -100,10 +100,10 @@ def codes_by_modality(
     >>> codes_by_modality(np.array([[7]], np.uint8), None, n=1, n_bits=None)
     ({'image': array([[7]], dtype=uint8)}, 8)
     """
-    if isinstance(codes, Mapping) and modality is not None:
-        raise InputError(f"modality {modality!r}: the codes name their modalities; leave it out")
     if not isinstance(codes, Mapping):
         codes = {DEFAULT_MODALITY if modality is None else modality: codes}
+    elif modality is not None:
+        raise InputError(f"modality {modality!r}: the codes name their modalities; leave it out")
     if not codes:
         raise InputError("codes: give the codes of at least one modality")
     for name in codes:

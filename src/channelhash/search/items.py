@@ -171,9 +171,20 @@ class NewItems:
                 )
             codes = item.codes | {modality: packed[row] for modality, packed in self.codes.items()}
             merged = {**item.metadata, **(self.metadata[row] if self.metadata else {})}
-            metadata = {key: value for key, value in merged.items() if value is not None}
+            metadata: dict[str, Value] = {
+                key: value for key, value in merged.items() if value is not None
+            }
             items.append(Item(name, codes, metadata))
         return items
+
+
+def by_count(counts: Mapping[str, int]) -> dict[str, int]:
+    """Sort counts: most frequent first, then by name.
+
+    >>> by_count({"sea": 1, "dog": 2, "cat": 1})
+    {'dog': 2, 'cat': 1, 'sea': 1}
+    """
+    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
 
 
 #: The orders of browsing.

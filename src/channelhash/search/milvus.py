@@ -22,7 +22,7 @@ from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError
 from channelhash.search.checks import check_format, check_process
 from channelhash.search.filters import Condition, Filter, Literal, passes
-from channelhash.search.items import Facts, NewItems, Value
+from channelhash.search.items import Facts, NewItems, Value, by_count
 from channelhash.search.store import Answers, Item, Scope, Store
 from channelhash.utils.optional_imports import library
 
@@ -102,7 +102,7 @@ class MilvusStore(Store):
         counts = Counter[str]()
         for row in self._walk(_FIRST, ["key", "labels"]):
             counts.update(set(row["labels"]))
-        return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
+        return by_count(counts)
 
     def close(self) -> None:
         """Close the connection, if it is this process's."""
@@ -209,7 +209,7 @@ class MilvusStore(Store):
         return ids
 
     def _distinct(self, field: str) -> set[str]:
-        """Return the values of a field. Rows with other values are asked for until there are none."""
+        """Return the values of a field, by asking for rows with others until there are none."""
         known: set[str] = set()
         unseen = _ALL
         while rows := self._query("query", unseen, [field], limit=_ROWS):

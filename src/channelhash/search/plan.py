@@ -240,12 +240,13 @@ def make_query(parts: Sequence[Part], outputs: Sequence[NDArray[Any] | None]) ->
     if len(parts) == 1 and isinstance(parts[0].content, Query):
         return parts[0].content
     words = _query_by_words(parts, outputs)
-    coded = [(part, row) for part, row in zip(parts, outputs, strict=True) if row is not None]
-    weights = [part.weight for part, _ in coded]
-    if not any(weight > 0 for weight in weights):
+    rows = [row for row in outputs if row is not None]
+    coded = [part for part, row in zip(parts, outputs, strict=True) if row is not None]
+    weights = [part.weight for part in coded]
+    if max(weights, default=0.0) <= 0:
         return words
-    combined = combine(np.stack([row for _, row in coded]), weights)
-    modalities = {part.modality for part, _ in coded}
+    combined = combine(np.stack(rows), weights)
+    modalities = {part.modality for part in coded}
     modality = modalities.pop() if len(modalities) == 1 else ""
     code = pack(binarize(combined[None]))[0]
     return replace(words, code=code, outputs=combined, modality=modality)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
 from channelhash.search.filters import Filter, SqlCondition, to_sql
-from channelhash.search.items import Facts, NewItems
+from channelhash.search.items import Facts, NewItems, by_count
 from channelhash.search.postgres_connections import (
     MOST_EF,
     Bits,
@@ -126,17 +126,14 @@ class PostgresStore(Store):
             f"{self._tables.items}, LATERAL (SELECT DISTINCT jsonb_array_elements_text(metadata -> "
             "'labels') AS label)"
         )
-        rows = self._rows(f"SELECT label, count(*) FROM {labels} GROUP BY 1")
-        return dict(sorted(rows, key=lambda row: (-row[1], row[0])))
+        return by_count(dict(self._rows(f"SELECT label, count(*) FROM {labels} GROUP BY 1")))
 
     def value_counts(self, key: str) -> dict[str, int]:
         value = (
             f"SELECT metadata ->> %s, count(*) FROM {self._tables.items} "
             "WHERE jsonb_typeof(metadata -> %s) = 'string'"
         )
-        return dict(
-            sorted(self._rows(f"{value} GROUP BY 1", key, key), key=lambda row: (-row[1], row[0]))
-        )
+        return by_count(dict(self._rows(f"{value} GROUP BY 1", key, key)))
 
     def make(self) -> None:
         """Make the tables of a new store of known code length now."""

@@ -60,31 +60,34 @@ def load_query_encoder(
     model: "Path | QueryEncoder | None" = None,
     modalities: Collection[str] | None = None,
 ) -> QueryEncoder:
-    """Load what encodes queries to a store: the model's exported encoders where they are at hand,
-    else the model.
+    """Load the exported encoders of a store's model if there are any, else the model.
 
-    At hand are those in the subfolder ``onnx`` of the run or the store, where `channelhash export`
-    writes them, of the model that made the store's codes.
+    `channelhash export` writes them to the subfolder ``onnx`` of the run or the store. Those of
+    another model than the one that made the store's codes are ignored.
     """
     if model is not None and not isinstance(model, str | Path):
         return model
     folder = model or store.model_folder
-    if folder is not None and (Path(folder) / DESCRIPTION).exists():
-        encoder = ExportedModel(Path(folder))
+    if folder is None:
+        return load_encoder(store, model)
+    folder = Path(folder)
+    if (folder / DESCRIPTION).exists():
+        encoder = ExportedModel(folder)
         check_model(store, encoder, folder)
         if not encoder.is_complete:
             encoder.check_encodes(modalities or ())
         return encoder
-    if folder is not None and (Path(folder) / FOLDER / DESCRIPTION).exists():
-        encoder = ExportedModel(Path(folder) / FOLDER)
+    if (folder / FOLDER / DESCRIPTION).exists():
+        encoder = ExportedModel(folder / FOLDER)
         if _does_for(store, encoder, modalities):
             return encoder
     return load_encoder(store, model)
 
 
 def _does_for(store: Store, encoder: ExportedModel, modalities: Collection[str] | None) -> bool:
-    """Return whether exported encoders are complete enough and those of a store's codes: what a run
-    exported before it was trained further is passed over.
+    """Return whether exported encoders are those of a store's codes and encode enough.
+
+    A run may have exported them before it was trained further.
     """
     needed = encoder.modalities if encoder.is_complete else modalities
     if needed is None or not encoder.reads(needed):
@@ -93,8 +96,9 @@ def _does_for(store: Store, encoder: ExportedModel, modalities: Collection[str] 
 
 
 def check_model(store: Store, encoder: QueryEncoder, folder: str | Path) -> None:
-    """Raise `InputError` unless the codes of a store can be compared with those of an encoder,
-    which has a name.
+    """Raise `InputError` unless an encoder's codes can be compared with those of a store.
+
+    The error names the folder of the encoder.
     """
     if store.model and not encoder.comparable(store.model):
         problem = (
@@ -107,8 +111,9 @@ def check_model(store: Store, encoder: QueryEncoder, folder: str | Path) -> None
 
 
 def encode_items(encoder: QueryEncoder, modality: str, items: Any) -> NDArray[np.float32]:
-    """Encode ``n`` raw items of one modality to real-valued outputs ``(n, k)``; errors as in
-    `HashModel.outputs`.
+    """Encode ``n`` raw items of one modality as real-valued outputs ``(n, n_bits)``.
+
+    Errors are those of `HashModel.outputs`.
     """
     return np.asarray(encoder.outputs(modality, items), np.float32)
 
@@ -120,7 +125,7 @@ def encode_queries(
 
     Args:
         encoder: the store's model, see `load_encoder`.
-        modality: ``"text"`` or ``"image"``: what ``items`` are.
+        modality: modality of the items, ``"text"`` or ``"image"``.
         items: strings; or image files and opened images.
 
     Raises:
@@ -144,12 +149,12 @@ def search_store(
     minus_like: Sequence[str] = (),
     model: Path | QueryEncoder | None = None,
 ) -> Hits:
-    """Search a store with a question: words, an image and an item's id, or several of them
-    together.
+    """Search a store with a question: words, an image, a stored item, or several of them together.
 
-    Dates and places narrow the search (`channelhash.search.question.narrow`); alone, they are
-    answered newest first. Words alone, ``by="words"``, need no model. Where the model does not
-    encode texts, what is written is looked for by its words, and `Hits.note` says so.
+    Dates and places in the words narrow the search (`channelhash.search.question.narrow`); the
+    answers to these alone are sorted newest first. A search by words alone (``by="words"``) needs
+    no model. If the model does not encode texts, words are searched as such, and `Hits.note` says
+    so.
 
     Args:
         store: a store with items.
@@ -157,7 +162,7 @@ def search_store(
         text: words that are wanted.
         image: an image or its file.
         like: id of a stored item.
-        by: as in `SearchOptions`; with ``like`` alone, modality of the code with which it asks.
+        by: as in `SearchOptions`; with ``like`` alone, the modality of its code to search with.
         minus: words and images that are not wanted.
         minus_like: ids of stored items that are not wanted.
         model: a run or saved model, or one that is loaded; the store's own if None.
@@ -186,9 +191,7 @@ def search_store(
 
 
 def _encode(encoder: QueryEncoder | None, search: Search) -> dict[str, NDArray[np.float32]]:
-    """Encode what a search needs, in one batch a modality, but texts that the encoder does not
-    encode.
-    """
+    """Encode the items of a search, one batch per modality, as far as the encoder can."""
     outputs = {}
     for modality, items in search.to_encode.items():
         if encoder is not None and (modality != "text" or modality in encoder.modalities):

@@ -10,7 +10,7 @@ direction of a row counts, so its scale is not kept.
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes, binarize, check_packed, pack
 from channelhash.errors import InputError
 from channelhash.search.checks import check_outputs
+from channelhash.search.items import Answers
 
 #: Nearest codes that are scored in a large store, see `Store.search_projections`.
 FIRST = 500
@@ -44,6 +45,11 @@ class KeyedAnswers(NamedTuple):
     ids: list[list[str]]
     distances: list[NDArray[np.int64]]
     keys: list[NDArray[np.floating[Any]]]
+
+    @classmethod
+    def none(cls, n_queries: int) -> Self:
+        """Return the answers of a store without items."""
+        return cls(*Answers.none(n_queries), [np.zeros(0, np.float32) for _ in range(n_queries)])
 
 
 def _quantize(outputs: NDArray[Any]) -> NDArray[np.int8]:
@@ -72,9 +78,10 @@ def cosines(outputs: NDArray[Any], projections: NDArray[np.int8]) -> NDArray[np.
     query = np.asarray(outputs, dtype=np.float64)
     query = (query / (np.linalg.norm(query) or 1)).astype(np.float32)
     # In a matrix product, the order of additions would depend on the row.
-    products: NDArray[np.float32] = np.einsum("ij,j->i", rows, query)
+    products = np.einsum("ij,j->i", rows, query)
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    return products / np.where(norms > 0, norms, np.float32(1))
+    scores: NDArray[np.float32] = products / np.where(norms > 0, norms, np.float32(1))
+    return scores
 
 
 def check_projections(

@@ -1,4 +1,4 @@
-"""The store of codes: what every store can do, and what each implements for itself."""
+"""The store of codes: the public methods of all stores, and the private ones that each implements."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -23,13 +23,14 @@ from channelhash.search.items import (
     Listed,
     Metadata,
     NewItems,
+    by_count,
 )
 from channelhash.search.rank import KeyedAnswers, Ranking, check_projections
 from channelhash.text.words import fold, split_words
 
 __all__ = ["Answers", "Facts", "Item", "Listed", "NewItems", "Scope", "Store"]
 
-# Items read at a time where codes come with them.
+#: Items that are read at a time with their codes.
 _ITEMS = 1000
 
 
@@ -37,8 +38,8 @@ class Scope(NamedTuple):
     """Which codes a search looks at.
 
     Attributes:
-        modality: their modality.
-        where: filter that their items pass, None for all.
+        modality: modality of the codes.
+        where: filter that their items must pass; None for all items.
 
     >>> Scope("image", None).modality
     'image'
@@ -51,11 +52,9 @@ class Scope(NamedTuple):
 class Store(ABC):
     """Codes by id and modality, with metadata. Safe to call from several threads.
 
-    The public methods check their arguments, once for all stores: a call that cannot be carried out
-    raises `InputError` and changes nothing. A store implements the abstract methods, which get
-    checked arguments: see "Add a store".
-
-    A store is a context manager, which closes it.
+    The public methods check their arguments once for all stores: a call that cannot be carried out
+    raises `InputError` and changes nothing. Each store implements the abstract methods, which get
+    checked arguments, see "Add a store". As a context manager, a store closes itself.
 
     Attributes:
         address: what `open_store` was given.
@@ -63,24 +62,24 @@ class Store(ABC):
     >>> import tempfile
     >>> from channelhash.search import open_store
     >>> with tempfile.TemporaryDirectory() as folder, open_store(folder, n_bits=8) as store:
-    ...     store.add(["a", "b"], np.array([[0], [7]], np.uint8), metadata=[{"year": 2019}, {"year": 2020}])
+    ...     years = [{"year": 2019}, {"year": 2020}]
+    ...     store.add(["a", "b"], np.array([[0], [7]], np.uint8), metadata=years)
     ...     store.search(np.array([[6]], np.uint8), k=2).ids
     ...     store.search_radius(np.array([[6]], np.uint8), radius=3, where="year < 2020").ids
     [['b', 'a']]
     [['a']]
     """
 
-    #: Whether a new store can keep projections beside its codes, see `search_projections`.
+    #: Whether new stores can keep projections beside their codes, see `search_projections`.
     keeps_projections: ClassVar[bool] = False
 
     def __init__(self, address: str, new: Facts) -> None:
         self.address = address
-        #: What the codes of a store that is still to be made are to have in common.
+        #: The facts of the store if the first items are still to make it.
         self._new = new
         self._seen_modalities: tuple[str, ...] = ()
         self._seen_images = False
-        # Modalities of questions and of items -> what `search.match` has found out about their
-        # distances.
+        #: Modalities of questions and items -> what their distances mean, see `search.match`.
         self.references: dict[tuple[str, str], Any] = {}
 
     def __enter__(self) -> Self:
@@ -94,7 +93,7 @@ class Store(ABC):
 
     @property
     def n_bits(self) -> int | None:
-        """Code length k; None while the store is empty and was made without one."""
+        """Code length; None while an empty store has none."""
         return self._common().n_bits or None
 
     @property
@@ -104,7 +103,7 @@ class Store(ABC):
 
     @property
     def projected(self) -> bool:
-        """Whether items have projections beside their codes, see `search_projections`."""
+        """Whether the store keeps projections beside its codes, see `search_projections`."""
         return self._common().projected
 
     def add(
@@ -115,8 +114,7 @@ class Store(ABC):
         metadata: Sequence[Metadata] | None = None,
         projections: NDArray[Any] | Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
-        """Add items, or a further modality's codes to stored items: all of them or, on an error,
-        none.
+        """Add items, or codes of another modality to stored items. On an error, none are added.
 
         When the call returns, the items are on the disk and every later search finds them.
 
@@ -124,18 +122,17 @@ class Store(ABC):
             ids: ``n`` different strings.
             codes: ``(n, ceil(n_bits / 8))`` packed codes of ``modality``, or modality -> such
                 codes.
-            modality: the codes' modality, where ``codes`` is an array; ``"image"`` if left out.
-            metadata: one mapping an item. Keys given here replace an item's former values, others
-                stay.
-            projections: for a `projected` store, the ``(n, n_bits)`` outputs of which the codes are
-                the signs, in the form of ``codes``. They are kept as
-                `channelhash.search.rank._quantize` says.
+            modality: modality of the codes if they are an array; ``"image"`` by default.
+            metadata: one mapping per item. Its values replace those that an item has for the same
+                keys; a value of None removes a key.
+            projections: for a `projected` store, the ``(n, n_bits)`` outputs whose signs are the
+                codes, in the form of ``codes``. `channelhash.search.rank` says how they are kept.
 
         Raises:
             InputError: an item has a code of this modality already (`upsert` replaces it), an id
                 occurs twice, codes have another length, a value of metadata cannot be kept,
-                projections are missing, not kept by this store or not those of the codes, or the
-                store can only be read.
+                projections are missing, unexpected or not those of the codes, or the store can only
+                be read.
         """
         self._put(ids, codes, modality, metadata, projections, replace=False)
 
@@ -147,13 +144,11 @@ class Store(ABC):
         metadata: Sequence[Metadata] | None = None,
         projections: NDArray[Any] | Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
-        """Add items as `add` does, but replace codes that are there already."""
+        """Add items as `add` does, but replace codes that they have already."""
         self._put(ids, codes, modality, metadata, projections, replace=True)
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Remove items with all their codes, pass over unknown ids, and return how many were
-        removed.
-        """
+        """Remove items with all their codes, and return their number. Unknown ids are ignored."""
         names = checks.check_ids(ids)
         self._check_writable()
         n_deleted = self._delete(names)
@@ -165,8 +160,8 @@ class Store(ABC):
 
         Args:
             ids: ids of stored items.
-            missing_ok: leave out unknown ids. Whoever has found ids needs it, as others may delete
-                items before they are read.
+            missing_ok: leave out unknown ids. Callers that read what a search found need this, as
+                others may delete items meanwhile.
 
         Raises:
             InputError: an id is unknown, unless ``missing_ok``.
@@ -180,7 +175,7 @@ class Store(ABC):
         return [items[name] for name in ids]
 
     def update(self, ids: Sequence[str], metadata: Sequence[Metadata]) -> None:
-        """Add to the metadata of stored items as `upsert` does, and leave their codes as they are.
+        """Change the metadata of stored items as `upsert` does; their codes stay.
 
         Raises:
             InputError: an id is unknown, a value cannot be kept, or the store can only be read.
@@ -198,28 +193,23 @@ class Store(ABC):
     def codes(
         self, modality: str | None = None, where: str | None = None
     ) -> tuple[list[str], PackedCodes]:
-        """Return the ids, sorted, and the ``(n, ceil(n_bits / 8))`` codes of the items that a
-        search would look at.
+        """Return ids, sorted, and codes ``(n, ceil(n_bits / 8))`` of the items that a search scans.
 
-        Arguments and errors as in `search`; a store without codes has none to return. O(n) time and
-        memory.
+        Arguments and errors are those of `search`. It takes O(n) time and memory.
         """
         scope = self._scope(modality, where)
-        return (
-            self._all_codes(scope)
-            if scope
-            else ([], np.zeros((0, -(-(self.n_bits or 0) // 8)), np.uint8))
-        )
+        if scope is None:
+            return [], np.zeros((0, -(-(self.n_bits or 0) // 8)), np.uint8)
+        return self._all_codes(scope)
 
     def search(
         self, codes: PackedCodes, k: int = 10, modality: str | None = None, where: str | None = None
     ) -> Answers:
-        """Find the ``k`` items nearest to every query among those that have a code of ``modality``
-        and pass ``where``.
+        """Find the ``k`` items nearest to every query.
 
         Args:
             codes: ``(nq, ceil(n_bits / 8))`` packed codes.
-            k: at least 1; all items where there are fewer.
+            k: at least 1; all items if there are fewer.
             modality: modality to search; images if the store has any, else its only modality.
             where: filter, applied before ranking; see `channelhash.search.filters`.
 
@@ -239,8 +229,7 @@ class Store(ABC):
         where: str | None = None,
         limit: int | None = None,
     ) -> Answers:
-        """Find all items within ``radius`` bits of every query, inclusive; at most the first
-        ``limit`` of them.
+        """Find all items within ``radius`` bits of every query, inclusive; the first ``limit``.
 
         Raises:
             InputError: ``radius`` is below 0 or ``limit`` below 1; or as `search`.
@@ -262,13 +251,13 @@ class Store(ABC):
         """Find items by distance, equal distances by how sure the model was of the bits that
         differ, then by id.
 
-        What is looked at are the ``max(k, 500)`` items that `search` finds, or `search_radius`. A
-        store that does not have their codes at hand orders equal distances as these do.
+        It orders the ``max(k, 500)`` items that `search` or `search_radius` finds. A store without
+        codes at hand orders equal distances as these methods do.
 
         Args:
             outputs: ``(nq, n_bits)`` real-valued outputs of the model, whose signs are the queries'
                 codes.
-            k: at least 1; None, only with a radius, for all within it.
+            k: at least 1; None, only with a radius, for all items within it.
             modality: as in `search`.
             where: as in `search`.
             radius: in bits, inclusive; any distance if left out.
@@ -283,8 +272,7 @@ class Store(ABC):
             checks.check_count(k or 0, "k", 1)
         rows = self._outputs(outputs)
         scope = self._scope(modality, where)
-        none = KeyedAnswers(*Answers.none(len(rows)), [np.zeros(0) for _ in rows])
-        return self._surest(rows, k, radius, scope) if scope else none
+        return self._surest(rows, k, radius, scope) if scope else KeyedAnswers.none(len(rows))
 
     def search_projections(
         self,
@@ -300,12 +288,11 @@ class Store(ABC):
         Args:
             outputs: ``(nq, n_bits)`` real-valued outputs of the model, whose signs are the queries'
                 codes.
-            k: at least 1; all items where there are fewer.
+            k: at least 1; all items if there are fewer.
             modality: as in `search`.
             where: as in `search`.
-            first: number of nearest items to score, at least ``k`` of them. By default 500; and
-                all, so that the answer is exact, where no more than 5,000 items have such a code
-                and pass ``where``.
+            first: number of nearest items to score, at least ``k``. By default, all items if no
+                more than 5,000 are searched, so that the answer is exact; else 500.
 
         Raises:
             InputError: the store keeps no projections, outputs are not finite or of another length;
@@ -322,8 +309,7 @@ class Store(ABC):
         scored = None if first is None else max(count, checks.check_count(first, "first", 1))
         rows = self._outputs(outputs)
         scope = self._scope(modality, where)
-        none = KeyedAnswers(*Answers.none(len(rows)), [np.zeros(0, np.float32) for _ in rows])
-        return self._scored(rows, count, scored, scope) if scope else none
+        return self._scored(rows, count, scored, scope) if scope else KeyedAnswers.none(len(rows))
 
     def search_words(
         self,
@@ -336,20 +322,20 @@ class Store(ABC):
         """Find the ``k`` items that have most of a text's words in their id, text, labels, file
         name or date.
 
-        Words are compared as `text.words.fold` writes them: case, accents and characters that
-        nobody sees do not matter. An item's score is the sum of ln(1 + n / m) over the words of
-        ``text`` that it has, each of which m of n items have.
+        Words are compared as `text.words.fold` writes them: case, accents and invisible characters
+        do not matter. An item's score is the sum of ln(1 + n / m) over the words of ``text`` that
+        it has, each of which m of n items have.
 
         Args:
-            text: words; no operators.
-            k: at least 1; fewer where fewer items have any of the words.
+            text: words, without operators.
+            k: at least 1; fewer items are found if fewer have any of the words.
             where: filter, applied before ranking; see `channelhash.search.filters`.
-            without: phrases; items that have all words of one are not returned.
-            coverage: in [0, 1]: an item's score is at least this share of what an item with all
-                words would have. A word that no item has counts as if one had it.
+            without: phrases; items that have all words of one are left out.
+            coverage: in [0, 1]: the least share of the score of an item with all words. A word that
+                no item has counts as if one had it.
 
         Returns:
-            Ids and scores, best first; equal scores in the order in which the items were added.
+            Ids and scores, best first; equal scores in the order in which items were added.
 
         Raises:
             InputError: the store has no index of words, ``k`` is below 1, a text is not Unicode, or
@@ -366,17 +352,16 @@ class Store(ABC):
         return self._search_words(text, without, count, self.check_filter(where), coverage)
 
     def value_counts(self, key: str) -> dict[str, int]:
-        """Count the items that have each string as their value of a metadata key, most frequent
-        first, then by name.
+        """Count the items by the string that they have for a metadata key, most frequent first,
+        then by name.
         """
-        values = (item.metadata.get(key) for item in self.listed()) if key in self._keys() else ()
-        counts = Counter(value for value in values if isinstance(value, str))
-        return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+        if key not in self._keys():
+            return {}
+        values = (item.metadata.get(key) for item in self.listed())
+        return by_count(Counter(value for value in values if isinstance(value, str)))
 
     def date_filter(self, test: str) -> str:
-        """Return the filter of items whose date passes a test, empty if none has a date; see
-        `browsing.date_filter`.
-        """
+        """Return the filter of items whose date passes a test, see `browsing.date_filter`."""
         return browsing.date_filter([key for key in browsing.DATES if key in self._keys()], test)
 
     def check_filter(self, where: str | None) -> Filter | None:
@@ -385,29 +370,27 @@ class Store(ABC):
 
     @property
     def has_codes(self) -> bool:
-        """Whether there is anything to search."""
+        """Whether any item has a code."""
         return bool(self._known_modalities(None))
 
     @property
     def has_images(self) -> bool:
-        """Whether it knows, or has known, the image files of some items."""
+        """Whether the store knows, or has known, the image files of some items."""
         if not self._seen_images:
             self._seen_images = "image" in self._keys()
         return self._seen_images
 
     def choose_modality(self, modality: str | None = None) -> str:
-        """Return the modality that a search of a store with items goes through; arguments and
-        errors as in `search`.
-        """
+        """Return the modality that `search` uses in a store with items."""
         return checks.choose_modality(modality, self._known_modalities(modality), self.address)
 
     def info(self) -> dict[str, Any]:
-        """Return JSON-able facts.
+        """Return facts about the store as JSON-able values.
 
         They are ``address``, ``items``, ``n_bits``, ``model``, ``projections`` (whether it keeps
-        them), ``codes`` (modality -> number of codes), ``distinct_codes`` (modality -> number,
-        where cheap to know), ``bytes`` (on disk, where known) and ``bytes_an_item`` (of a ``code``,
-        of a ``projection``, and of an item on the ``disk``).
+        them), ``codes`` (modality -> number of codes), ``distinct_codes`` (modality -> number, if
+        known at once), ``bytes`` (on the disk, if known) and ``bytes_an_item`` (of a ``code``, of a
+        ``projection``, and of an item on the ``disk``).
         """
         n_items = len(self)
         n_bits = self.n_bits
@@ -427,17 +410,13 @@ class Store(ABC):
         values = checks.check_metadata(metadata, names)
         self._check_writable()
         by_modality, n_bits = checks.codes_by_modality(codes, modality, len(names), self.n_bits)
-        beside = (
-            None if projections is None else check_projections(projections, by_modality, n_bits)
-        )
-        if self.projected != (beside is not None):
-            problem = (
-                "keeps projections; give those of the codes"
-                if self.projected
-                else "keeps no projections"
-            )
-            raise InputError(f"{self.address}: {problem}")
-        self._write(NewItems(names, by_modality, n_bits, values, replace, beside))
+        if projections is not None:
+            projections = check_projections(projections, by_modality, n_bits)
+            if not self.projected:
+                raise InputError(f"{self.address}: keeps no projections")
+        elif self.projected:
+            raise InputError(f"{self.address}: keeps projections; give those of the codes")
+        self._write(NewItems(names, by_modality, n_bits, values, replace, projections))
 
     def _check_writable(self) -> None:
         if not self.writable:
@@ -446,53 +425,50 @@ class Store(ABC):
             )
 
     def _queries(self, codes: PackedCodes) -> PackedCodes:
-        return (
-            np.asarray(codes)
-            if self.n_bits is None
-            else checks.check_codes(codes, self.n_bits, "queries")
-        )
+        if self.n_bits is None:
+            return np.asarray(codes)
+        return checks.check_codes(codes, self.n_bits, "queries")
 
     def _outputs(self, outputs: NDArray[Any]) -> NDArray[Any]:
-        return (
-            np.asarray(outputs)
-            if self.n_bits is None
-            else checks.check_outputs(outputs, self.n_bits, "queries")
-        )
+        if self.n_bits is None:
+            return np.asarray(outputs)
+        return checks.check_outputs(outputs, self.n_bits, "queries")
 
     def _scope(self, modality: str | None, where: str | None) -> Scope | None:
         """Return which codes are searched; None if the store has no codes."""
-        tree, seen = self.check_filter(where), self._known_modalities(modality)
-        return Scope(checks.choose_modality(modality, seen, self.address), tree) if seen else None
+        tree = self.check_filter(where)
+        known = self._known_modalities(modality)
+        if not known:
+            return None
+        return Scope(checks.choose_modality(modality, known, self.address), tree)
 
     def _known_modalities(self, modality: str | None) -> tuple[str, ...]:
-        """Return the modalities, asked anew only where the one to be searched was not there: it
-        takes a request.
+        """Return the modalities. As that may take a request, they are asked for again only if the
+        one to be searched is not known.
         """
         if (modality or DEFAULT_MODALITY) not in self._seen_modalities:
             self._seen_modalities = self.modalities
         return self._seen_modalities
 
-    # What each store implements, or does better.
+    # Each store implements these methods, or overrides them to do more.
 
     @abstractmethod
     def _common(self) -> Facts:
-        """Return what all codes have in common; while the store is not there, what its first ones
-        are to have.
-        """
+        """Return what all codes have in common, or will have in a new store."""
 
     @property
     @abstractmethod
     def modalities(self) -> tuple[str, ...]:
-        """The modalities that any item has a code of, in alphabetical order."""
+        """The modalities of the codes, in alphabetical order."""
 
     @property
     def folder(self) -> Path | None:
-        """The folder that the store is kept in, beside which others may keep files; None elsewhere."""
+        """The store's folder, beside which other files may be kept; None without one."""
         return None
 
     @property
     def model_folder(self) -> Path | None:
-        """Where `load_model` finds that model, if the store knows."""
+        """The folder of the model that made the codes; None if unknown."""
         return None
 
     @property
@@ -506,9 +482,7 @@ class Store(ABC):
         return False
 
     def word_counts(self) -> dict[str, int]:
-        """Return word -> the number of items that have it; nothing where a database does not
-        say.
-        """
+        """Return word -> number of items that have it; empty if the store does not know."""
         return {}
 
     def quote(self, item: Item, question: str) -> str:
@@ -529,25 +503,19 @@ class Store(ABC):
 
     @abstractmethod
     def label_counts(self) -> dict[str, int]:
-        """Count the items that have each label in ``labels`` of their metadata, most frequent
-        first, then by name.
-        """
+        """Count the items by their labels, most frequent first, then by name."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give files and connections back; the store cannot be used afterwards."""
+        """Close files and connections; the store cannot be used afterwards."""
 
     def make(self) -> None:
-        """Make a new store of known code length now, if that means anything; otherwise its first
-        items do.
-        """
+        """Create a new store of known code length now, if it can exist without items."""
         return
 
     @property
     def version(self) -> int:
-        """A number that another one follows when items are added or deleted, as far as the store
-        knows.
-        """
+        """A number that changes when items are added or deleted, as far as the store knows."""
         return len(self)
 
     @abstractmethod
@@ -563,8 +531,8 @@ class Store(ABC):
         """Return id -> item, for those of ``ids`` that the store has."""
 
     def listed(self) -> Iterator[Listed]:
-        """Yield every item without its codes, in any order; of items that are written meanwhile it
-        may yield any.
+        """Yield every item without its codes, in any order. Those that are written meanwhile may
+        be missing.
         """
         for item in self._read(self._ids(None)):
             yield Listed(item.id, tuple(sorted(item.codes)), item.metadata)
@@ -575,24 +543,22 @@ class Store(ABC):
 
     @abstractmethod
     def _write(self, new: NewItems) -> None:
-        """Write codes and metadata of items, all or none, to the disk."""
+        """Write the codes and metadata of all items to the disk, or of none."""
 
     @abstractmethod
     def _delete(self, ids: list[str]) -> int:
-        """Remove items, pass over unknown ids, and return how many were removed."""
+        """Remove items, and return their number. Unknown ids are ignored."""
 
     @abstractmethod
     def _search(
         self, queries: PackedCodes, radius: int | None, limit: int | None, scope: Scope
     ) -> Answers:
-        """Find all items within ``radius`` bits of every query, or at any distance; the first
-        ``limit`` of them.
-        """
+        """Find the first ``limit`` items within ``radius`` bits of every query; None means all."""
 
     def _surest(
         self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope
     ) -> KeyedAnswers:
-        """Do what `search_surest` does; without codes at hand, by distance alone."""
+        """Do what `search_surest` does; by default, equal distances are ordered by id."""
         answers = self._search(pack(binarize(outputs)), radius, k, scope)
         return KeyedAnswers(
             *answers, [distances.astype(np.float64) for distances in answers.distances]
@@ -601,18 +567,18 @@ class Store(ABC):
     def _search_words(
         self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float
     ) -> Ranking:
-        """Do what `search_words` does; only a store that `has_words` is asked."""
+        """Do what `search_words` does. Only called if `has_words`."""
         raise NotImplementedError
 
     def _scored(
         self, outputs: NDArray[Any], k: int, first: int | None, scope: Scope
     ) -> KeyedAnswers:
-        """Do what `search_projections` does; only a `projected` store is asked."""
+        """Do what `search_projections` does. Only called if `projected`."""
         raise NotImplementedError
 
     @abstractmethod
     def _facts(self) -> dict[str, Any]:
-        """Return what `info` says beside address, items, n_bits and model."""
+        """Return the facts of `info` that it does not know itself."""
 
     def _all_codes(self, scope: Scope) -> tuple[list[str], PackedCodes]:
         """Return ids, sorted, and codes; see `codes`."""
@@ -624,15 +590,12 @@ class Store(ABC):
         return [item.id for item in items], codes.reshape(len(items), -(-(self.n_bits or 0) // 8))
 
     def count(self, modality: str) -> int | None:
-        """Return the number of codes of a modality; None where that is not known at once, and there
-        is no `sample`.
-        """
+        """Return the number of codes of a modality; None if that is not known at once."""
         return None
 
     def sample(self, n: int, modality: str) -> tuple[list[str], PackedCodes]:
-        """Return ids and codes of ``n`` random items that have a code of a modality, or of all:
-        always the same ones.
+        """Return ids and codes of ``n`` random codes of a modality, or of all if there are fewer.
 
-        Only a store with a `count` is asked.
+        They are the same at each call. Only called if `count` is known.
         """
         raise NotImplementedError

@@ -85,9 +85,9 @@ def _read(store: Store, progress: Progress) -> Iterator[list[Item]]:
 
 def upsert_items(target: Store, items: Sequence[Item]) -> None:
     """Write items into a store, over those with the same ids; with projections if it keeps them."""
-    groups: dict[tuple[str, ...], list[Item]] = {}
+    groups: dict[frozenset[str], list[Item]] = {}  # by modalities
     for item in items:
-        groups.setdefault(tuple(sorted(item.codes)), []).append(item)
+        groups.setdefault(frozenset(item.codes), []).append(item)
     for group in groups.values():
         projections = None
         if target.projected and all(item.projections for item in group):
