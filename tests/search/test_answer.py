@@ -290,3 +290,152 @@ def test_items_without_a_date_come_last_in_either_order():
             ordered = [hit.metadata["taken"] for hit in sort_by_date(hits, newest_first)]
             assert ordered[: len(written)] == (written[::-1] if newest_first else written)
             assert set(ordered[len(written) :]) <= set(undated)
+
+
+@dataclass
+class FixedJudge:
+    """A judge that says of the nearest items what a test wants."""
+
+    fit_by_place: tuple[float, ...] = ()
+    close: bool | None = None
+
+    @property
+    def knows_fit(self) -> bool:
+        return bool(self.fit_by_place)
+
+    def fits(self, cosines):
+        return list(self.fit_by_place[: len(cosines)])
+
+    def is_close(self, distances, cosines=None):
+        return self.close
+
+    def matches(self, distances):
+        return [None] * len(distances)
+
+
+@pytest.fixture
+def judge(monkeypatch) -> FixedJudge:
+    fixed = FixedJudge()
+    monkeypatch.setattr(module, "Judge", lambda *_: fixed)
+    return fixed
+
+
+def outputs_at(*distances: int) -> np.ndarray:
+    """Return outputs that differ from those of `QUERY` in so many bits."""
+    return np.array([[1.0] * bits + [-1.0] * (N_BITS - bits) for bits in distances], np.float32)
+
+
+QUERY = Query(pack(binarize(outputs_at(0)))[0], outputs_at(0)[0], "text")
+BY_BITS = replace(QUERY, outputs=None)
+
+
+@pytest.fixture
+def keep(tmp_path):
+    """Return what makes a store of id -> modality -> distance to `QUERY`, and texts by id."""
+    with ch.open_store(tmp_path / "store", n_bits=N_BITS, projections=True) as store:
+
+        def make(items: dict[str, dict[str, int]], **texts: str) -> ch.Store:
+            for name, distances in items.items():
+                outputs = {modality: outputs_at(bits) for modality, bits in distances.items()}
+                codes = {modality: pack(binarize(rows)) for modality, rows in outputs.items()}
+                metadata = [{"text": texts.get(name, ""), "image": f"{name}.jpg"}]
+                store.add([name], codes, metadata=metadata, projections=outputs)
+            return store
+
+        yield make
+
+
+@pytest.mark.parametrize(("fit", "close"), [(0.49, False), (0.5, True)])
+def test_answers_are_close_if_one_is_as_likely_to_fit_as_not(keep, judge, fit, close):
+    judge.fit_by_place = (0.1, fit)
+    judge.close = not close  # which does not count
+    hits = answer(keep({"a": {"image": 1}, "b": {"image": 9}}), QUERY)
+    assert hits.close is close
+    assert hits.best_fit == fit
+
+
+@pytest.mark.parametrize(
+    ("nearest", "words", "by", "close"),
+    [
+        pytest.param(True, "zebra", None, True, id="the nearest codes are close"),
+        pytest.param(False, "", None, False, id="no words help far codes"),
+        pytest.param(False, "red sea", None, True, id="an answer has all words"),
+        pytest.param(False, "red zebra", None, False, id="an answer has one of two words"),
+        pytest.param(None, "red sea", None, None, id="all words do not say what is close"),
+        pytest.param(None, "zebra", "words", False, id="no answer by words alone"),
+        pytest.param(None, "sea", "words", None, id="an answer by words alone"),
+    ],
+)
+def test_without_fits_the_nearest_codes_or_all_words_are_close(
+    keep, judge, nearest, words, by, close
+):
+    store = keep({"a": {"image": 1}, "b": {"image": 9}}, b="the red sea")
+    judge.close = nearest
+    assert answer(store, replace(QUERY, words=words), SearchOptions(by=by)).close is close
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(("z", 1, 4), ("a", 2, 3), id="by distance"),
+        pytest.param(("a", 2, 1), ("z", 1, 2), id="then by id"),
+    ],
+)
+def test_equal_scores_of_fused_rankings(keep, first, second):
+    items = {name: {"image": image, "text": text} for name, image, text in (second, first)}
+    hits = answer(keep(items), BY_BITS, SearchOptions(by="all", collapse=False))
+    assert [hit.id for hit in hits] == [first[0], second[0]]
+
+
+@pytest.mark.parametrize("words", ["", "sea"])
+def test_an_item_without_a_text_loses_nothing_in_rankings_of_texts(keep, words):
+    items = {"image": {"image": 0}, "both": {"image": 1, "text": 0}, "far": {"image": 2, "text": 9}}
+    query = replace(BY_BITS, words=words)
+    options = SearchOptions(by="all", collapse=False)
+    hits = answer(keep(items, both="sea", far="sea"), query, options)
+    assert [hit.id for hit in hits] == ["image", "both", "far"]
+
+
+def test_an_item_that_only_texts_have_found_is_judged_by_its_image(keep, judge, monkeypatch):
+    monkeypatch.setattr(module, "DEPTH", 1)
+    judge.fit_by_place = (0.7,)
+    store = keep({"a": {"image": 0, "text": 5}, "b": {"image": 6, "text": 0}})
+    hits = answer(store, QUERY, SearchOptions(by="all", collapse=False, k=2))
+    assert [hit.fit for hit in hits] == [0.7, 0.7]
+
+
+def test_copies_are_folded_into_the_first_that_fits(keep, judge):
+    judge.fit_by_place = (0.1, 0.9)
+    [hit] = answer(keep({"a": {"image": 0}, "b": {"image": 1}}), QUERY, SearchOptions(collapse=1))
+    assert hit.id == "b"
+    assert hit.duplicates == ["a"]
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_copy_of_an_earlier_depth_does_not_come_back(keep, monkeypatch, k):
+    monkeypatch.setattr(module, "DEPTH", 1)
+    monkeypatch.setattr(module, "_SECOND", 2)
+    store = keep({"a": {"image": 0}, "copy": {"image": 0}, "other": {"image": 7}})
+    pages = []
+    for offset in range(0, 3, k):
+        options = SearchOptions(collapse=0, k=k, offset=offset, modality="image")
+        pages += [(hit.id, hit.duplicates) for hit in answer(store, BY_BITS, options)]
+    assert pages == [("a", []), ("other", [])]
+
+
+@pytest.mark.parametrize(
+    ("options", "modality", "expected"),
+    [
+        ({}, "image", True),
+        ({}, "text", False),
+        ({"radius": 3}, "image", False),
+        ({"rerank": 3}, "image", False),
+        ({"collapse": False}, "image", False),
+        ({"collapse": True, "radius": 3}, "text", True),
+        ({"collapse": 0}, "image", True),
+    ],
+    ids=str,
+)
+def test_what_is_folded_by_default(keep, options, modality, expected):
+    store = keep({"a": {"image": 0, "text": 0}})
+    assert module.folds(store, SearchOptions(**options), modality) is expected
