@@ -215,6 +215,7 @@ def test_behind_more_duplicates_than_are_looked_at_first_come_the_others(n):
         query = Query(codes[0], words="sea")
         hits = answer(store, query, SearchOptions(collapse=0, k=10))
         assert [hit.id for hit in hits] == ["000", *ids[n:]]
+        assert hits[0].duplicates == ids[1 : module.DEPTH]
 
 
 def test_an_item_that_is_left_out_takes_its_near_duplicates_along(draw):
@@ -421,21 +422,3 @@ def test_a_copy_of_an_earlier_depth_does_not_come_back(keep, monkeypatch, k):
         options = SearchOptions(collapse=0, k=k, offset=offset, modality="image")
         pages += [(hit.id, hit.duplicates) for hit in answer(store, BY_BITS, options)]
     assert pages == [("a", []), ("other", [])]
-
-
-@pytest.mark.parametrize(
-    ("options", "modality", "expected"),
-    [
-        ({}, "image", True),
-        ({}, "text", False),
-        ({"radius": 3}, "image", False),
-        ({"rerank": 3}, "image", False),
-        ({"collapse": False}, "image", False),
-        ({"collapse": True, "radius": 3}, "text", True),
-        ({"collapse": 0}, "image", True),
-    ],
-    ids=str,
-)
-def test_what_is_folded_by_default(keep, options, modality, expected):
-    store = keep({"a": {"image": 0, "text": 0}})
-    assert module.folds(store, SearchOptions(**options), modality) is expected

@@ -60,3 +60,11 @@ def test_images_decide_within_the_radius_and_unread_ones_only_within_the_narrow_
         images.append(str(path))
     codes = draw_codes(draw, len(images))
     assert fold(codes, radius, images=images) == fold_literally(codes, radius, read_copies(images))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_codes_alone_decide_without_images(seed):
+    draw = generator(1, "fold", seed)
+    radius = int(draw.integers(0, N_BITS // 16 + 1))
+    codes = draw_codes(draw, 40)
+    assert fold(codes, radius) == fold_literally(codes, radius, [None] * len(codes))

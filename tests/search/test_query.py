@@ -107,17 +107,23 @@ def test_an_answer_tells_what_is_known_of_its_item(tmp_path):
     np.testing.assert_array_equal(hit.code, code[0])
 
 
-def test_an_item_asks_with_its_own_code_of_what_is_searched_or_with_the_one_that_is_named(store):
-    item = store.get(["07"])[0]
-    for modality, by, code in (
+@pytest.mark.parametrize(
+    ("modality", "by", "code"),
+    [
         (None, None, "image"),
         ("image", None, "image"),
         ("text", None, "text"),
         ("image", "text", "text"),
         ("text", "image", "image"),
-    ):
-        hits = search_store(store, SearchOptions(modality=modality), like="07", by=by)
-        assert found(hits) == by_sorting(store, item.codes[code], modality or "image")[:10]
+    ],
+)
+def test_an_item_asks_with_its_code_of_what_is_searched_or_named(store, modality, by, code):
+    item = store.get(["07"])[0]
+    hits = search_store(store, SearchOptions(modality=modality), like="07", by=by)
+    assert found(hits) == by_sorting(store, item.codes[code], modality or "image")[:10]
+
+
+def test_an_item_asks_only_with_a_code_that_it_has(store):
     assert found(search_store(store, like="text-only", by="text"))
     check_refusal(
         r"^like text-only: has no image code; .* by text$", query_like, store, "text-only"
@@ -141,52 +147,44 @@ def test_re_ranked_answers_are_the_best_of_the_first(store, model):
     check_refusal(says, search_store, store, SearchOptions(rerank=5), like="07")
 
 
-def test_questions_that_make_no_sense_are_refused(store, model, tmp_path):
-    for arguments, says in (
-        ({}, "say what to search for"),
-        ({"minus": ["people"]}, "say what to search for"),
-        ({"text": " "}, "^text: is empty"),
-        ({"text": "a", "minus": [""]}, "^minus: is empty"),
+@pytest.mark.parametrize(
+    ("asked", "options", "says"),
+    [
+        ({}, {}, "say what to search for"),
+        ({"minus": ["people"]}, {}, "say what to search for"),
+        ({"text": " "}, {}, "^text: is empty"),
+        ({"text": "a", "minus": [""]}, {}, "^minus: is empty"),
         (
             {"text": "a", "minus_like": ["nobody"]},
-            "^minus_like nobody: .* has no item with this id",
+            {},
+            "^minus_like nobody: .* has no item with this",
         ),
-        ({"like": "nobody"}, "has no item with this id"),
-        ({"like": "07", "by": "words"}, "^by words: the question has no words"),
-        (
-            {"image": Image.new("RGB", (9, 9)), "by": "words"},
-            "^by words: the question has no words",
-        ),
-        (
-            {"text": "a", "by": "text", "options": SearchOptions(modality="image")},
-            "^by text: says what is searched",
-        ),
-        (
-            {"text": "a", "by": "all", "options": SearchOptions(rerank=5)},
-            "^rerank: orders the answers of one",
-        ),
-        (
-            {"text": "a", "by": "words", "options": SearchOptions(radius=5)},
-            "^by words: words have no distance",
-        ),
-        (
-            {"text": "a", "options": SearchOptions(modality="sound")},
-            "holds image and text codes, no sound codes",
-        ),
-        ({"image": tmp_path / "gone.png"}, "no such picture"),
-    ):
-        check_refusal(says, search_store, store, **arguments)
-    for option, value, least in (
-        ("k", 0, "1 answer"),
-        ("rerank", 0, "1 answer"),
-        ("collapse", -1, "0 bits"),
-    ):
-        check_refusal(
-            f"^{option} {value}: takes at least {least}",
-            SearchOptions,
-            **{option: value},
-        )
-    check_refusal("^by sound: none of all", SearchOptions, by="sound")
+        ({"like": "nobody"}, {}, "has no item with this id"),
+        ({"like": "07"}, {"by": "words"}, "^by words: the question has no words"),
+        ({"image": Image.new("RGB", (9, 9))}, {"by": "words"}, "^by words: the question has no"),
+        ({"text": "a"}, {"by": "text", "modality": "image"}, "^by text: says what is searched"),
+        ({"text": "a"}, {"by": "all", "rerank": 5}, "^rerank: orders the answers of one"),
+        ({"text": "a"}, {"by": "words", "radius": 5}, "^by words: words have no distance"),
+        ({"text": "a"}, {"modality": "sound"}, "holds image and text codes, no sound codes"),
+        ({"image": Path("gone.png")}, {}, "no such picture"),
+    ],
+    ids=str,
+)
+def test_questions_that_make_no_sense_are_refused(store, asked, options, says):
+    check_refusal(says, search_store, store, SearchOptions(**options), **asked)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("k", 0, "takes at least 1 answer"),
+        ("rerank", 0, "takes at least 1 answer"),
+        ("collapse", -1, "takes at least 0 bits"),
+        ("by", "sound", "none of all"),
+    ],
+)
+def test_options_out_of_range_are_refused(option, value, says):
+    check_refusal(f"^{option} {value}: {says}", SearchOptions, **{option: value})
 
 
 def test_words_are_answered_by_all_there_is(store, model):
@@ -314,11 +312,9 @@ def test_where_a_part_has_no_outputs_its_words_answer(store, model, monkeypatch)
     mixed = make_query([Part("words 7"), Part(Path("x.png"))], [None, row])
     coded = replace(mixed, words_coded=True)
     assert found(answer(store, mixed)) == found(answer(store, coded))
-    assert (bool(answer(store, mixed).note), answer(store, coded).note, mixed.modality) == (
-        True,
-        "",
-        "image",
-    )
+    assert answer(store, mixed).note
+    assert not answer(store, coded).note
+    assert mixed.modality == "image"
 
 
 def test_what_has_more_of_the_words_than_the_last_of_many_goes_first(monkeypatch):
@@ -339,45 +335,58 @@ def test_a_sentence_without_marks_is_one_part_as_it_stands(words):
     assert parse_question("  ".join(words)) == [Part(" ".join(words), 1.0)]
 
 
-def test_quotes_weights_and_minuses_make_parts_and_words():
-    for text, parts in {
-        "a dog on a beach": [("a dog on a beach", 1)],
-        "beach -people": [("beach", 1), ("people", -1)],
-        'a "beach ball" at night': [("a at night", 1), ("beach ball", 1)],
-        '"beach"^2.5 -"two dogs"^3': [("beach", 2.5), ("two dogs", -3)],
-        "dog^2 beach": [("beach", 1), ("dog", 2)],
-        "well-lit t-shirt": [("well-lit t-shirt", 1)],
-        "sun - sea -- sand": [("sun - sea -- sand", 1)],
-        "a 5\" pipe, rock'n'roll ^_^": [("a 5\" pipe, rock'n'roll ^_^", 1)],
-        "“two dogs” cat": [("cat", 1), ("two dogs", 1)],
-        "beach -5": [("beach", 1), ("5", -1)],
-        "-": [("-", 1)],
-    }.items():
-        assert [tuple(part) for part in parse_question(text)] == parts, text
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a dog on a beach", [("a dog on a beach", 1)]),
+        ("beach -people", [("beach", 1), ("people", -1)]),
+        ('a "beach ball" at night', [("a at night", 1), ("beach ball", 1)]),
+        ('"beach"^2.5 -"two dogs"^3', [("beach", 2.5), ("two dogs", -3)]),
+        ("dog^2 beach", [("beach", 1), ("dog", 2)]),
+        ("well-lit t-shirt", [("well-lit t-shirt", 1)]),
+        ("sun - sea -- sand", [("sun - sea -- sand", 1)]),
+        ("a 5\" pipe, rock'n'roll ^_^", [("a 5\" pipe, rock'n'roll ^_^", 1)]),
+        ("“two dogs” cat", [("cat", 1), ("two dogs", 1)]),
+        ("beach -5", [("beach", 1), ("5", -1)]),
+        ("-", [("-", 1)]),
+    ],
+)
+def test_quotes_weights_and_minuses_make_parts(text, parts):
+    assert parse_question(text) == parts
+
+
+def test_words_of_wanted_and_unwanted_parts_are_searched():
     parts = [
         *parse_question('beach "two dogs" -people -"beach ball"'),
         Part(object(), -1.0),
         Part(object()),
     ]
     query = make_query(parts, [None] * len(parts))
-    assert (query.words, query.without) == ("beach two dogs", ("people", "beach ball"))
+    assert query.words == "beach two dogs"
+    assert query.without == ("people", "beach ball")
 
 
-def test_questions_that_make_no_sense_are_refused_in_one_line():
-    for text, says in {
-        "": "is empty",
-        "  ": "is empty",
-        'a "dog': "a quote is opened and not closed",
-        'beach -"two dogs': "a quote is opened and not closed",
-        'beach ""': "a phrase in quotes is empty",
-        'beach -" "': "a phrase in quotes is empty",
-        "-people": "-people: says only what is not wanted",
-        "dog^0": "a weight is above 0",
-        "dog^100.5": "a weight is above 0",
-        f"dog^{'9' * 400}": "a weight is above 0",
-        "a " + "-b " * module._MAX_PARTS: "parts; at most 32",
-    }.items():
-        check_refusal(says, parse_question, text)
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is empty"),
+        ("  ", "is empty"),
+        ('a "dog', "a quote is opened and not closed"),
+        ('beach -"two dogs', "a quote is opened and not closed"),
+        ('beach ""', "a phrase in quotes is empty"),
+        ('beach -" "', "a phrase in quotes is empty"),
+        ("-people", "-people: says only what is not wanted"),
+        ("dog^0", "a weight is above 0"),
+        ("dog^100.5", "a weight is above 0"),
+        (f"dog^{'9' * 400}", "a weight is above 0"),
+        ("a " + "-b " * 32, "parts; at most 32"),
+    ],
+)
+def test_texts_that_make_no_question_are_refused_in_one_line(text, says):
+    check_refusal(says, parse_question, text)
+
+
+def test_parts_that_leave_nothing_are_refused():
     check_refusal("only what is not wanted", module.check_parts, [Part(object(), -1)])
     check_refusal("cancel out", combine, np.array([[1.0, 2.0], [2.0, 4.0]]), [1.0, -1.0])
 
@@ -473,20 +482,22 @@ def test_places_are_read_again_where_the_store_has_changed_and_only_there(tmp_pa
 
 
 WORDS = [
-    "dogs",
-    "in",
-    "summer",
-    "2019",
-    "last",
-    "Porto",
-    ",",
-    "-2018",
-    '"',
-    "2018^2",
-    "may",
-    "to",
-    "ago",
-    "à",
+    *[
+        "dogs",
+        "in",
+        "summer",
+        "2019",
+        "last",
+        "Porto",
+        ",",
+        "-2018",
+        '"',
+        "2018^2",
+        "may",
+        "to",
+        "ago",
+        "à",
+    ],
     "\0",
 ]
 

@@ -63,13 +63,9 @@ def test_the_first_answers_are_sorted_and_the_others_stay(k, n, first, seed):
 
 def test_equal_codes_tie_exactly_wherever_they_stand():
     random = np.random.default_rng(0)
-    outputs, code = random.normal(size=61), random.random((1, 61)) < 0.5
-    assert (
-        len(
-            set(module._asymmetric_distances(outputs, pack(np.repeat(code, 1001, axis=0))).tolist())
-        )
-        == 1
-    )
+    outputs = random.normal(size=61)
+    codes = pack(np.repeat(random.random((1, 61)) < 0.5, 1001, axis=0))
+    assert len(set(module._asymmetric_distances(outputs, codes).tolist())) == 1
 
 
 FINITE = st.floats(-(2.0**99), 2.0**99, width=32, allow_subnormal=False)
@@ -79,14 +75,9 @@ OUTPUTS = arrays.arrays(
 
 
 def literal_cosine(outputs: np.ndarray, row: np.ndarray) -> float:
-    lengths = np.sqrt(sum(float(x) ** 2 for x in outputs)) * np.sqrt(
-        sum(float(x) ** 2 for x in row)
-    )
-    return (
-        sum(float(x) * float(y) for x, y in zip(outputs, row, strict=True)) / lengths
-        if lengths
-        else 0.0
-    )
+    row = row.astype(float)
+    lengths = np.sqrt(sum(x**2 for x in outputs)) * np.sqrt(sum(x**2 for x in row))
+    return sum(x * y for x, y in zip(outputs, row, strict=True)) / lengths if lengths else 0.0
 
 
 @given(OUTPUTS)
@@ -116,27 +107,34 @@ def test_a_score_is_the_cosine_in_whichever_row_a_projection_stands(outputs):
         assert module.cosines(question, kept[rows]).tolist() == scores[rows].tolist()
 
 
-def test_only_projections_of_the_codes_are_taken():
-    outputs = np.array([[0.5, -2.0], [1.0, 0.0]], np.float32)
-    codes = {"image": pack(binarize(outputs)), "text": pack(binarize(-outputs))}
-    kept = module.check_projections({"text": -outputs, "image": outputs}, codes, 2)
+PAIR = np.array([[0.5, -2.0], [1.0, 0.0]], np.float32)
+PAIR_CODES = {"image": pack(binarize(PAIR)), "text": pack(binarize(-PAIR))}
+
+
+def test_projections_of_the_codes_are_quantized():
+    kept = module.check_projections({"text": -PAIR, "image": PAIR}, PAIR_CODES, 2)
     found = {modality: rows.tolist() for modality, rows in kept.items()}
     assert found == {"image": [[32, -127], [127, 0]], "text": [[-32, 127], [-127, 0]]}
-    for given_instead, message in [
-        ({"image": outputs}, "projections: of image, but codes of image and text"),
-        ({"image": outputs, "text": outputs}, "text projections: are not the outputs of which"),
-        ({"image": outputs, "text": -outputs[:1]}, "text projections: are not the outputs"),
-        (
-            {"image": outputs[:, :1], "text": -outputs},
-            r"image projections: \(n, 2\) numbers are expected",
-        ),
-        (
-            {"image": np.full((2, 2), np.inf), "text": -outputs},
-            "image projections: row 0 is not finite",
-        ),
-        ({"image": [["a", "b"]], "text": -outputs}, "image projections: .* numbers are expected"),
-    ]:
-        check_refusal(message, module.check_projections, given_instead, codes, 2)
+
+
+@pytest.mark.parametrize(
+    ("image", "text", "says"),
+    [
+        (PAIR, PAIR, "text projections: are not the outputs of which"),
+        (PAIR, -PAIR[:1], "text projections: are not the outputs"),
+        (PAIR[:, :1], -PAIR, r"image projections: \(n, 2\) numbers are expected"),
+        (np.full((2, 2), np.inf), -PAIR, "image projections: row 0 is not finite"),
+        ([["a", "b"]], -PAIR, "image projections: .* numbers are expected"),
+    ],
+)
+def test_other_projections_are_refused(image, text, says):
+    projections = {"image": image, "text": text}
+    check_refusal(says, module.check_projections, projections, PAIR_CODES, 2)
+
+
+def test_projections_of_one_of_two_modalities_are_refused():
+    says = "projections: of image, but codes of image and text"
+    check_refusal(says, module.check_projections, {"image": PAIR}, PAIR_CODES, 2)
 
 
 LACKS = st.sets(st.sampled_from(["x", "y", "z"]), max_size=2)
