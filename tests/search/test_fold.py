@@ -13,7 +13,7 @@ from channelhash.utils.seeds import generator
 from picture_runs import photograph
 
 N_BITS = 64
-RADII = (2, default_radius(N_BITS), default_radius(N_BITS, pictures=True))
+RADII = (2, default_radius(N_BITS), default_radius(N_BITS, images=True))
 
 
 def draw_codes(draw, n):

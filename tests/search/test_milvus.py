@@ -23,6 +23,7 @@ from tests.search.test_transfer import test_everything_arrives  # noqa: F401
 from channelhash.errors import JobError
 from channelhash.search import milvus, open_store
 from channelhash.search.filters import parse_filter
+from channelhash.search.milvus_filters import to_milvus
 from refusals import check_refusal
 
 
@@ -97,9 +98,7 @@ def test_a_server_that_does_not_answer_and_a_package_that_is_missing_are_one_lin
 def test_expressions_for_a_server(where, expression):
     sets, tree = ['["a", "year"]', '["a"]'], parse_filter(where, ["a", "year"])
     assert (
-        milvus._to_milvus(
-            tree, sets, lambda condition: ["not"] if condition.negated else ["x", "y"]
-        )
+        to_milvus(tree, sets, lambda condition: ["not"] if condition.negated else ["x", "y"])
         == expression
     )
 

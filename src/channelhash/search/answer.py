@@ -368,7 +368,7 @@ class AnswerOrder:
             images = [str(item.metadata.get("image") or "") for item in items]
         radius = self._options.collapse
         if radius is None or radius is True:
-            radius = default_radius(self._store.n_bits or 0, pictures=bool(images))
+            radius = default_radius(self._store.n_bits or 0, images=bool(images))
         codes = np.stack([code_of(item, self.modality) for item in items])
         return fold(codes, radius, images)
 

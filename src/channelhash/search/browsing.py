@@ -105,8 +105,8 @@ class Catalogue:
         return selected
 
 
-#: Passes dates that can be compared as strings: 2019, 2019-07 or 2019-07-14 10:20:30. "2019-1-4" and
-#: "07/14/2019" cannot, and programs write zeros for no date.
+#: Passes dates that can be compared as strings: 2019, 2019-07 or 2019-07-14 10:20:30. Others, such
+#: as 2019-1-4 and 07/14/2019, cannot, and programs write zeros for no date.
 _COMPARABLE = (
     "({0} LIKE '____-0_%' OR {0} LIKE '____-1_%' OR {0} LIKE '____') "
     "AND NOT {0} LIKE '____-1-%' AND {0} BETWEEN '0001' AND '9999'"

@@ -11,31 +11,31 @@ from channelhash.copies.detail import PairMask
 from channelhash.copies.small_copies import read_copies
 
 _Places = NDArray[np.int64]
-#: Codes that are compared with others at a time, which bounds memory.
+#: Codes that are compared with others at a time, to bound memory.
 _TILE = 1000
-#: One bit of radius for so many bits of a code, where codes alone decide.
+#: Bits of a code for each bit of radius, if codes decide alone.
 _BITS = 16
-#: The least radius: codes of 32 bits and fewer would allow none.
+#: The least radius, for codes of up to 32 bits.
 _LEAST = 3
-#: How much wider the radius is where pictures decide, as codes only say which are worth a look.
+#: Factor of the radius if images decide, since codes only say which images to compare.
 _WIDE = 3
 
 
-def default_radius(n_bits: int, pictures: bool = False) -> int:
-    """Return the bits within which codes alone make near-duplicates, or, with pictures, these are
-    worth a look.
+def default_radius(n_bits: int, images: bool = False) -> int:
+    """Return the radius in bits within which codes make near-duplicates by themselves, or within
+    which images are compared.
 
-    >>> default_radius(256), default_radius(32), default_radius(256, pictures=True)
+    >>> default_radius(256), default_radius(32), default_radius(256, images=True)
     (16, 3, 48)
     """
-    return max(_LEAST, n_bits * (_WIDE if pictures else 1) // _BITS)
+    return max(_LEAST, n_bits * (_WIDE if images else 1) // _BITS)
 
 
 def fold(codes: PackedCodes, radius: int, images: Sequence[str] = ()) -> dict[int, list[int]]:
     """Fold each code into the first earlier one within ``radius`` bits that is not folded itself.
 
-    With ``images``, the paths of their pictures, these must be alike, too. Of two pictures that
-    cannot be read, codes within `default_radius` decide.
+    With paths of ``images``, these must be alike, too. If neither of two images can be read, their
+    codes must be within `default_radius`.
 
     >>> fold(np.array([[0], [255], [1], [3], [254]], np.uint8), radius=1)
     {0: [2], 1: [4], 3: []}
@@ -61,8 +61,8 @@ def fold(codes: PackedCodes, radius: int, images: Sequence[str] = ()) -> dict[in
 def _confirm(
     pairs: PairMask, are_nearer: PairMask, tile: _Places, others: _Places, images: Sequence[str]
 ) -> PairMask:
-    """Return those of the pairs of near codes that are copies: their pictures are alike; or neither
-    can be read, and their codes are nearer. Other pictures are not read.
+    """Return the pairs of near codes whose images are alike; or whose codes are nearer, if neither
+    image can be read. Only images of near codes are read.
     """
     near = [*tile[pairs.any(axis=1)].tolist(), *others[pairs.any(axis=0)].tolist()]
     places = sorted(set(near))

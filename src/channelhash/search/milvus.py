@@ -21,8 +21,9 @@ import numpy as np
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError
 from channelhash.search.checks import check_format, check_process
-from channelhash.search.filters import Condition, Filter, Literal, passes
+from channelhash.search.filters import Condition, Filter, passes
 from channelhash.search.items import Facts, NewItems, Value, by_count
+from channelhash.search.milvus_filters import ALL, quote, to_milvus
 from channelhash.search.store import Answers, Item, Scope, Store
 from channelhash.utils.optional_imports import library
 
@@ -48,14 +49,8 @@ _CONNECT_SECONDS = 10
 #: Seconds that a request may take.
 _REQUEST_SECONDS = 60.0
 
-#: Holds for all rows, since the text in ``keys`` is never empty.
-_ALL = 'keys != ""'
-#: Holds for no row, likewise.
-_NONE = 'keys == ""'
 #: Holds for one row of each item.
 _FIRST = "first == true"
-#: Whole numbers below this are exact as floats, as which Milvus compares them with others.
-_EXACT = 2**53
 
 _Row = dict[str, Any]
 
@@ -147,7 +142,7 @@ class MilvusStore(Store):
         with self._alone():
             names = sorted({_item_id(row["key"]) for row in self._rows_of(ids, [])})
             for start in range(0, len(names), _ROWS):
-                among = f"id in {_quote(names[start : start + _ROWS])}"
+                among = f"id in {quote(names[start : start + _ROWS])}"
                 self._ask("delete", self._client.delete, filter=among)
         return len(names)
 
@@ -180,7 +175,7 @@ class MilvusStore(Store):
         return {
             "anns_field": "code",
             "limit": count,
-            "filter": f"modality == {_quote(scope.modality)} and {self._expression(scope.where)}",
+            "filter": f"modality == {quote(scope.modality)} and {self._expression(scope.where)}",
             "search_params": {"metric_type": "HAMMING", "params": params},
             "consistency_level": "Strong",
         }
@@ -192,12 +187,12 @@ class MilvusStore(Store):
             raise InputError(f"{self.address}: {problem}")
 
     def _facts(self) -> dict[str, Any]:
-        codes = {name: self._count(f"modality == {_quote(name)}") for name in self.modalities}
+        codes = {name: self._count(f"modality == {quote(name)}") for name in self.modalities}
         return {"codes": codes, "index": "BIN_FLAT", "bytes": None}
 
     def _expression(self, where: Filter | None) -> str:
         """Translate a filter into a Milvus expression."""
-        return _to_milvus(where, self._key_sets, self._ids_passing) if where else _ALL
+        return to_milvus(where, self._key_sets, self._ids_passing) if where else ALL
 
     def _ids_passing(self, condition: Condition) -> list[str]:
         """Return the ids of the items that pass a condition that Milvus cannot test; read all."""
@@ -211,17 +206,17 @@ class MilvusStore(Store):
     def _distinct(self, field: str) -> set[str]:
         """Return the values of a field, by asking for rows with others until there are none."""
         known: set[str] = set()
-        unseen = _ALL
+        unseen = ALL
         while rows := self._query("query", unseen, [field], limit=_ROWS):
             known |= {row[field] for row in rows}
-            unseen = f"{field} not in {_quote(sorted(known))}"
+            unseen = f"{field} not in {quote(sorted(known))}"
         return known
 
     def _rows_of(self, ids: Sequence[str], fields: Sequence[str]) -> Iterator[_Row]:
         """Yield all rows of the items that the collection has of these ids."""
         names = [name for name in ids if len(name.encode()) <= _MAX_STRING]
         for start in range(0, len(names), _ROWS):
-            yield from self._walk(f"id in {_quote(names[start : start + _ROWS])}", ["key", *fields])
+            yield from self._walk(f"id in {quote(names[start : start + _ROWS])}", ["key", *fields])
 
     def _walk(self, expression: str, fields: Sequence[str]) -> Iterator[_Row]:
         """Yield all rows that pass, in the order of their keys; ``fields`` must contain ``key``.
@@ -232,7 +227,7 @@ class MilvusStore(Store):
         chosen = expression
         while page := self._query("query", chosen, fields, **as_iterator):
             yield from page
-            chosen = f"key > {_quote(page[-1]['key'])} and ({expression})"
+            chosen = f"key > {quote(page[-1]['key'])} and ({expression})"
 
     def _count(self, expression: str) -> int:
         return sum(int(row["count(*)"]) for row in self._query("count", expression, ["count(*)"]))
@@ -417,105 +412,3 @@ def _requests(items: Sequence[list[_Row]]) -> Collection[list[list[_Row]]]:
         values = chain.from_iterable(row.values() for row in rows)
         n_bytes += sum(len(str(value).encode()) for value in values)
     return requests.values()
-
-
-def _quote(text: str | list[str]) -> str:
-    """Quote a string or a list of strings for Milvus's expressions.
-
-    They understand Go's escapes, which include those of JSON.
-    """
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _to_milvus(
-    tree: Filter, key_sets: Collection[str], passing: Callable[[Condition], list[str]]
-) -> str:
-    """Translate a filter into a Milvus expression over the fields ``id``, ``labels``, ``keys`` and
-    ``metadata``.
-
-    Args:
-        tree: the filter.
-        key_sets: all values of ``keys``.
-        passing: returns the ids of the items that pass a condition that Milvus cannot test.
-
-    >>> _to_milvus(Condition("year", ">", (2000,)), set(), lambda condition: [])
-    '(metadata["year"] > 2000)'
-    """
-    if isinstance(tree, Condition):
-        return f"({_condition(tree, key_sets, passing)})"
-    word = f" {tree.word.lower()} "
-    return f"({word.join(_to_milvus(part, key_sets, passing) for part in tree.parts)})"
-
-
-def _condition(
-    condition: Condition, key_sets: Collection[str], passing: Callable[[Condition], list[str]]
-) -> str:
-    if not _can_test(condition):
-        names = passing(condition)
-        return f"id in {_quote(names)}" if names else _NONE
-    if condition.key == "label":
-        return _label_condition(condition)
-    if condition.test == "IS NOT NULL":
-        return _presence(condition, key_sets)
-    return _comparison(condition)
-
-
-def _can_test(condition: Condition) -> bool:
-    """Return whether Milvus tests a condition as every store does.
-
-    Before 2.4 Milvus finds strings only by their beginning, and it treats ``_`` and backslashes in
-    patterns differently. It cannot order labels, nor tell large whole numbers apart.
-    """
-    if condition.test == "LIKE":
-        return False
-    if condition.key == "label":
-        return condition.test in ("=", "IN", "IS NOT NULL")
-    return all(isinstance(it, str) or abs(it) < _EXACT for it in condition.literals)
-
-
-def _label_condition(condition: Condition) -> str:
-    tests = [f"array_contains(labels, {_quote(str(label))})" for label in condition.literals]
-    any_label = " or ".join(tests) or 'labels[0] >= ""'
-    return f"not ({any_label})" if condition.negated else any_label
-
-
-def _presence(condition: Condition, key_sets: Collection[str]) -> str:
-    """Require that an item has a key, or lacks it."""
-    chosen = []
-    for text in sorted(key_sets):
-        is_present = condition.key == "id" or condition.key in json.loads(text)
-        if is_present != condition.negated:
-            chosen.append(text)
-    return f"keys in {_quote(chosen)}" if chosen else _NONE
-
-
-def _comparison(condition: Condition) -> str:
-    path = "id" if condition.key == "id" else f'metadata["{condition.key}"]'
-    literals = condition.literals
-    operators = [condition.test]
-    if condition.test == "IN":
-        operators = ["="] * len(literals)
-    elif condition.test == "BETWEEN":
-        operators = [">=", "<="]
-    if condition.negated:
-        operators = [_OPPOSITE[operator] for operator in operators]
-    word = " and " if (condition.test == "BETWEEN") != condition.negated else " or "
-    return word.join(_compare(path, *pair) for pair in zip(operators, literals, strict=True))
-
-
-#: Operator -> the one that holds where it does not.
-_OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-
-
-def _compare(path: str, operator: str, value: Literal) -> str:
-    """Require that a value exists, is of the literal's kind and compares in this way.
-
-    Milvus lets an absent value pass ``!=``, ``not in`` and ``not``, but never ``<``, ``>`` or
-    ``==``. Negations are therefore written with these, which also require the kind.
-    """
-    if isinstance(value, bool):
-        return f"{path} == {'true' if value == (operator == '=') else 'false'}"
-    literal = _quote(value) if isinstance(value, str) else repr(value)
-    if operator == "!=":
-        return f"({path} < {literal} or {path} > {literal})"
-    return f"{path} {'==' if operator == '=' else operator} {literal}"

@@ -1,4 +1,4 @@
-"""The store of codes: the public methods of all stores, and the private ones that each implements."""
+"""The store of codes: the public methods of all stores, and those that each implements."""
 
 from abc import ABC, abstractmethod
 from collections import Counter

@@ -102,4 +102,7 @@ def upsert_items(target: Store, items: Sequence[Item]) -> None:
 
 def _stack(rows: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
     """Stack the arrays of ``n`` items by modality: ``(n, …)``."""
-    return {modality: np.stack([row[modality] for row in rows]) for modality in sorted(rows[0])}
+    stacked = {}
+    for modality in sorted(rows[0]):
+        stacked[modality] = np.stack([row[modality] for row in rows])
+    return stacked
