@@ -2,6 +2,7 @@
 that takes an address. Its addresses have no ``://``.
 """
 
+import ast
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -27,8 +28,9 @@ from tests.search.test_transfer import (  # noqa: F401
     test_everything_arrives,
 )
 
+from channelhash import search
 from channelhash.codes import CodeSet, pack
-from channelhash.search import STORES, Address, open_store
+from channelhash.search import STORES, Address, Item, open_store
 from channelhash.serve.app import open_app
 from channelhash.serve.service import Limits
 from pages import DOCS, blocks_of
@@ -150,6 +152,30 @@ def test_only_folders_are_checked_repaired_and_backed_up(command, tmp_path, caps
     more = [tmp_path / "copy"] if command == "backup" else []
     says = "only a store in a folder"
     assert_refused(capsys, "index", command, address_in(tmp_path), *more, says=says)
+
+
+@pytest.mark.parametrize(
+    ("question", "lines"),
+    [
+        ("Stop parking", "No PARKING\nStop"),
+        ("CAFÉ", "café 17"),
+        ("park", ""),
+        ("stop zebra", "Stop"),
+        ("", ""),
+    ],
+)
+def test_it_quotes_the_first_line_with_each_word(store, question, lines):
+    item = Item("a", {}, {"ocr": "No PARKING\nStop\ncafé 17\nstop"})
+    assert store.quote(item, question) == " ".join(lines.split("\n"))
+
+
+def test_only_what_opens_folders_imports_their_store():
+    importing = set()
+    for file in Path(search.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and "search.sqlite" in (node.module or ""):
+                importing.add(file.stem)
+    assert importing == {"__init__", "address"}
 
 
 def test_codes_are_fitted_in_a_folder_only(tmp_path, capsys):
