@@ -20,7 +20,7 @@ from channelhash.indexing.stores import (
     read_again,
 )
 from channelhash.models import fitted
-from channelhash.models.description import Model, EncoderWord
+from channelhash.models.description import EncoderWord, Model
 from channelhash.search import Address, Store
 from channelhash.search.address import choose_place, find_store
 from channelhash.search.hits import Hits, SearchOptions

@@ -21,7 +21,7 @@ from channelhash.indexing.fit import NewCodes, fit_source
 from channelhash.indexing.ocr import open_reader
 from channelhash.indexing.source import PhotoSource, Source
 from channelhash.models import load_model
-from channelhash.models.description import Model, EncoderWord, fit_facts, in_one_word
+from channelhash.models.description import EncoderWord, Model, fit_facts, in_one_word
 from channelhash.models.encoders import absolute_word, is_encoder
 from channelhash.search import (
     Address,

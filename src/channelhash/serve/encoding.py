@@ -17,9 +17,9 @@ from channelhash.errors import InputError
 from channelhash.explanation.occlusion import Outputs
 from channelhash.models.description import QueryEncoder
 from channelhash.models.fitted import FittedModel
-from channelhash.search.rankings import ALONE
 from channelhash.search.plan import has_unknown_words
 from channelhash.search.query import check_model, encode_items
+from channelhash.search.rankings import ALONE
 from channelhash.search.store import Store
 
 _BatchItem = TypeVar("_BatchItem")

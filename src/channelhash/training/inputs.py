@@ -441,7 +441,7 @@ def _augmented_features(
             for row in changed(epoch):
                 yield epoch, row
 
-    def compute(first: int) -> Iterator[Rows]:
+    def compute(first: int) -> Iterator[StoredRows]:
         draws = changed_from(first)
         batches = iter(lambda: list(islice(draws, _BATCH)), [])
         encoded = _encoded(branch, image_batches(images, batches, _n_workers(settings)))
@@ -492,7 +492,7 @@ def _encoded(branch: Branch, batches: Iterator[Tensor]) -> Iterator[StoredRows]:
         yield features.numpy()
 
 
-def _blocks(parts: Iterator[Rows], sizes: Iterable[int]) -> Iterator[Rows]:
+def _blocks(parts: Iterator[StoredRows], sizes: Iterable[int]) -> Iterator[StoredRows]:
     """Cut the rows of ``parts`` into blocks of other ``sizes``."""
     rows = chain.from_iterable(parts)
     for size in sizes:
