@@ -26,7 +26,7 @@ from channelhash.runs.create import create_loss
 from channelhash.runs.folder import read_environments
 from channelhash.training.validation import (
     MEASURES,
-    Entry,
+    LogEntry,
     measure_of,
     read_log,
     selection_score,
@@ -297,7 +297,7 @@ def _how_good(standings: Sequence[page.Standing]) -> list[page.Block]:
     return [page.Charts([chart]), how]
 
 
-def _training(log: Sequence[Entry]) -> list[page.Block]:
+def _training(log: Sequence[LogEntry]) -> list[page.Block]:
     if not log:
         return []
     seconds = sum(entry.get("seconds", 0) for entry in log)
@@ -313,7 +313,7 @@ def _training(log: Sequence[Entry]) -> list[page.Block]:
     return [page.Text(summary), page.Charts([chart for chart in charts if chart])]
 
 
-def _validation_lines(log: Sequence[Entry]) -> dict[str, list[tuple[float, float]]]:
+def _validation_lines(log: Sequence[LogEntry]) -> dict[str, list[tuple[float, float]]]:
     """Return task -> (epoch, score in percent) of the entries with scores on validation."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for entry in log:
