@@ -496,7 +496,7 @@ def test_workers_answer_alike_see_all_writes_and_are_replaced(tmp_path, model):
     with started(tmp_path / "store", *options) as (process, address):
         workers = children(process.pid)
         assert len(workers) == 2
-        question = {"text": "a red picture", "k": 40}
+        question = {"text": "a red picture", "k": 40, "collapse": False}
         before = [ask(address, "search", question)["results"] for _ in range(4)]
         assert before[1:] == before[:1] * 3
         n_items = len(before[0])
