@@ -197,8 +197,8 @@ def _correct_p_values(tests: Sequence[_Comparison]) -> None:
 def _compare(
     first: Mapping[int, Result], second: Mapping[int, Result], task: str, resamples: int
 ) -> tuple[PairedTest | None, SeedTest | None]:
-    """Test two methods over the queries' mean AP over seeds, and over seeds, as far as they have
-    seeds in common.
+    """Test two methods over queries and over seeds, if they have enough seeds in common. The AP of
+    a query is its mean over these seeds.
     """
     seeds = sorted(first.keys() & second.keys())
     if not seeds:
@@ -396,7 +396,7 @@ def ranks_table(scores: Mapping[tuple[str, str], Mapping[str, float]], form: str
 
 
 def _is_complete(loss: str, scores: Collection[Mapping[str, float]]) -> bool:
-    """Say whether a loss has a score on every collection."""
+    """Return whether a loss has a score on every collection."""
     return all(np.isfinite(each.get(loss, np.nan)) for each in scores)
 
 

@@ -94,8 +94,8 @@ _Cells = dict[tuple[str, int], dict[int, float]]
 
 
 def _grid(design: Design) -> list[GridRun]:
-    """Return each loss as published, if anybody else published it, and once more to be tuned; once
-    with our weights.
+    """Return each loss twice, with its authors' settings if it has any: as published and to be
+    tuned. A loss with our weights is returned once.
 
     >>> from channelhash.lab.experiments.experiment import DATASETS
     >>> design = Design(DATASETS["synthetic"], [32], [0], {"CSQ": {"name": "csq"}})

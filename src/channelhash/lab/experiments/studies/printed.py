@@ -76,7 +76,7 @@ def _differences(settings: Sections) -> dict[str, tuple[Any, Any]]:
 
 
 def _is_same_model(settings: Sections) -> bool:
-    """Say whether the run's model is the paper's: no other backbone, head or weights, and texts
+    """Return whether the run's model is the paper's: the same backbone, head and weights, and texts
     read as word vectors.
 
     >>> paper = paper_configuration("tdsrdh", "nuswide")
@@ -284,7 +284,7 @@ _TITLES = {
 
 
 def _within_spread(ours: Spread, printed: _Printed) -> bool:
-    """Say whether two means differ by no more than √(std_printed² + std_ours²), the spread of two
+    """Return whether two means differ by no more than √(std_printed² + std_ours²), the spread of two
     single runs.
 
     >>> printed = load_printed()[0]

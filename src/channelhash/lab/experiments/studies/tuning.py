@@ -82,7 +82,7 @@ _NAMES = {
 
 
 def is_tuned(run: GridRun | Result) -> bool:
-    """Say whether the weights of a run's loss are chosen."""
+    """Return whether the weights of a run's loss are chosen."""
     return run.method.endswith(TUNED)
 
 
@@ -92,9 +92,10 @@ def loss_of(method: str) -> str:
 
 
 def all_trials(grid: Grid) -> list[GridRun]:
-    """Return the trials of each method: as published, every learning rate with every kind of
-    initial weights; tuned, a draw from all combinations of these with the weights of the loss. Our
-    own weights have none.
+    """Return the trials of each method but those with our own weights.
+
+    As published, every learning rate is tried with every kind of initial weights. The tuned form
+    draws from all combinations of these with the weights of the loss.
     """
     trials = []
     for run in grid.trials:
