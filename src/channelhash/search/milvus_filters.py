@@ -1,4 +1,4 @@
-"""Filters as expressions of Milvus over the fields ``id``, ``labels``, ``keys`` and ``metadata``."""
+"""Filters as Milvus expressions over the fields ``id``, ``labels``, ``keys`` and ``metadata``."""
 
 import json
 from collections.abc import Callable, Collection
