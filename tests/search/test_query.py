@@ -161,7 +161,12 @@ def test_re_ranked_answers_are_the_best_of_the_first(store, model):
         ),
         ({"like": "nobody"}, {}, "has no item with this id"),
         ({"like": "07"}, {"by": "words"}, "^by words: the question has no words"),
-        ({"image": Image.new("RGB", (9, 9))}, {"by": "words"}, "^by words: the question has no"),
+        pytest.param(
+            {"image": Image.new("RGB", (9, 9))},
+            {"by": "words"},
+            "^by words: the question has no",
+            id="an image, by words",
+        ),
         ({"text": "a"}, {"by": "text", "modality": "image"}, "^by text: says what is searched"),
         ({"text": "a"}, {"by": "all", "rerank": 5}, "^rerank: orders the answers of one"),
         ({"text": "a"}, {"by": "words", "radius": 5}, "^by words: words have no distance"),
