@@ -19,20 +19,20 @@ PACKAGE = ROOT / "src" / "channelhash"
 LAB = PACKAGE / "lab"
 #: What there was when the bounds were set.
 COUNTS = {
-    "tokens of src without lab": 283_208,
-    "tokens of lab": 37_712,
-    "tokens of tests": 336_253,
-    "lines over 100 columns": 76,
-    "functions of complexity 10 and more": 127,
-    "functions of complexity 15 and more": 14,
-    "functions over 60 lines": 11,
-    "nested comprehensions": 73,
-    "conditionals in a conditional": 4,
-    "tuple assignments": 33,
+    "tokens of src without lab": 287_663,
+    "tokens of lab": 38_245,
+    "tokens of tests": 336_239,
+    "lines over 100 columns": 1,
+    "functions of complexity 10 and more": 25,
+    "functions of complexity 15 and more": 0,
+    "functions over 60 lines": 7,
+    "nested comprehensions": 0,
+    "conditionals in a conditional": 0,
+    "tuple assignments": 0,
     "tuple assignments of three and more": 0,
-    "walrus": 59,
-    "Python files in src": 230,
-    "words of docs": 46_222,
+    "walrus": 7,
+    "Python files in src": 241,
+    "words of docs": 46_245,
     "words of README": 698,
 }
 #: How far a count may be above that, until a release is made.

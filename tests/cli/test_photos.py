@@ -723,7 +723,8 @@ def test_a_language_model_searches_a_folder_and_looks_at_photographs(animals, tm
     assert found["narrowed"] == []
     assert [hit["id"] for hit in narrowed["results"]] == ["kingfisher.jpg"]
     assert narrowed["narrowed"] == [{"kind": "date", "words": "in 2019", "means": "2019"}]
-    assert [len(similar["results"]), similar["results"][0]["id"]] == [3, "large.jpg"]
+    assert [len(similar["results"]), similar["results"][0]["id"]] == [3, "polar-bear.jpg"]
+    assert similar["duplicates"] == ["large.jpg"]
     assert (sorted(duplicates["groups"][0]), duplicates["found"]) == (["large.jpg", "panda.jpg"], 1)
     text, picture = shown
     assert json.loads(text.text)["image"] == str(photos / "large.jpg")
