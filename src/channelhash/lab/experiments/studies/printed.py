@@ -284,8 +284,8 @@ _TITLES = {
 
 
 def _within_spread(ours: Spread, printed: _Printed) -> bool:
-    """Return whether two means differ by no more than √(std_printed² + std_ours²), the spread of two
-    single runs.
+    """Return whether two means differ by no more than √(std_printed² + std_ours²), the spread of
+    two single runs.
 
     >>> printed = load_printed()[0]
     >>> _within_spread(Spread(printed.mean, 0.1, 3), printed)
