@@ -13,14 +13,20 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import channelhash
 from channelhash.utils.files import cache_folder
+from channelhash.utils.hashes import content_hash
 
 if find_spec("torchvision"):  # before a test imports anything that imports it
     import channelhash.utils.torchvision_compat  # noqa: F401
 
 # Compiled loops are the same in all tests and their child processes, whose other caches are their
-# own.
-os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "compiled-in-tests"))
+# own. Numba reads what other versions of the loops left behind, and fails where a type has a new
+# name.
+_PACKAGE = Path(channelhash.__file__).parent
+_LOOPS = [*_PACKAGE.glob("search/index/*.py"), *_PACKAGE.glob("metrics/*.py")]
+_VERSION = content_hash(*(path.read_bytes() for path in sorted(_LOOPS)))[:16]
+os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "compiled-in-tests" / _VERSION))
 
 # A busy machine is no failure: examples have no deadline. Else as hypothesis has it: in CI the same
 # examples each time.
