@@ -120,7 +120,7 @@ def timed_parts(steps: Steps, device: torch.device) -> dict[str, float]:
             return found
         steps.optimizer.zero_grad(set_to_none=True)
         with timed("head, forward"):
-            outputs = steps.outputs(batch.inputs, None)
+            outputs = steps.forward_pass(batch.inputs, None)
         detached = {name: values.detach().requires_grad_() for name, values in outputs.items()}
         with timed("loss, forward and backward"):
             steps.loss(detached, batch.labels).backward()
