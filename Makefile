@@ -53,7 +53,7 @@ test: say-test dev style  ## style, types and tests on all cores (no GPU, no bro
 FOLDER := Fotos Zürich [neu] 照片
 PHOTOS := build/photos
 PHOTO_TESTS := tests/indexing tests/search tests/serve tests/copies tests/duplicates tests/cli/test_photos.py tests/cli/test_index.py tests/utils/test_fonts.py \
-	tests/utils/test_watch.py $(addprefix --ignore tests/,search/test_milvus.py search/test_postgres.py search/test_transfer.py \
+	tests/utils/test_watch.py $(addprefix --ignore tests/,search/test_milvus.py search/test_postgres.py search/test_transfer.py search/test_own_store.py \
 	search/servers.py serve/test_description.py serve/test_page.py)
 OTHERS := jinja2 matplotlib pyarrow scipy sklearn torch
 

@@ -213,7 +213,8 @@ def test_what_cannot_be_begun_leaves_nothing(features, tmp_path, capsys, monkeyp
     write_pictures(tmp_path / "pics", 2)
     texts = picture_model(tmp_path / "texts", ("text",))
     write_feature_parquet(tmp_path / "taken" / "x.parquet")
-    arguments = words.format(model=model, data=data, texts=texts, root=tmp_path).split()
+    places = {"model": model, "data": data, "texts": texts, "root": tmp_path}
+    arguments = [word.format(**places) for word in words.split()]
     assert_refused(capsys, "encode", *arguments, says=says)
     assert not (tmp_path / "new" / "codes-000000.parquet").exists()
 

@@ -222,7 +222,8 @@ def places(store, saved_model, tmp_path_factory):
     ],
 )
 def test_what_cannot_be_done_is_refused(places, capsys, command, says):
-    assert_refused(capsys, *command.format(**places).split(), says=says)
+    words = [word.format(**places) for word in command.split()]
+    assert_refused(capsys, *words, says=says)
     assert len(ch.open_store(places["store"])) == 12
     assert not places["new"].exists()
 
