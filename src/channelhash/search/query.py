@@ -20,7 +20,13 @@ from channelhash.models.description import Model, QueryEncoder
 from channelhash.models.exported import DESCRIPTION, FOLDER, ExportedModel
 from channelhash.search.hits import Hits
 from channelhash.search.plan import Search
-from channelhash.search.question import ImageSource, Query, Question, SearchOptions
+from channelhash.search.question import (
+    ImageSource,
+    Query,
+    Question,
+    SearchOptions,
+    query_like as query_like,  # for those who encode and search by themselves
+)
 from channelhash.search.store import Store
 from channelhash.utils.optional_imports import naming_extra
 
