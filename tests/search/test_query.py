@@ -21,7 +21,7 @@ from channelhash.search.hits import Query, SearchOptions, answer, search_hits
 from channelhash.search.plan import combine, make_query
 from channelhash.search.query import encode_queries, load_encoder, search_store
 from channelhash.search.question import Part, Question, parse_question, query_like
-from channelhash.search.rank import Ranking, _asymmetric_distances, fuse
+from channelhash.search.rank import Ranking, asymmetric_distances, fuse
 from channelhash.search.sqlite.store import open_codes
 from channelhash.text.phrases import find_phrases
 from channelhash.text.places import PlaceNames
@@ -58,7 +58,7 @@ def by_sorting(store, code, modality="image", outputs=None):
     items = [item for item in store.get(store.ids()) if modality in item.codes]
     codes = np.stack([item.codes[modality] for item in items])
     distances = ch.codes.hamming_distances(code[None], codes)[0]
-    sure = np.zeros(len(items)) if outputs is None else _asymmetric_distances(outputs, codes)
+    sure = np.zeros(len(items)) if outputs is None else asymmetric_distances(outputs, codes)
     rows = sorted(
         (int(d), value, item.id) for d, value, item in zip(distances, sure, items, strict=True)
     )
@@ -135,7 +135,7 @@ def test_re_ranked_answers_are_the_best_of_the_first(store, model):
     outputs = model.outputs("text", ["a dark green picture"]).numpy()[0]
     first = by_sorting(store, query.code)[:30]
     codes = np.stack([item.codes["image"] for item in store.get([name for _, name in first])])
-    asymmetric = _asymmetric_distances(outputs, codes)
+    asymmetric = asymmetric_distances(outputs, codes)
     expected = [pair for _, pair in sorted(zip(asymmetric.tolist(), first, strict=True))]
     assert found(search_hits(store, query, SearchOptions(k=7, rerank=30))) == expected[:7]
     assert found(search_hits(store, query, SearchOptions(k=30, rerank=30))) != first

@@ -39,7 +39,7 @@ def draw(k: int, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 @given(st.integers(1, 70), st.integers(1, 40), NUMBERS)
 def test_the_distance_is_its_formula_and_orders_as_euclid_does(k, n, seed):
     outputs, bits = draw(k, n, seed)
-    found = module._asymmetric_distances(outputs, pack(bits))
+    found = module.asymmetric_distances(outputs, pack(bits))
     np.testing.assert_allclose(found, literally(outputs.astype(float), bits), atol=1e-9)
     signs = np.where(bits, 1.0, -1.0)
     squares = ((outputs.astype(float) - signs) ** 2).sum(axis=1)
@@ -56,7 +56,7 @@ def test_the_first_answers_are_sorted_and_the_others_stay(k, n, first, seed):
     hamming = hamming_distances(own, packed)[0]
     answers = np.argsort(hamming, kind="stable")  # row numbers stand for ids
     order = module.rerank(outputs, packed[answers], first)
-    distances = module._asymmetric_distances(outputs, packed)
+    distances = module.asymmetric_distances(outputs, packed)
     expected = sorted(answers[:first], key=lambda row: (distances[row], hamming[row], row))
     assert answers[order].tolist() == [*expected, *answers[first:].tolist()]
 
@@ -65,7 +65,7 @@ def test_equal_codes_tie_exactly_wherever_they_stand():
     random = np.random.default_rng(0)
     outputs = random.normal(size=61)
     codes = pack(np.repeat(random.random((1, 61)) < 0.5, 1001, axis=0))
-    assert len(set(module._asymmetric_distances(outputs, codes).tolist())) == 1
+    assert len(set(module.asymmetric_distances(outputs, codes).tolist())) == 1
 
 
 FINITE = st.floats(-(2.0**99), 2.0**99, width=32, allow_subnormal=False)
@@ -211,7 +211,7 @@ def literal(question: np.ndarray, projected: bool) -> list[tuple[float, int, str
         return sorted(
             (-score, bit, name) for score, bit, name in zip(scores, bits, NAMES, strict=True)
         )
-    sure = module._asymmetric_distances(question, CODES)
+    sure = module.asymmetric_distances(question, CODES)
     rows = sorted((bit, value, name) for bit, value, name in zip(bits, sure, NAMES, strict=True))
     return [(value, bit, name) for bit, value, name in rows]
 
@@ -250,7 +250,7 @@ def test_an_item_of_a_store_with_projections_asks_with_its_own(store):
         assert [hit.id for hit in hits] == [row[2] for row in literal(query.outputs, True)[:5]]
         assert (hits[0].id, hits[0].distance) == (NAMES[3], 0)
         reranked = search_hits(store, query, SearchOptions(k=5, rerank=N))
-        sure = module._asymmetric_distances(query.outputs, np.stack([hit.code for hit in reranked]))
+        sure = module.asymmetric_distances(query.outputs, np.stack([hit.code for hit in reranked]))
         assert sure.tolist() == sorted(sure)
     else:
         assert query.outputs is None

@@ -122,19 +122,19 @@ def sure_distances(
     """Add up to half a bit to distances ``(n,)``: the surer the model was of the bits that differ,
     the more.
 
-    The result is d + A(u, b) / (2 ‖u‖₁), A as in `_asymmetric_distances`. The order of different
+    The result is d + A(u, b) / (2 ‖u‖₁), A as in `asymmetric_distances`. The order of different
     distances stays.
 
     >>> codes = pack(np.array([[1, 0], [0, 1]]))
     >>> sure_distances(np.array([0.9, 0.1]), codes, np.array([1, 1])).round(2).tolist()
     [1.05, 1.45]
     """
-    return distances + _asymmetric_distances(outputs, codes) / (
+    return distances + asymmetric_distances(outputs, codes) / (
         2 * float(np.abs(outputs).sum()) or 1.0
     )
 
 
-def _asymmetric_distances(
+def asymmetric_distances(
     outputs: NDArray[np.floating[Any]], codes: PackedCodes
 ) -> NDArray[np.float64]:
     """Compute the distance of one query's real-valued outputs u to stored codes b ∈ {−1, +1}^k.
@@ -146,7 +146,7 @@ def _asymmetric_distances(
     expected outputs of the stored items. The quantisation terms of the losses pull outputs there.
 
     >>> codes = pack(np.array([[1, 0, 1, 1], [1, 1, 1, 1]]))
-    >>> _asymmetric_distances(np.array([0.9, -0.1, 0.5, 0.5]), codes).tolist()
+    >>> asymmetric_distances(np.array([0.9, -0.1, 0.5, 0.5]), codes).tolist()
     [0.0, 0.1]
     """
     n_bits = len(outputs)
@@ -171,7 +171,7 @@ def rerank(outputs: NDArray[np.floating[Any]], codes: PackedCodes, first: int) -
     [1, 0]
     """
     # Stable: ties keep the order that answers have, by Hamming distance and id.
-    head = np.argsort(_asymmetric_distances(outputs, codes[:first]), kind="stable")
+    head = np.argsort(asymmetric_distances(outputs, codes[:first]), kind="stable")
     return np.concatenate([head, np.arange(len(head), len(codes))])
 
 

@@ -1,0 +1,5 @@
+"""Compress vectors that an encoder has made, and prove how good the codes are."""
+
+from channelhash.compression.compressor import Compressed, Compressor, Found
+
+__all__ = ["Compressed", "Compressor", "Found"]
