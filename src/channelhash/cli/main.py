@@ -9,6 +9,7 @@ from collections.abc import Callable
 import typer
 
 from channelhash.cli import (
+    compress,
     data,
     duplicates,
     evaluate,
@@ -33,6 +34,7 @@ _COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "mcp": serve.mcp,
     "duplicates": duplicates.duplicates,
     "index": index.app,
+    "compress": compress.compress,
     "encode": evaluate.encode,
     "explain": explain.explain,
     "demo": train.demo,

@@ -5,7 +5,7 @@ stage orders these: the vector itself in a few bits a number (`channelhash.codes
 without one the question's real-valued outputs against the bits.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -77,7 +77,7 @@ class Compressor:
         cls,
         vectors: Any,
         n_bits: int = 128,
-        second: int | None = 4,
+        second: float | None = 4,
         similarity: Similarity = "cosine",
         method: Method = "itq",
         seed: int = 0,
@@ -178,9 +178,7 @@ class Searcher:
         self._compressed = compressed
         self._index = CodeIndex.build(compressed.codes, compressor.n_bits)
 
-    def search(
-        self, questions: Any, k: int = 10, first: int = 500, by_bits: bool = False
-    ) -> Found:
+    def search(self, questions: Any, k: int = 10, first: int = 500, by_bits: bool = False) -> Found:
         """Find the k most similar vectors of each question ``(nq, d)``.
 
         Args:
