@@ -9,14 +9,13 @@ from scipy.linalg import orthogonal_procrustes
 from channelhash.codes import binarize, hamming_distances
 from channelhash.models import fitted, load_model
 from channelhash.models.encoders import open_encoder
-from channelhash.models.fitted import (
-    MIN_PAIRS,
+from channelhash.models.fitted import MIN_PAIRS, fit_codes
+from channelhash.models.linear_maps import (
     _cca,
-    _cca_itq,
     _itq_rotation,
-    _pca_itq,
-    _random_rotation,
-    fit_codes,
+    cca_itq,
+    pca_itq,
+    random_rotation,
 )
 from picture_runs import tiny_clip
 from refusals import check_refusal
@@ -36,7 +35,7 @@ def fit(features, *args, **settings):
     return fit_codes(encoder, features, *args, **settings)
 
 
-@pytest.mark.parametrize(("codes", "method"), [("sign", _random_rotation), ("itq", _pca_itq)])
+@pytest.mark.parametrize(("codes", "method"), [("sign", random_rotation), ("itq", pca_itq)])
 @pytest.mark.parametrize("k", [8, 64])
 def test_one_modality_is_the_closed_form(codes, method, k):
     features = {"image": views()["image"]}
@@ -53,7 +52,7 @@ def test_pairs_of_different_spaces_become_one():
     features, new = views(), views(50, seed=1)
     model = fit(features, 16)
     assert (model.architecture["codes"], model.modalities) == ("cca-itq", ("image", "text"))
-    maps = _cca_itq(features, 16, 0, rho=3 * 21 / 150)
+    maps = cca_itq(features, 16, 0, rho=3 * 21 / 150)
     for name in features:
         np.testing.assert_allclose(model.outputs(name, new[name]), maps[name](new[name]), atol=1e-4)
     distances = hamming_distances(
@@ -107,7 +106,7 @@ def test_one_space_shares_a_map_around_each_mean_and_centres_missing_texts_on_ph
 @settings(max_examples=25)
 def test_a_tight_frame_keeps_lengths(n_bits, d, seed):
     rows = np.random.default_rng(seed).normal(size=(7, d))
-    found = _random_rotation(rows, n_bits, seed, "image")
+    found = random_rotation(rows, n_bits, seed, "image")
     gram = found.weights @ found.weights.T if n_bits >= d else found.weights.T @ found.weights
     np.testing.assert_allclose(gram, np.eye(len(gram)), atol=1e-9)
     if n_bits >= d:
@@ -165,11 +164,11 @@ def test_longer_codes_of_an_encoder_are_fitted(photo):
 # ---- closed forms against their definitions
 
 
-@pytest.mark.parametrize("method", [_random_rotation, _pca_itq, _cca_itq])
+@pytest.mark.parametrize("method", [random_rotation, pca_itq, cca_itq])
 @pytest.mark.parametrize("k", [4, 16])
 def test_maps_fit_and_are_a_function_of_the_seed(method, k):
     features = views()
-    if method is _cca_itq:
+    if method is cca_itq:
         maps, same, other = (method(features, k, seed) for seed in (0, 0, 1))
     else:
         maps, same, other = (
@@ -184,7 +183,7 @@ def test_maps_fit_and_are_a_function_of_the_seed(method, k):
 
 def test_pca_keeps_the_directions_of_largest_variance():
     features = views()
-    found = _pca_itq(features["image"], 3, 0, "image")
+    found = pca_itq(features["image"], 3, 0, "image")
     centred = features["image"] - features["image"].mean(axis=0)
     _, _, right = np.linalg.svd(centred, full_matrices=False)
     literal = right[:3].T @ right[:3]  # the projector on the leading three
@@ -225,4 +224,4 @@ def test_canonical_directions_solve_the_eigenvalue_problem():
 def test_constant_features():
     features = views()
     features["text"] = np.concatenate([features["text"], np.ones((150, 1))], axis=1)
-    assert all(np.isfinite(found.weights).all() for found in _cca_itq(features, 4, 0).values())
+    assert all(np.isfinite(found.weights).all() for found in cca_itq(features, 4, 0).values())

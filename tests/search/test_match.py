@@ -11,7 +11,7 @@ from safetensors.numpy import save
 
 import channelhash as ch
 from channelhash.models.description import write_model
-from channelhash.models.fitted import _cca_itq
+from channelhash.models.linear_maps import cca_itq
 from channelhash.search.hits import Query, SearchOptions, answer, search_hits
 from channelhash.search.match import _FEWEST, NEAREST, Judge, find_reference
 from channelhash.search.question import query_like
@@ -37,7 +37,7 @@ def outputs():
     nonsense = random.normal(size=(200, 24)) * details.std() @ into_text + random.normal(
         size=(200, 40)
     )
-    maps = _cca_itq({"image": image[:N], "text": text[:N]}, N_BITS, seed=0)
+    maps = cca_itq({"image": image[:N], "text": text[:N]}, N_BITS, seed=0)
     stored = {"image": maps["image"](image[:N]), "text": maps["text"](text[:N])}
     return stored, maps["text"](text[N:]), maps["text"](nonsense)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes, pack
 from channelhash.codes.quantizer import QuantizedRows, Quantizer
 from channelhash.errors import InputError, argument
-from channelhash.models.fitted import _pca_itq, _random_rotation
+from channelhash.models.linear_maps import pca_itq, random_rotation
 from channelhash.search.index import CodeIndex
 from channelhash.search.rank import asymmetric_distances
 from channelhash.utils.machine import usable_cores
@@ -101,7 +101,7 @@ class Compressor:
             raise InputError(f"{argument('n_bits')} {n_bits}: vectors of {d} numbers have 1 to {d}")
         if (sample == sample[0]).all():
             raise InputError("all vectors are equal; codes need different ones")
-        fit = _pca_itq if method == "itq" else _random_rotation
+        fit = pca_itq if method == "itq" else random_rotation
         fitted = fit(sample, n_bits, seed, "vector")
         quantizer = None if second is None else Quantizer.fit(sample, second, seed)
         mean = fitted.mean.astype(np.float32)

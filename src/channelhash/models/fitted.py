@@ -7,7 +7,7 @@ does.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -20,147 +20,18 @@ from channelhash.errors import InputError, argument
 from channelhash.models import description
 from channelhash.models.encoders import Encoder, open_encoder
 from channelhash.models.extractors import FeatureRows
+from channelhash.models.linear_maps import (
+    FeatureMatrix,
+    FeaturesByModality,
+    LinearMap,
+    cca_itq,
+    pca_itq,
+    random_rotation,
+)
 from channelhash.models.photo import Head
 from channelhash.utils.files import write_text
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.machine import one_blas_thread
-from channelhash.utils.seeds import generator
-
-_Doubles = NDArray[np.float64]
-_FeatureMatrix = NDArray[np.floating[Any]]
-#: modality -> features ``(n, d)``, row i of each of item i.
-_FeaturesByModality = Mapping[str, _FeatureMatrix]
-
-
-@dataclass(frozen=True)
-class _LinearMap:
-    """x ↦ (x − mean) W.
-
-    Attributes:
-        mean: ``(d,)``.
-        weights: W, ``(d, k)``.
-
-    >>> _LinearMap(np.ones(2), np.eye(2))(np.array([[3.0, 1.0]])).tolist()
-    [[2.0, 0.0]]
-    """
-
-    mean: _Doubles
-    weights: _Doubles
-
-    def __call__(self, features: _FeatureMatrix) -> _Doubles:
-        """Project ``(n, d)`` features to ``(n, k)``."""
-        return (np.asarray(features, dtype=np.float64) - self.mean) @ self.weights
-
-
-def _random_rotation(features: _FeatureMatrix, n_bits: int, seed: int, name: str) -> _LinearMap:
-    """Draw a random rotation of the centred features, cut to k directions; with more bits than
-    features, a tight frame.
-
-    W has orthonormal columns, or for k > d orthonormal rows, so that the outputs keep all lengths
-    and angles.
-
-    >>> weights = _random_rotation(np.eye(3), n_bits=8, seed=0, name="image").weights
-    >>> bool(np.allclose(weights @ weights.T, np.eye(3)))
-    True
-    """
-    values = np.asarray(features, dtype=np.float64)
-    d = values.shape[1]
-    drawn = generator(seed, "random rotation", name, n_bits).normal(
-        size=(max(d, n_bits), min(d, n_bits))
-    )
-    orthonormal, _ = np.linalg.qr(drawn)
-    return _LinearMap(values.mean(axis=0), orthonormal if n_bits <= d else orthonormal.T)
-
-
-def _pca_itq(features: _FeatureMatrix, n_bits: int, seed: int, name: str) -> _LinearMap:
-    """Fit PCA-ITQ (Gong et al., TPAMI 2013, § 3): the k leading principal components, rotated by
-    `_itq_rotation`.
-
-    With fewer features than bits, all components are rotated into all bits.
-
-    >>> features = np.random.default_rng(0).normal(size=(20, 4))
-    >>> _pca_itq(features, n_bits=2, seed=0, name="image")(features).shape
-    (20, 2)
-    """
-    values = np.asarray(features, dtype=np.float64)
-    mean = values.mean(axis=0)
-    _, vectors = np.linalg.eigh(np.cov(values, rowvar=False).reshape(values.shape[1], -1))
-    weights = _columns(vectors[:, ::-1], n_bits)  # eigenvalues rise
-    return _LinearMap(mean, weights @ _itq_rotation((values - mean) @ weights, seed, name))
-
-
-def _cca_itq(
-    features: _FeaturesByModality, n_bits: int, seed: int, rho: float = 1e-4
-) -> dict[str, _LinearMap]:
-    """Fit CCA-ITQ (Gong et al., TPAMI 2013, § 5) with two modalities as the views: k canonical
-    directions, each scaled by its correlation, and one rotation of both views together; ``rho`` as
-    in `_cca`.
-
-    >>> image = np.random.default_rng(0).normal(size=(20, 4))
-    >>> maps = _cca_itq({"image": image, "text": 2 * image}, n_bits=2, seed=0)
-    >>> bool(((maps["image"](image) >= 0) == (maps["text"](2 * image) >= 0)).all())
-    True
-    """
-    maps = _cca(features, n_bits, rho)
-    projected = np.concatenate([maps[name](values) for name, values in features.items()])
-    rotation = _itq_rotation(projected, seed, "cca")
-    return {name: _LinearMap(view.mean, view.weights @ rotation) for name, view in maps.items()}
-
-
-def _cca(
-    features: _FeaturesByModality, n_dimensions: int, rho: float = 1e-4
-) -> dict[str, _LinearMap]:
-    """Compute the regularised canonical correlation analysis of two modalities.
-
-    >>> x = np.array([[0.0], [1.0], [2.0]])
-    >>> maps = _cca({"image": x, "text": 2 * x}, n_dimensions=1)
-    >>> abs(maps["image"](x)).round(2).tolist()
-    [[1.22], [0.0], [1.22]]
-    """
-    views = [np.asarray(values, dtype=np.float64) for values in features.values()]
-    means = [values.mean(axis=0) for values in views]
-    centred = [values - mean for values, mean in zip(views, means, strict=True)]
-    n = len(centred[0])
-    roots = []
-    for values in centred:
-        variances = values.T @ values / n
-        regularised = variances + rho * np.trace(variances) / len(variances) * np.eye(
-            len(variances)
-        )
-        roots.append(np.linalg.cholesky(regularised))
-    cross = centred[0].T @ centred[1] / n
-    whitened = np.linalg.solve(roots[1], np.linalg.solve(roots[0], cross).T).T
-    left, correlations, right = np.linalg.svd(whitened, full_matrices=False)
-    sides = zip(features, means, roots, (left * correlations, right.T * correlations), strict=True)
-    return {
-        name: _LinearMap(mean, _columns(np.linalg.solve(root.T, vectors), n_dimensions))
-        for name, mean, root, vectors in sides
-    }
-
-
-def _itq_rotation(projected: _Doubles, seed: int, name: str, iterations: int = 50) -> _Doubles:
-    """Find a rotation R with small ‖B − VR‖_F, B = sgn(VR), by iterative quantisation (Gong et al.,
-    TPAMI 2013, § 3.2).
-
-    >>> projected = np.random.default_rng(0).normal(size=(20, 3))
-    >>> rotation = _itq_rotation(projected, seed=0, name="image")
-    >>> bool(np.allclose(rotation @ rotation.T, np.eye(3)))
-    True
-    """
-    k = projected.shape[1]
-    rotation, _ = np.linalg.qr(generator(seed, "itq", name, k).normal(size=(k, k)))
-    for _ in range(iterations):
-        bits = np.where(projected @ rotation >= 0, 1.0, -1.0)
-        left, _, right = np.linalg.svd(projected.T @ bits)
-        rotation = left @ right
-    return rotation
-
-
-def _columns(vectors: _Doubles, n: int) -> _Doubles:
-    """Return the first ``n`` columns, padded with zeros."""
-    columns = vectors[:, :n]
-    return np.pad(columns, ((0, 0), (0, n - columns.shape[1])))
-
 
 Codes = Literal["auto", "learned", "sign", "itq", "cca-itq"]
 
@@ -205,7 +76,7 @@ class FittedModel(description.Model):
     not_finite = "the output is not finite; the weights are damaged, fit again"
 
     def __init__(
-        self, encoder: Encoder, architecture: dict[str, Any], maps: Mapping[str, _LinearMap]
+        self, encoder: Encoder, architecture: dict[str, Any], maps: Mapping[str, LinearMap]
     ) -> None:
         self.encoder = encoder
         self.architecture = architecture
@@ -312,7 +183,7 @@ class FittedModel(description.Model):
         maps = {}
         for name in form["widths"]:
             if f"{name}.map.mean" in arrays:
-                maps[name] = _LinearMap(arrays[f"{name}.map.mean"], arrays[f"{name}.map.weights"])
+                maps[name] = LinearMap(arrays[f"{name}.map.mean"], arrays[f"{name}.map.weights"])
         for name, saved in config["backbones"].items():
             side = dict(sides[name].identity)
             if saved != side:
@@ -326,7 +197,7 @@ class FittedModel(description.Model):
 
 def fit_codes(
     encoder: Encoder,
-    features: _FeaturesByModality,
+    features: FeaturesByModality,
     n_bits: int = N_BITS,
     codes: Codes = "auto",
     seed: int = 0,
@@ -366,7 +237,7 @@ def fit_codes(
 
 
 def _resolve_method(
-    encoder: Encoder, features: _FeaturesByModality, n_items: int, n_bits: int, codes: Codes
+    encoder: Encoder, features: FeaturesByModality, n_items: int, n_bits: int, codes: Codes
 ) -> Codes:
     """Return ``codes``, with ``auto`` resolved; raise `InputError` if encoder or items do not allow
     it.
@@ -407,8 +278,8 @@ def _check_learned_codes(encoder: Encoder, n_bits: int) -> None:
 
 
 def _fit_maps(
-    encoder: Encoder, features: _FeaturesByModality, n_bits: int, method: Codes, seed: int
-) -> dict[str, _LinearMap]:
+    encoder: Encoder, features: FeaturesByModality, n_bits: int, method: Codes, seed: int
+) -> dict[str, LinearMap]:
     """Return modality -> the map from features to outputs, fitted by a method."""
     if method == "learned":
         return {}
@@ -418,8 +289,8 @@ def _fit_maps(
     if method == "cca-itq":
         n_items = len(next(iter(views.values())))
         n_features = sum(values.shape[1] for values in views.values())
-        return _cca_itq(views, n_bits, seed, rho=_CCA_RHO * n_features / n_items)
-    fit = _random_rotation if method == "sign" else _pca_itq
+        return cca_itq(views, n_bits, seed, rho=_CCA_RHO * n_features / n_items)
+    fit = random_rotation if method == "sign" else pca_itq
     if encoder.one_space:
         return _fit_shared_map(encoder, views, n_bits, fit, seed)
     return {name: fit(values, n_bits, seed, name) for name, values in views.items()}
@@ -427,11 +298,11 @@ def _fit_maps(
 
 def _fit_shared_map(
     encoder: Encoder,
-    views: _FeaturesByModality,
+    views: FeaturesByModality,
     n_bits: int,
-    fit: Callable[[_FeatureMatrix, int, int, str], _LinearMap],
+    fit: Callable[[FeatureMatrix, int, int, str], LinearMap],
     seed: int,
-) -> dict[str, _LinearMap]:
+) -> dict[str, LinearMap]:
     """Fit one rotation for all modalities of a space, each centred on its own mean."""
     means = {name: values.mean(axis=0) for name, values in views.items()}
     centred = np.concatenate([values - means[name] for name, values in views.items()])
@@ -439,12 +310,12 @@ def _fit_shared_map(
     if "text" in encoder.sides and "text" not in means:
         phrases = _PHRASES.read_text(encoding="utf-8").splitlines()
         means["text"] = unit_rows(encoder.features("text", phrases)).mean(axis=0)
-    return {name: _LinearMap(mean, shared.weights) for name, mean in sorted(means.items())}
+    return {name: LinearMap(mean, shared.weights) for name, mean in sorted(means.items())}
 
 
 def _describe_fit(
     encoder: Encoder,
-    maps: Mapping[str, _LinearMap],
+    maps: Mapping[str, LinearMap],
     n_bits: int,
     method: Codes,
     seed: int,
