@@ -20,6 +20,7 @@ from channelhash.models.linear_maps import pca_itq, random_rotation
 from channelhash.search.index import CodeIndex
 from channelhash.search.rank import asymmetric_distances
 from channelhash.utils.machine import usable_cores
+from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.seeds import generator
 
 _Floats = NDArray[np.float32]
@@ -95,7 +96,7 @@ class Compressor:
         Raises:
             InputError: there are fewer than two different vectors, or more bits than numbers.
         """
-        sample = _sample(vectors, similarity, seed)
+        sample = sample_of(vectors, similarity, seed)
         d = sample.shape[1]
         if not 1 <= n_bits <= d:
             raise InputError(f"{argument('n_bits')} {n_bits}: vectors of {d} numbers have 1 to {d}")
@@ -123,27 +124,16 @@ class Compressor:
         rows = prepare(vectors, self.similarity)
         return np.asarray((rows - self.mean) @ self.weights, np.float32)
 
-    def encode(
-        self, vectors: Any, progress: Callable[[int, int], object] = lambda done, total: None
-    ) -> Compressed:
+    def encode(self, vectors: Any, progress: Progress = no_progress) -> Compressed:
         """Encode vectors ``(n, d)``, an array or `Vectors`, in blocks on all cores."""
+        codes = encode_blocks(vectors, self.similarity, self._codes, progress)
+        if self.quantizer is None:
+            return Compressed(codes, None)
+        rows = encode_blocks(vectors, self.similarity, self.quantizer.encode, progress)
+        return Compressed(codes, rows)
 
-        def encode_block(start: int) -> Compressed:
-            rows = prepare(vectors[start : start + _ROWS], self.similarity)
-            codes = pack((rows - self.mean) @ self.weights >= 0)
-            second = None if self.quantizer is None else self.quantizer.encode(rows)
-            return Compressed(codes, second)
-
-        n = len(vectors)
-        blocks = []
-        with ThreadPoolExecutor(usable_cores()) as threads:
-            for block in threads.map(encode_block, range(0, n, _ROWS)):
-                blocks.append(block)
-                progress(min(len(blocks) * _ROWS, n), n)
-        second = None
-        if self.quantizer is not None:
-            second = np.concatenate([block.rows for block in blocks])
-        return Compressed(np.concatenate([block.codes for block in blocks]), second)
+    def _codes(self, rows: _Floats) -> PackedCodes:
+        return pack((rows - self.mean) @ self.weights >= 0)
 
     def search(
         self, questions: Any, compressed: Compressed, k: int = 10, first: int = 500
@@ -174,7 +164,7 @@ class Searcher:
     """
 
     def __init__(self, compressor: Compressor, compressed: Compressed) -> None:
-        self._compressor = compressor
+        self.compressor = compressor
         self._compressed = compressed
         self._index = CodeIndex.build(compressed.codes, compressor.n_bits)
 
@@ -188,8 +178,8 @@ class Searcher:
                 compared with the question's outputs to find them.
             by_bits: order by the number of different bits alone.
         """
-        vectors = prepare(questions, self._compressor.similarity)
-        outputs = self._compressor.outputs(questions)
+        vectors = prepare(questions, self.compressor.similarity)
+        outputs = self.compressor.outputs(questions)
         n = len(self._compressed.codes)
         k = min(k, n)
         depth = k if by_bits else min(_CODES_A_CANDIDATE * max(first, k), n)
@@ -213,12 +203,12 @@ class Searcher:
         scores = -asymmetric_distances(outputs, self._compressed.codes[rows])
         order = np.argsort(-scores, kind="stable")[:first]
         rows = rows[order]
-        quantizer = self._compressor.quantizer
+        quantizer = self.compressor.quantizer
         if quantizer is None or self._compressed.rows is None:
             return rows, scores[order].astype(np.float32)
         stored = self._compressed.rows[rows]
         estimates = quantizer.inner_products(vector[None], stored)[0]
-        if self._compressor.similarity == "euclidean":
+        if self.compressor.similarity == "euclidean":
             estimates = 2 * estimates - np.square(quantizer.decode(stored)).sum(axis=1)
         order = np.argsort(-estimates, kind="stable")
         return rows[order], estimates[order]
@@ -233,7 +223,30 @@ def prepare(vectors: Any, similarity: Similarity) -> _Floats:
     return np.asarray(rows / np.where(lengths > 0, lengths, 1), np.float32)
 
 
-def _sample(vectors: Any, similarity: Similarity, seed: int) -> _Floats:
+def encode_blocks(
+    vectors: Any,
+    similarity: Similarity,
+    encode: Callable[[_Floats], NDArray[np.uint8]],
+    progress: Progress = no_progress,
+) -> NDArray[np.uint8]:
+    """Encode vectors ``(n, d)`` to rows of bytes, block by block on all cores."""
+    n = len(vectors)
+
+    def encode_block(start: int) -> NDArray[np.uint8]:
+        return encode(prepare(vectors[start : start + _ROWS], similarity))
+
+    blocks: list[NDArray[np.uint8]] = []
+    with ThreadPoolExecutor(usable_cores()) as threads:
+        for block in threads.map(encode_block, range(0, n, _ROWS)):
+            blocks.append(block)
+            progress(min(len(blocks) * _ROWS, n), n)
+    return np.concatenate(blocks)
+
+
+def sample_of(vectors: Any, similarity: Similarity, seed: int) -> _Floats:
+    """Return the vectors that codes are fitted to, as `prepare` gives them: at most 20,000, drawn
+    by the seed.
+    """
     n = len(vectors)
     if n < 2:
         raise InputError(f"{n} vector: codes are fitted to two or more")

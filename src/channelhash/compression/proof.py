@@ -7,14 +7,23 @@ bootstrap intervals; two rows are compared question by question.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.compression.compressor import Compressor, Searcher, Similarity, prepare
+from channelhash.codes.quantizer import QuantizedRows, Quantizer
+from channelhash.compression.compressor import (
+    Compressed,
+    Compressor,
+    Searcher,
+    Similarity,
+    encode_blocks,
+    prepare,
+    sample_of,
+)
 from channelhash.data.vectors import Vectors
 from channelhash.errors import InputError
 from channelhash.metrics.resampling import Interval, bootstrap_interval
@@ -196,33 +205,61 @@ def prove(
     exact = nearest(task.questions, task.vectors, k, similarity, progress("compare in floats"))
     took = 1000 * (time.perf_counter() - start) / len(task.questions)
     yield Row("floats", None, None, 4 * d, _scores(task, exact, exact), took, 0.0)
+    quantized = [_quantize(task, bits, similarity, seed, progress) for bits in second if bits]
     for length in n_bits:
         if length > d:
             continue
-        for stage in second:
-            yield _prove_one(task, exact, similarity, length, stage, first, seed, progress)
+        began = time.perf_counter()
+        plain = Compressor.fit(task.vectors, length, None, similarity, seed=seed)
+        codes = plain.encode(task.vectors, progress(f"{length} bits")).codes
+        took = time.perf_counter() - began
+        if None in second:
+            searcher = Searcher(plain, Compressed(codes, None))
+            yield _measure(task, exact, searcher, f"{length} bits", None, first, took)
+        for stage in quantized:
+            compressor = replace(plain, quantizer=stage.quantizer)
+            searcher = Searcher(compressor, Compressed(codes, stage.rows))
+            name = f"{length} bits, then {stage.bits:g} bits a number"
+            built = took + stage.seconds
+            yield _measure(task, exact, searcher, name, stage.bits, first, built)
 
 
-def _prove_one(
+class _Stage(NamedTuple):
+    """A second stage of all vectors, and the time that it took."""
+
+    bits: float
+    quantizer: Quantizer
+    rows: QuantizedRows
+    seconds: float
+
+
+def _quantize(
+    task: Task, bits: float, similarity: Similarity, seed: int, progress: StageProgress
+) -> _Stage:
+    began = time.perf_counter()
+    quantizer = Quantizer.fit(sample_of(task.vectors, similarity, seed), bits, seed)
+    shown = progress(f"{bits:g} bits a number")
+    rows = encode_blocks(task.vectors, similarity, quantizer.encode, shown)
+    return _Stage(bits, quantizer, rows, time.perf_counter() - began)
+
+
+def _measure(
     task: Task,
     exact: NDArray[np.int64],
-    similarity: Similarity,
-    n_bits: int,
+    searcher: Searcher,
+    name: str,
     second: float | None,
     first: int,
-    seed: int,
-    progress: StageProgress,
+    built: float,
 ) -> Row:
-    name = f"{n_bits} bits" + ("" if second is None else f", then {second:g} bits a number")
+    """Ask all questions, one at a time."""
+    compressor = searcher.compressor
+    k = exact.shape[1]
     start = time.perf_counter()
-    compressor = Compressor.fit(task.vectors, n_bits, second, similarity, seed=seed)
-    searcher = Searcher(compressor, compressor.encode(task.vectors, progress(name)))
-    built = time.perf_counter() - start
-    start = time.perf_counter()
-    answers = [searcher.search(question[None], _DEPTH, first).rows for question in task.questions]
+    answers = [searcher.search(question[None], k, first).rows for question in task.questions]
     took = 1000 * (time.perf_counter() - start) / len(answers)
     scores = _scores(task, np.concatenate(answers), exact)
-    return Row(name, n_bits, second, compressor.n_bytes, scores, took, built)
+    return Row(name, compressor.n_bits, second, compressor.n_bytes, scores, took, built)
 
 
 def nearest(
