@@ -135,16 +135,23 @@ def make_task(
             "encoder"
         )
     judged = judgements or {}
-    known = set(vectors.ids)
-    if judged and not known.intersection(*[set().union(*judged.values())]):
-        raise InputError("judgements name no document of the vectors; their ids differ")
-    if judged and not judged.keys() & set(questions.ids):
-        raise InputError("judgements name none of the questions; their ids differ")
+    _check_judged(judged, vectors, questions)
     rows = np.arange(len(questions))
     if judged:
         rows = np.array([row for row, name in enumerate(questions.ids) if name in judged])
     ids = [questions.ids[row] for row in rows.tolist()]
     return Task(vectors, questions[rows], ids, judged, held_out=False)
+
+
+def _check_judged(judged: Judgements, vectors: Vectors, questions: Vectors) -> None:
+    """Check that judgements name questions and documents that are there."""
+    if not judged:
+        return
+    documents = set(vectors.ids)
+    if all(documents.isdisjoint(grades) for grades in judged.values()):
+        raise InputError("judgements name no document of the vectors; their ids differ")
+    if judged.keys().isdisjoint(questions.ids):
+        raise InputError("judgements name none of the questions; their ids differ")
 
 
 def _hold_out(vectors: Vectors, seed: int) -> Task:

@@ -94,10 +94,9 @@ class Vectors:
         """Return the vectors of some rows, in that order."""
         columns = None
         if self.columns is not None:
-            columns = {
-                name: [values[row] for row in rows.tolist()]
-                for name, values in self.columns.items()
-            }
+            columns = {}
+            for name, values in self.columns.items():
+                columns[name] = [values[row] for row in rows.tolist()]
         stored_rows = rows if self.rows is None else self.rows[rows]
         ids = tuple(self.ids[row] for row in rows.tolist())
         return replace(self, ids=ids, rows=stored_rows, columns=columns)
@@ -376,24 +375,39 @@ def _width_problems(lengths: NDArray[np.int64], width: int) -> dict[int, str]:
 
 
 def _read_jsonl(path: Path, array: str | None) -> _File:
-    rows = []
+    rows = list(_json_lines(path))
+    columns = {name: [row.get(name) for row in rows] for name in _keys_of(rows)}
+    lists = [name for name, cells in columns.items() if any(map(_is_numbers, cells))]
+    chosen = _choose_column(lists, list(columns), array)
+    values, bad = _from_cells(columns[chosen])
+    others = {name: cells for name, cells in columns.items() if name not in lists}
+    return _with_ids(values, others, bad)
+
+
+def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(split_lines(read_text(path)), start=1):
-        if not line.strip():
-            continue
-        with reading(f"{path}, line {number}", "is no JSON object"):
-            rows.append(dict(json.loads(line)))
-    names = list(dict.fromkeys(key for row in rows for key in row))
-    lists = [name for name in names if any(_is_numbers(row.get(name)) for row in rows)]
-    chosen = _choose_column(lists, names, array)
-    cells = [row.get(chosen) for row in rows]
-    lengths = np.array([len(cell or ()) if _is_numbers(cell) else 0 for cell in cells], np.int64)
+        if line.strip():
+            with reading(f"{path}, line {number}", "is no JSON object"):
+                row = dict(json.loads(line))
+            yield row
+
+
+def _keys_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the keys of all rows, in the order of their first use."""
+    keys: dict[str, None] = {}
+    for row in rows:
+        keys |= dict.fromkeys(row)
+    return list(keys)
+
+
+def _from_cells(cells: Sequence[Any]) -> tuple[_Floats, dict[int, str]]:
+    """Return the vectors of lists, and what is wrong with rows."""
+    lengths = np.array([len(cell) if _is_numbers(cell) else 0 for cell in cells], np.int64)
     width = _usual_width(lengths)
-    values = np.full((len(rows), width), np.nan, np.float32)
-    for row, cell in enumerate(cells):
-        if lengths[row] == width:
-            values[row] = cell
-    others = {name: [row.get(name) for row in rows] for name in names if name not in lists}
-    return _with_ids(values, others, _width_problems(lengths, width))
+    values = np.full((len(cells), width), np.nan, np.float32)
+    for row in np.flatnonzero(lengths == width).tolist():
+        values[row] = cells[row]
+    return values, _width_problems(lengths, width)
 
 
 def _is_numbers(cell: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Affine maps to codes in closed form: a random rotation, PCA-ITQ, and CCA-ITQ of two modalities."""
+"""Affine maps to codes in closed form: random rotation, PCA-ITQ, CCA-ITQ of two modalities."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
