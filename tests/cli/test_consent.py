@@ -26,7 +26,7 @@ def test_every_command_that_reads_a_model_has_the_option():
     }
     groups = {"data", "index", "config"}
     # made anew, or read where no other name is trusted
-    no_model = {"demo", "experiment", "landscape", "list"}
+    no_model = {"compress", "demo", "experiment", "landscape", "list"}
     of_stores = ("delete", "info", "push", "check", "repair", "backup")
     assert without == groups | no_model | {f"index {name}" for name in of_stores}
 
