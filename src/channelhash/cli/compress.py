@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 import typer
 
 from channelhash.cli import shared
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from channelhash.compression.proof import Row, Task
 
 
@@ -74,7 +75,7 @@ def compress(
 
 
 def _print_rows(task: "Task", rows: "Sequence[Row]", chosen: "Row | None", keep: float) -> None:
-    is_judged = not np.isnan(rows[0].scores.ndcg).all()
+    is_judged = bool(task.judgements)
     header = ["", "bytes", "R@10, %", *(["nDCG@10, %", "R@100, %"] if is_judged else [])]
     header += ["ms a question", "s to build"]
     cells = []

@@ -302,7 +302,7 @@ def _read_fvecs(path: Path, array: str | None) -> _File:
 
 
 def _read_parquet(path: Path, array: str | None) -> _File:
-    with naming_extra("train"):
+    with naming_extra("parquet"):
         import pyarrow as pa
         import pyarrow.parquet as pq
     with reading(path, "is no Parquet file, or damaged"):
