@@ -45,6 +45,7 @@ def test_without_questions_some_are_held_out(files, capsys):
     ("words", "says"),
     [
         ("lost.npy", "lost.npy: no such file"),
+        ("d.npz --bits 33", "--bits 33: vectors of 32 numbers have 1 to 32"),
         ("d.npz --array lost", "has no array 'lost'; it has vectors"),
         ("d.npz --questions narrow.npy", "questions have 2 numbers, vectors 32"),
         ("d.npz --qrels qrels.tsv", "judgements are of questions; give these, too"),

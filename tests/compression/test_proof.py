@@ -46,17 +46,24 @@ def test_questions_are_held_out_of_the_vectors():
 
 
 def test_more_bytes_find_more_and_floats_find_all():
-    rows = list(prove(make_task(vectors()), n_bits=(8, 64), second=(None, 2, 4), first=50))
+    rows = list(prove(make_task(vectors()), n_bits=(8,), second=(None, 2, 4), first=50))
     assert [row.name for row in rows] == [
         "floats",
         "8 bits",
         "8 bits, then 2 bits a number",
         "8 bits, then 4 bits a number",
-    ]  # no code of more bits than numbers
+    ]
     means = [row.scores.neighbours.mean() for row in rows]
     assert means[0] == 1
     assert means[1] < means[2] < means[3]
     assert [row.n_bytes for row in rows] == [64, 1, 7, 11]
+
+
+def test_codes_are_never_longer_than_the_vectors():
+    task = make_task(vectors())
+    assert [row.n_bits for row in prove(task, second=(None,))] == [None, 16]
+    rows = prove(task, n_bits=(8, 17), second=(None,))
+    check_refusal("n_bits 17: vectors of 16 numbers have 1 to 16", list, rows)
 
 
 def test_only_judged_questions_count():

@@ -56,11 +56,8 @@ def compress(
     shared.say_left_out([*database.problems, *(asked.problems if asked else ())])
     judged = None if qrels is None else proof.read_judgements(qrels)
     task = proof.make_task(database, asked, judged, seed)
-    lengths = bits or proof.N_BITS
     with shared.progress_bars() as progress:
-        rows = list(
-            proof.prove(task, similarity, lengths, first=first, seed=seed, progress=progress)
-        )
+        rows = list(proof.prove(task, similarity, bits, first=first, seed=seed, progress=progress))
     chosen = proof.choose(rows, keep / 100)
     answer = {
         "vectors": len(task.vectors),

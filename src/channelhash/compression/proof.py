@@ -25,7 +25,7 @@ from channelhash.compression.compressor import (
     sample_of,
 )
 from channelhash.data.vectors import Vectors
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.metrics.resampling import Interval, bootstrap_interval
 from channelhash.metrics.retrieval import ndcg_at_k, neighbour_recall, recall_of_relevant
 from channelhash.utils.decode import read_text, split_lines
@@ -199,23 +199,33 @@ def _grade(text: str, place: str) -> float:
 def prove(
     task: Task,
     similarity: Similarity = "cosine",
-    n_bits: Sequence[int] = N_BITS,
+    n_bits: Sequence[int] = (),
     second: Sequence[float | None] = SECOND,
     first: int = 500,
     seed: int = 0,
     progress: StageProgress = no_stage_progress,
 ) -> Iterator[Row]:
-    """Yield the row of the floats, then one for each code length and second stage."""
+    """Yield the row of the floats, then one for each code length and second stage.
+
+    Without code lengths, `N_BITS` are tried that vectors have numbers for, or else as many bits as
+    numbers.
+
+    Raises:
+        InputError: a code length is longer than the vectors.
+    """
     d = task.vectors.width
+    lengths = n_bits or [length for length in N_BITS if length <= d] or [d]
+    if max(lengths) > d:
+        raise InputError(
+            f"{argument('n_bits')} {max(lengths)}: vectors of {d} numbers have 1 to {d}"
+        )
     start = time.perf_counter()
     k = min(_DEPTH, len(task.vectors))
     exact = nearest(task.questions, task.vectors, k, similarity, progress("compare in floats"))
     took = 1000 * (time.perf_counter() - start) / len(task.questions)
     yield Row("floats", None, None, 4 * d, _scores(task, exact, exact), took, 0.0)
     quantized = [_quantize(task, bits, similarity, seed, progress) for bits in second if bits]
-    for length in n_bits:
-        if length > d:
-            continue
+    for length in lengths:
         began = time.perf_counter()
         plain = Compressor.fit(task.vectors, length, None, similarity, seed=seed)
         codes = plain.encode(task.vectors, progress(f"{length} bits")).codes
