@@ -52,17 +52,21 @@ def job(tmp_path) -> tuple[Path, str, Path]:
     return model, data, tmp_path / "whole"
 
 
-def test_a_node_that_starts_too_slowly_is_started_again():
-    slow, other = (
-        Exception("The current node timed out during startup."),
-        ConnectionError("refused"),
-    )
-    for errors, starts in ([slow, slow, None], 3), ([slow] * 4, 3), ([other, None], 1):
-        ray = Mock(init=Mock(side_effect=errors))
-        fails = errors[starts - 1]
-        with pytest.raises(type(fails), match=str(fails)) if fails else nullcontext():
-            _start_ray(ray, None)
-        assert ray.init.call_count == starts
+SLOW_NODE = Exception("The current node timed out during startup.")
+SLOW_PORT = RuntimeError("Timed out waiting for file /tmp/ray/session/gcs_server_port_07")
+REFUSAL = ConnectionError("refused")
+
+
+@pytest.mark.parametrize(
+    ("errors", "starts"),
+    [([SLOW_NODE, SLOW_PORT, None], 3), ([SLOW_PORT] * 4, 3), ([REFUSAL, None], 1)],
+)
+def test_a_cluster_that_starts_too_slowly_is_started_again(errors, starts):
+    ray = Mock(init=Mock(side_effect=errors))
+    fails = errors[starts - 1]
+    with pytest.raises(type(fails), match=str(fails)) if fails else nullcontext():
+        _start_ray(ray, None)
+    assert ray.init.call_count == starts
 
 
 def test_a_worker_killed_while_encoding_loses_and_doubles_nothing(

@@ -197,15 +197,23 @@ class _Worker:
             return self._work(task)
 
 
+#: Ray waits 30 s for its own processes, which a busy machine of two cores exceeds.
+_START_SECONDS = "120"
+
+
 def _start_ray(ray: Any, address: str | None, starts: int = 3, **options: Any) -> Any:
-    """Connect to a cluster or start one; try again if its node was not up within Ray's 30 s."""
+    """Connect to a cluster or start one; try again if a part of it was not up in time."""
+    for wait in ("RAY_gcs_server_port_wait_time_s", "RAY_raylet_start_wait_time_s"):
+        os.environ.setdefault(wait, _START_SECONDS)
     try:
         return ray.init(
             address=address or "local", log_to_driver=False, logging_level="ERROR", **options
         )
     except Exception as error:  # Ray raises a plain one
-        if starts == 1 or "timed out during startup" not in str(error):
+        # "The current node timed out during startup", "Timed out waiting for file …_port_…"
+        if starts == 1 or "timed out" not in str(error).casefold():
             raise
+    ray.shutdown()  # what did start ends
     return _start_ray(ray, address, starts - 1, **options)
 
 
