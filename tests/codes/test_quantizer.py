@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from hypothesis.extra.numpy import arrays
 
-from channelhash.codes.quantizer import Quantizer, _bits_of, _numbers_of, normal_levels
+from channelhash.codes.quantizer import Quantizer, normal_levels
 from refusals import check_refusal
 
 
@@ -27,14 +26,46 @@ def test_each_level_is_the_mean_of_its_cell(n_bits):
         assert level == pytest.approx(np.average(grid[cell], weights=weights[cell]), abs=2e-3)
 
 
-@given(st.integers(1, 8).flatmap(lambda n_bits: st.tuples(st.just(n_bits), arrays(
-    np.uint8, st.tuples(st.integers(1, 5), st.integers(1, 9)), elements=st.integers(0, 2**n_bits - 1)
-))))  # fmt: skip
-def test_numbers_come_back_from_their_bits(drawn):
-    n_bits, numbers = drawn
-    bits = _bits_of(numbers, n_bits)
-    assert bits.shape == (len(numbers), numbers.shape[1] * n_bits)
-    np.testing.assert_array_equal(_numbers_of(bits, n_bits), numbers)
+@given(st.integers(1, 40), st.floats(0.1, 8), st.integers(0, 9))
+def test_every_component_has_its_own_bits_of_one_byte(d, bits, seed):
+    quantizer = Quantizer.fit(vectors(n=30, d=d, seed=seed), bits)
+    assert set(quantizer.bits.tolist()) <= {1, 2, 4, 8}
+    numbers = np.random.default_rng(seed).integers(
+        0, 2 ** quantizer.bits.astype(int), (5, len(quantizer.bits))
+    )
+    strings = [
+        "".join(
+            format(number, f"0{n_bits}b")
+            for number, n_bits in zip(row, quantizer.bits, strict=True)
+        )
+        for row in numbers.tolist()
+    ]
+    expected = [
+        list(
+            int(string.ljust(8 * -(-len(string) // 8), "0"), 2).to_bytes(
+                quantizer.n_bytes - 2, "big"
+            )
+        )
+        for string in strings
+    ]
+    assert quantizer._pack(numbers.astype(np.uint8)).tolist() == expected
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 40])
+def test_few_vectors_do_not_fix_the_directions_of_those_to_come(n):
+    rows = vectors(n=2000)
+    quantizer = Quantizer.fit(rows[:n], 4)
+    decoded = quantizer.decode(quantizer.encode(rows))
+    cosines = (
+        (decoded * rows).sum(1) / np.linalg.norm(decoded, axis=1) / np.linalg.norm(rows, axis=1)
+    )
+    assert np.quantile(cosines, 0.05) > 0.9
+
+
+def test_equal_rows_get_bit_identical_inner_products():
+    quantizer = Quantizer.fit(vectors(), 2)
+    stored = quantizer.encode(np.repeat(vectors(n=1), 37, axis=0))
+    assert len(set(quantizer.inner_products(vectors(n=1, seed=3)[0], stored).tolist())) == 1
 
 
 @pytest.mark.parametrize("bits", [0.5, 1, 2, 4])
@@ -57,20 +88,19 @@ def test_rows_are_the_nearest_levels_of_the_components(bits):
 
 
 @pytest.mark.parametrize("bits", [0.5, 1, 3, 8])
-def test_a_row_has_the_bytes_that_are_named_and_no_more_bits_than_asked(bits):
+def test_a_row_has_as_many_bytes_as_asked(bits):
     quantizer = Quantizer.fit(vectors(), bits)
     assert quantizer.encode(vectors(n=3)).shape == (3, quantizer.n_bytes)
-    assert quantizer.bits.sum() <= round(24 * bits)
-    assert quantizer.n_bytes <= -(-round(24 * bits) // 8) + 2
+    assert quantizer.n_bytes == round(24 * bits / 8) + 2
 
 
 def test_inner_products_are_those_of_the_decoded_vectors():
     rows = vectors()
     quantizer = Quantizer.fit(rows, 2)
     stored = quantizer.encode(rows)
-    questions = vectors(n=5, seed=1)
-    expected = questions @ quantizer.decode(stored).T
-    np.testing.assert_allclose(quantizer.inner_products(questions, stored), expected, atol=1e-3)
+    for question in vectors(n=5, seed=1):
+        expected = quantizer.decode(stored) @ question
+        np.testing.assert_allclose(quantizer.inner_products(question, stored), expected, atol=1e-3)
 
 
 def test_more_bits_come_nearer_and_components_that_vary_more_get_them():
@@ -80,8 +110,9 @@ def test_more_bits_come_nearer_and_components_that_vary_more_get_them():
         quantizer = Quantizer.fit(rows, bits)
         errors.append(float(np.square(quantizer.decode(quantizer.encode(rows)) - rows).mean()))
         assert (np.diff(quantizer.bits.astype(int)) <= 0).all()
+    assert np.corrcoef(quantizer.bits, quantizer.spread)[0, 1] > 0.5
     assert errors == sorted(errors, reverse=True)
-    assert errors[-1] < 0.02 * errors[0]
+    assert errors[-1] < 0.05 * errors[0]
 
 
 def test_a_vector_that_is_the_mean_stays_the_mean():

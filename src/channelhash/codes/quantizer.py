@@ -6,13 +6,17 @@ Schultheiss, "Block Quantization of Correlated Gaussian Random Variables", IEEE 
 1963), here for the error of inner products with vectors of the same kind instead of the error of x
 itself. Components of equally many bits are rotated at random together, after which they are nearly
 normal and vary alike. The scale s of each vector gives back its length.
+
+A component takes 1, 2, 4 or 8 bits, those of most bits first, so that none lies in two bytes. An
+inner product is then a sum of one table look-up a byte, as in product quantisation.
 """
 
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from math import erf, pi, sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,20 +28,15 @@ _Floats = NDArray[np.float32]
 #: The bits of the components of each vector, then its scale.
 QuantizedRows = NDArray[np.uint8]
 
-#: Most bits of a component: 256 levels, as int8 has them.
-_MOST_BITS = 8
+#: Numbers of bits that a component may have.
+_STEPS = (0, 1, 2, 4, 8)
+#: Power of a component's variance that says what its error costs: 1 would count the error of x, 2
+#: that of an inner product of two vectors of one kind; questions vary less like the vectors.
+_POWER = 1.5
 #: A scale is near 1, so that half precision does.
 _SCALE = np.dtype("<f2")
 #: Vectors rounded at a time, which bounds memory.
 _ROWS = 4096
-
-
-class _Group(NamedTuple):
-    """Components of equally many bits: their places, and the places of their bits."""
-
-    n_bits: int
-    components: slice
-    bits: slice
 
 
 @dataclass(frozen=True)
@@ -48,15 +47,15 @@ class Quantizer:
         mean: μ, ``(d,)``.
         rotation: R, ``(d, m)``: the components that are stored, those of most bits first.
         spread: σ, ``(m,)``, standard deviation of each component.
-        bits: ``(m,)``, bits of each component.
+        bits: ``(m,)``, bits of each component: 1, 2, 4 or 8.
 
     >>> vectors = np.random.default_rng(0).normal(size=(100, 32)).astype(np.float32)
     >>> quantizer = Quantizer.fit(vectors, bits=4)
     >>> rows = quantizer.encode(vectors)
     >>> rows.shape, quantizer.n_bytes
     ((100, 18), 18)
-    >>> error = quantizer.inner_products(vectors[:1], rows) - vectors[:1] @ vectors.T
-    >>> bool(np.abs(error).max() < 3)
+    >>> error = quantizer.inner_products(vectors[0], rows) - vectors @ vectors[0]
+    >>> bool(np.abs(error).max() < 4)
     True
     """
 
@@ -69,34 +68,85 @@ class Quantizer:
     def fit(cls, vectors: NDArray[Any], bits: float, seed: int = 0) -> "Quantizer":
         """Fit components, their bits and spreads to a sample of vectors.
 
+        The fewer the vectors, the more the components are taken to vary alike.
+
         Args:
-            vectors: ``(n, d)``, two or more.
-            bits: mean bits a number, above 0 and at most 8; ``bits · d`` bits are given out.
+            vectors: ``(n, d)``, one or more.
+            bits: mean bits a number, above 0 and at most 8; ``bits · d`` bits are given out, in
+                whole bytes.
             seed: of the rotations.
 
         Raises:
             InputError: ``bits`` is out of its range.
         """
-        if not 0 < bits <= _MOST_BITS:
-            raise InputError(f"{argument('bits')} {bits}: a number takes more than 0 to 8 bits")
-        values = np.asarray(vectors, np.float64)
-        mean = values.mean(axis=0)
-        variances, components = np.linalg.eigh(np.cov(values, rowvar=False).reshape(len(mean), -1))
-        variances = np.maximum(variances[::-1], 0)
-        given = _give_bits(variances, max(round(bits * len(mean)), 1))
-        rotation = _rotate_within(components[:, ::-1][:, given > 0], given[given > 0], seed)
-        spread = ((values - mean) @ rotation).std(axis=0)
-        return cls(
-            mean.astype(np.float32),
-            rotation.astype(np.float32),
-            spread.astype(np.float32),
-            given[given > 0],
-        )
+        if not 0 < bits <= _STEPS[-1]:
+            raise InputError(
+                f"{argument('bits')} {bits}: a number takes more than 0 to {_STEPS[-1]} bits"
+            )
+        mean = np.asarray(vectors, np.float64).mean(axis=0)
+        covariance = _shrunk_covariance(np.asarray(vectors, np.float64) - mean)
+        variances, components = np.linalg.eigh(covariance)
+        given = _give_bits(variances[::-1], 8 * max(round(bits * len(mean) / 8), 1))
+        kept = given > 0
+        rotation = _rotate_within(components[:, ::-1][:, kept], given[kept], seed)
+        spread = np.sqrt(np.einsum("dm,de,em->m", rotation, covariance, rotation, optimize=True))
+        floats = (mean, rotation, spread)
+        bits_of_components = np.sort(given[kept])[::-1].copy()
+        return cls(*(values.astype(np.float32) for values in floats), bits_of_components)
+
+    @classmethod
+    def plain(cls, width: int) -> "Quantizer":
+        """Return a quantizer of 8 bits a number that is fitted to nothing, for vectors around 0
+        whose numbers vary alike.
+
+        >>> quantizer = Quantizer.plain(2)
+        >>> quantizer.decode(quantizer.encode(np.array([[1.0, -0.5]]))).round(2).tolist()
+        [[1.0, -0.5]]
+        """
+        zeros = np.zeros(width, np.float32)
+        identity = np.eye(width, dtype=np.float32)
+        return cls(zeros, identity, zeros + 1, np.full(width, _STEPS[-1], np.uint8))
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Quantizer":
+        """Return the quantizer whose attributes are these arrays."""
+        return cls(*(arrays[name] for name in ("mean", "rotation", "spread", "bits")))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return its attributes as arrays by name, for `from_arrays`."""
+        names = ("mean", "rotation", "spread", "bits")
+        return {name: np.ascontiguousarray(getattr(self, name)) for name in names}
+
+    @property
+    def width(self) -> int:
+        """Numbers of a vector, d."""
+        return len(self.mean)
 
     @property
     def n_bytes(self) -> int:
         """Bytes of a vector, its scale included."""
-        return -(-int(self.bits.sum()) // 8) + _SCALE.itemsize
+        return self._n_code_bytes + _SCALE.itemsize
+
+    @property
+    def _n_code_bytes(self) -> int:
+        return -(-int(self.bits.sum()) // 8)
+
+    @cached_property
+    def _places(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """The byte of each component, and how far its number is shifted to the left in it."""
+        starts = np.cumsum(self.bits, dtype=np.int64) - self.bits
+        return starts // 8, (8 - self.bits - starts % 8).astype(np.uint8)
+
+    @cached_property
+    def _levels(self) -> _Floats:
+        """``(m, 256)``: the level of each component, times its spread, by the value of its byte."""
+        _, shifts = self._places
+        values = np.arange(256)[None] >> shifts[:, None]
+        levels = np.empty(values.shape, np.float32)
+        for n_bits in np.unique(self.bits).tolist():
+            chosen = self.bits == n_bits
+            levels[chosen] = normal_levels(n_bits)[values[chosen] % 2**n_bits]
+        return levels * self.spread[:, None]
 
     def encode(self, vectors: NDArray[Any]) -> QuantizedRows:
         """Round vectors ``(n, d)`` to rows ``(n, n_bytes)``."""
@@ -110,94 +160,114 @@ class Quantizer:
         components = (vectors - self.mean) @ self.rotation
         lengths = np.sqrt(np.square(components).sum(axis=1, keepdims=True))
         usual = sqrt(float(np.square(self.spread).sum()))
-        unit = self.spread * np.maximum(lengths / usual, np.finfo(np.float32).tiny)
+        units = self.spread * np.maximum(lengths / usual, np.finfo(np.float32).tiny)
+        numbers = np.empty(components.shape, np.uint8)
         rounded = np.empty_like(components)
-        bits = np.empty((len(vectors), int(self.bits.sum())), np.uint8)
-        for group in self._groups():
-            levels = normal_levels(group.n_bits)
+        for n_bits in np.unique(self.bits).tolist():
+            chosen = self.bits == n_bits
+            levels = normal_levels(n_bits)
             edges = (levels[1:] + levels[:-1]) / 2
-            part = components[:, group.components] / unit[:, group.components]
-            numbers = np.searchsorted(edges, part).astype(np.uint8)
-            rounded[:, group.components] = levels[numbers] * self.spread[group.components]
-            bits[:, group.bits] = _bits_of(numbers, group.n_bits)
+            numbers[:, chosen] = np.searchsorted(edges, components[:, chosen] / units[:, chosen])
+            rounded[:, chosen] = levels[numbers[:, chosen]] * self.spread[chosen]
         shared = np.einsum("ij,ij->i", components, rounded)
         scale = shared / np.einsum("ij,ij->i", rounded, rounded)
         packed_scale = scale.astype(_SCALE)[:, None].view(np.uint8)
-        return np.hstack([np.packbits(bits, axis=1), packed_scale])
+        return np.hstack([self._pack(numbers), packed_scale])
 
-    def inner_products(self, questions: NDArray[Any], rows: QuantizedRows) -> _Floats:
-        """Estimate the inner products ``(nq, n)`` of questions ``(nq, d)`` and stored vectors.
+    def _pack(self, numbers: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Write the numbers of components ``(n, m)`` into bytes."""
+        packed = np.zeros((len(numbers), self._n_code_bytes), np.uint8)
+        places, shifts = self._places
+        for shift in np.unique(shifts):  # at most one component of each byte
+            chosen = shifts == shift
+            packed[:, places[chosen]] |= numbers[:, chosen] << shift
+        return packed
+
+    def inner_products(self, question: NDArray[Any], rows: QuantizedRows) -> _Floats:
+        """Estimate the inner products ``(n,)`` of a question ``(d,)`` and stored vectors; equal
+        rows get bit-identical ones.
 
         ⟨q, x⟩ ≈ ⟨q, μ⟩ + s ⟨Rᵀq, σ ĥ⟩
         """
-        questions = np.asarray(questions, np.float32)
-        products = (questions @ self.rotation) @ self._components(rows).T
-        return np.asarray(products + (questions @ self.mean)[:, None], np.float32)
+        vector = np.asarray(question, np.float32)
+        places, _ = self._places
+        shares = (vector @ self.rotation)[:, None] * self._levels
+        tables = np.add.reduceat(shares, np.unique(places, return_index=True)[1])
+        products = np.zeros(len(rows), np.float32)
+        for table, column in zip(
+            tables, np.ascontiguousarray(rows[:, : len(tables)].T), strict=True
+        ):
+            products += table[column]
+        return np.asarray(products * _scales(rows) + np.float32(vector @ self.mean), np.float32)
 
     def decode(self, rows: QuantizedRows) -> _Floats:
         """Return the vectors ``(n, d)`` that rows stand for."""
-        return np.asarray(self._components(rows) @ self.rotation.T + self.mean, np.float32)
+        places, _ = self._places
+        components = self._levels[np.arange(len(places)), rows[:, places]]
+        scaled = components * _scales(rows)[:, None]
+        return np.asarray(scaled @ self.rotation.T + self.mean, np.float32)
 
-    def _components(self, rows: QuantizedRows) -> _Floats:
-        """Return the rounded components ``(n, m)``."""
-        bits = np.unpackbits(rows[:, : -_SCALE.itemsize], axis=1)
-        components = np.empty((len(rows), len(self.bits)), np.float32)
-        for group in self._groups():
-            numbers = _numbers_of(bits[:, group.bits], group.n_bits)
-            components[:, group.components] = normal_levels(group.n_bits)[numbers]
-        scale = np.ascontiguousarray(rows[:, -_SCALE.itemsize :]).view(_SCALE).astype(np.float32)
-        return components * self.spread * scale
 
-    def _groups(self) -> list[_Group]:
-        groups = []
-        start = 0
-        start_bit = 0
-        while start < len(self.bits):
-            n_bits = int(self.bits[start])
-            end = start + int((self.bits == n_bits).sum())
-            end_bit = start_bit + n_bits * (end - start)
-            groups.append(_Group(n_bits, slice(start, end), slice(start_bit, end_bit)))
-            start = end
-            start_bit = end_bit
-        return groups
+def _scales(rows: QuantizedRows) -> _Floats:
+    stored = np.ascontiguousarray(rows[:, -_SCALE.itemsize :]).view(_SCALE)
+    return stored[:, 0].astype(np.float32)
+
+
+def _shrunk_covariance(centred: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the covariance ``(d, d)`` of centred rows, mixed with equal variances: d / (n + d) of
+    the sum of variances is spread over all directions.
+
+    >>> _shrunk_covariance(np.array([[1.0, 0.0], [-1.0, 0.0]])).tolist()
+    [[0.75, 0.0], [0.0, 0.25]]
+    """
+    n, d = centred.shape
+    covariance = centred.T @ centred / n
+    variance = np.trace(covariance) / d
+    if not variance:
+        return np.eye(d)
+    share = d / (n + d)
+    return np.asarray((1 - share) * covariance + share * variance * np.eye(d))
 
 
 def _give_bits(variances: NDArray[np.float64], total: int) -> NDArray[np.uint8]:
-    """Give each bit to the component where it takes most from the error of inner products.
+    """Give the bits to the components where each takes most from the weighted error.
 
-    The product of two vectors of the same kind has from each component the error σ² · σ² D(b),
-    where D is the squared error of a rounded normal variable.
+    A rounded component has the squared error σ² D(b), which counts times σ^(2 · (power − 1)).
 
-    >>> _give_bits(np.array([4.0, 2.0, 0.0]), total=3).tolist()
-    [2, 1, 0]
+    >>> _give_bits(np.array([4.0, 2.0, 0.001]), total=4).tolist()
+    [2, 2, 0]
     """
-    errors = [_squared_error(n_bits) for n_bits in range(_MOST_BITS + 1)]
-    gains = -np.diff(errors)
-    given = np.zeros(len(variances), np.uint8)
-    weights = variances**2
-    queue = [(-weight * gains[0], place) for place, weight in enumerate(weights) if weight > 0]
+    errors = [_squared_error(n_bits) for n_bits in _STEPS]
+    sizes = np.diff(_STEPS).tolist()
+    gains = [(errors[step] - errors[step + 1]) / size for step, size in enumerate(sizes)]
+    weights = np.maximum(variances, 0) ** _POWER
+    steps = np.zeros(len(weights), np.int64)
+    queue = [(-weight * gains[0], place) for place, weight in enumerate(weights)]
     heapq.heapify(queue)
-    for _ in range(total):
-        if not queue:
-            break
+    left = total
+    while queue:
         _, place = heapq.heappop(queue)
-        given[place] += 1
-        if given[place] < _MOST_BITS:
-            heapq.heappush(queue, (-weights[place] * gains[given[place]], place))
-    return given
+        if sizes[steps[place]] > left:
+            continue
+        left -= sizes[steps[place]]
+        steps[place] += 1
+        if steps[place] < len(sizes):
+            heapq.heappush(queue, (-weights[place] * gains[steps[place]], place))
+    return np.array(_STEPS, np.uint8)[steps]
 
 
 def _rotate_within(
     components: NDArray[np.float64], given: NDArray[np.uint8], seed: int
 ) -> NDArray[np.float64]:
-    """Rotate the components of equally many bits at random among themselves."""
-    rotated = components.copy()
-    for n_bits in np.unique(given).tolist():
-        chosen = np.flatnonzero(given == n_bits)
-        drawn = generator(seed, "quantizer", n_bits).normal(size=(len(chosen), len(chosen)))
-        rotation, _ = np.linalg.qr(drawn)
-        rotated[:, chosen] = components[:, chosen] @ rotation
-    return rotated
+    """Rotate the components of equally many bits at random among themselves, those of most bits
+    first.
+    """
+    rotated = []
+    for n_bits in sorted(set(given.tolist()), reverse=True):
+        group = components[:, given == n_bits]
+        drawn = generator(seed, "quantizer", n_bits).normal(size=(group.shape[1], group.shape[1]))
+        rotated.append(group @ np.linalg.qr(drawn)[0])
+    return np.hstack(rotated)
 
 
 @cache
@@ -236,19 +306,3 @@ def _squared_error(n_bits: int) -> float:
         return 1.0
     means, shares = _cells(normal_levels(n_bits).astype(np.float64))
     return float(1 - (shares * means**2).sum())
-
-
-def _bits_of(numbers: NDArray[np.uint8], n_bits: int) -> NDArray[np.uint8]:
-    """Return the bits ``(n, m · b)`` of numbers ``(n, m)``, the highest first.
-
-    >>> _bits_of(np.array([[2, 1]], np.uint8), 2).tolist()
-    [[1, 0, 0, 1]]
-    """
-    bits = np.unpackbits(numbers[:, :, None], axis=2)[:, :, 8 - n_bits :]
-    return bits.reshape(len(numbers), -1)
-
-
-def _numbers_of(bits: NDArray[np.uint8], n_bits: int) -> NDArray[np.uint8]:
-    """Return the numbers that `_bits_of` took apart."""
-    values = np.left_shift(1, np.arange(n_bits)[::-1]).astype(np.uint8)
-    return np.asarray(bits.reshape(len(bits), -1, n_bits) @ values, np.uint8)

@@ -207,7 +207,7 @@ class Searcher:
         if quantizer is None or self._compressed.rows is None:
             return rows, scores[order].astype(np.float32)
         stored = self._compressed.rows[rows]
-        estimates = quantizer.inner_products(vector[None], stored)[0]
+        estimates = quantizer.inner_products(vector, stored)
         if self.compressor.similarity == "euclidean":
             estimates = 2 * estimates - np.square(quantizer.decode(stored)).sum(axis=1)
         order = np.argsort(-estimates, kind="stable")
