@@ -35,6 +35,8 @@ _STEPS = (0, 1, 2, 4, 8)
 _POWER = 1.5
 #: A scale is near 1, so that half precision does.
 _SCALE = np.dtype("<f2")
+#: Attributes of a quantizer.
+_ATTRIBUTES = ("mean", "rotation", "spread", "bits")
 #: Vectors rounded at a time, which bounds memory.
 _ROWS = 4096
 
@@ -90,9 +92,12 @@ class Quantizer:
         kept = given > 0
         rotation = _rotate_within(components[:, ::-1][:, kept], given[kept], seed)
         spread = np.sqrt(np.einsum("dm,de,em->m", rotation, covariance, rotation, optimize=True))
-        floats = (mean, rotation, spread)
-        bits_of_components = np.sort(given[kept])[::-1].copy()
-        return cls(*(values.astype(np.float32) for values in floats), bits_of_components)
+        return cls(
+            mean.astype(np.float32),
+            rotation.astype(np.float32),
+            spread.astype(np.float32),
+            np.sort(given[kept])[::-1].copy(),
+        )
 
     @classmethod
     def plain(cls, width: int) -> "Quantizer":
@@ -110,12 +115,11 @@ class Quantizer:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Quantizer":
         """Return the quantizer whose attributes are these arrays."""
-        return cls(*(arrays[name] for name in ("mean", "rotation", "spread", "bits")))
+        return cls(**{name: arrays[name] for name in _ATTRIBUTES})
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return its attributes as arrays by name, for `from_arrays`."""
-        names = ("mean", "rotation", "spread", "bits")
-        return {name: np.ascontiguousarray(getattr(self, name)) for name in names}
+        return {name: np.ascontiguousarray(getattr(self, name)) for name in _ATTRIBUTES}
 
     @property
     def width(self) -> int:
