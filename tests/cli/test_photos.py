@@ -580,7 +580,7 @@ def test_names_are_printed_as_they_are(few, monkeypatch, capsys):
     assert f"empty picture {few}/[i]cut.png" in err
     monkeypatch.setenv("COLUMNS", "70")
     assert "x" * 20 in run_text(
-        capsys, "search", few, "--image", few / names[0], "-k", N, "--trust-code"
+        capsys, "search", few, "--image", few / names[0], "--no-collapse", "--trust-code"
     )
 
 

@@ -62,6 +62,18 @@ def test_few_vectors_do_not_fix_the_directions_of_those_to_come(n):
     assert np.quantile(cosines, 0.05) > 0.9
 
 
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+def test_vectors_keep_their_lengths_and_are_the_nearest_to_themselves(bits):
+    rows = vectors()
+    units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    quantizer = Quantizer.fit(units, bits)
+    stored = quantizer.encode(units)
+    decoded = quantizer.decode(stored)
+    np.testing.assert_allclose(np.linalg.norm(decoded, axis=1), 1, atol=1e-3)
+    for place in range(0, len(rows), 20):
+        assert quantizer.inner_products(decoded[place], stored).argmax() == place
+
+
 def test_equal_rows_get_bit_identical_inner_products():
     quantizer = Quantizer.fit(vectors(), 2)
     stored = quantizer.encode(np.repeat(vectors(n=1), 37, axis=0))
@@ -82,9 +94,13 @@ def test_rows_are_the_nearest_levels_of_the_components(bits):
             levels = normal_levels(int(quantizer.bits[place])).astype(float)
             spread = quantizer.spread[place]
             rounded[place] = levels[np.abs(value / (spread * length) - levels).argmin()] * spread
-        scale = np.float16((components @ rounded) / (rounded @ rounded))
-        expected = quantizer.mean + quantizer.rotation @ (float(scale) * rounded)
-        np.testing.assert_allclose(stored, expected, atol=2e-3)
+        moved = quantizer.rotation @ rounded
+        scales = np.linspace(0, 3, 30_001)[:, None]
+        lengths = np.linalg.norm(quantizer.mean + scales * moved, axis=1)
+        near = np.flatnonzero(np.abs(lengths - np.linalg.norm(vector)) < 1e-3)
+        least = (components @ rounded) / (rounded @ rounded)
+        scale = scales[near][np.abs(scales[near] - least).argmin()]
+        np.testing.assert_allclose(stored, quantizer.mean + scale * moved, atol=0.02)
 
 
 @pytest.mark.parametrize("bits", [0.5, 1, 3, 8])

@@ -8,6 +8,7 @@ from PIL import ImageOps
 from tests.search import contract
 
 import channelhash as ch
+from channelhash.codes.stage import Stage
 from channelhash.copies import grouping, small_copies
 from channelhash.duplicates import (
     DuplicateGroup,
@@ -137,7 +138,7 @@ def album(tmp_path):
     pictures["mirrored.png"] = ImageOps.mirror(photograph(0)).resize((160, 140))
     for name, image in pictures.items():
         image.save(home / name)
-    with ch.open_store(tmp_path / "store", n_bits=64, projections=True) as opened:
+    with ch.open_store(tmp_path / "store", n_bits=64, stage=Stage(64)) as opened:
         outputs = np.random.default_rng(0).normal(size=(4, 64)).astype(np.float32)
         codes = ch.codes.pack(outputs > 0)
         metadata = [{"image": str(home / name), "note": name} for name in sorted(pictures)]

@@ -13,6 +13,7 @@ import pytest
 from PIL import ExifTags, Image
 
 import channelhash as ch
+from channelhash.codes.stage import Stage
 from channelhash.indexing import encode, fit
 from channelhash.indexing.fit import NewCodes
 from channelhash.indexing.source import Source
@@ -309,14 +310,14 @@ def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(
     assert (done.added, len(done.problems)) == (MIN_PAIRS + 4, 1)
     model = ch.load_model(tmp_path / "s", trust_code=True)
     assert model.architecture["codes"] == "cca-itq"
-    again = ch.open_store(tmp_path / "again", 16, model.fingerprint(), projections=True)
+    again = ch.open_store(tmp_path / "again", 16, model.fingerprint(), stage=Stage(16))
     encode_into(again, model, source)
     expected = {item.id: (item.codes, item.metadata) for item in again.get(again.ids())}
     with closing(ch.open_store(tmp_path / "s")) as made:
         found = {item.id: (item.codes, item.metadata) for item in made.get(made.ids())}
         for item in made.get(made.ids()):  # one pass made both
             signs = {
-                modality: ch.codes.pack(row[None] >= 0)[0]
+                modality: ch.codes.pack(made.stage.of(modality).decode(row[None]) >= 0)[0]
                 for modality, row in item.projections.items()
             }
             np.testing.assert_equal(signs, item.codes)

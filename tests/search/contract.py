@@ -23,8 +23,9 @@ from hypothesis.stateful import (
 from tests.search.servers import postgres_address
 
 import channelhash as ch
+from channelhash.codes.stage import Stage
 from channelhash.search.items import Metadata
-from channelhash.search.rank import KeyedAnswers, _quantize, cosines
+from channelhash.search.rank import KeyedAnswers
 from channelhash.search.store import Answers, Store
 from refusals import check_refusal
 
@@ -51,7 +52,7 @@ class Kind:
 
 def kinds(projected: bool) -> dict[str, Kind]:
     """Name -> store. Codes have `N_BITS` bits."""
-    options = {"n_bits": N_BITS, "projections": projected}
+    options = {"n_bits": N_BITS, "stage": Stage(N_BITS) if projected else None}
     return {
         "embedded": Kind(
             lambda folder: ch.open_store(folder / "store", **options), projected=projected
@@ -62,6 +63,8 @@ def kinds(projected: bool) -> dict[str, Kind]:
     }
 
 
+#: What compares projections.
+STAGE = Stage(N_BITS)
 KINDS, PROJECTED = kinds(projected=False), kinds(projected=True)
 
 KEYS = ("year", "score", "sharp", "text", "my key")
@@ -381,7 +384,11 @@ def check_scored(
             :first
         ]
         best = sorted(
-            (-cosines(query, _quantize(outputs[name][None]))[0], bits, name)
+            (
+                -STAGE.scores("image", query, STAGE.encode("image", outputs[name][None]))[0],
+                bits,
+                name,
+            )
             for bits, name in nearest
         )[:k]
         answers = zip((-scores).tolist(), distances.tolist(), ids, strict=True)
@@ -436,7 +443,7 @@ def check_contents(store: Store, expected: Expected) -> None:
                 ch.codes.unpack(item.codes[modality][None], N_BITS)[0], bits
             )
         kept = {
-            name: _quantize(row[None])[0].tolist()
+            name: STAGE.encode(name, row[None])[0].tolist()
             for name, row in expected.outputs.get(item.id, {}).items()
         }
         assert {name: row.tolist() for name, row in item.projections.items()} == kept

@@ -12,6 +12,7 @@ from safetensors.numpy import save
 
 import channelhash as ch
 from channelhash.codes import binarize, pack
+from channelhash.codes.stage import Stage
 from channelhash.models.description import write_model
 from channelhash.search import answer as module
 from channelhash.search.hits import (
@@ -75,7 +76,7 @@ def draw(tmp_path_factory) -> Callable[[int, int], Drawn]:
             (folder / "model").mkdir(parents=True)
             fit = {"fit": [float(random.uniform(-6, -1)), 12.0, 0.1]}
             write_model(folder / "model", save, {}, {"name": "fitted", "architecture": fit})
-        store = ch.open_store(folder, n_bits=N_BITS, projections=projected)
+        store = ch.open_store(folder, n_bits=N_BITS, stage=Stage(N_BITS) if projected else None)
         outputs = {name: drawn_outputs(random, n) for name in ("image", "text")}
         texted = random.random(n) < (1.0, 0.5, 0.1)[seed % 3]
         for has_text in (True, False):
@@ -246,7 +247,7 @@ def test_what_others_delete_meanwhile_is_left_out_and_the_order_stays(name, tmp_
     outputs = {modality: drawn_outputs(random, 40) for modality in ("image", "text")}
     ids = [f"{row:03}" for row in range(40)]
     codes = {modality: pack(binarize(rows)) for modality, rows in outputs.items()}
-    store = ch.open_store(tmp_path / "store", n_bits=N_BITS, projections=True)
+    store = ch.open_store(tmp_path / "store", n_bits=N_BITS, stage=Stage(N_BITS))
     store.add(ids, codes, None, [metadata_of(random, row, True) for row in range(40)], outputs)
     store.add(["no text"], codes["image"][:1], projections=outputs["image"][:1])
     options, query = SearchOptions(**OPTIONS[name], k=8, limit=8), drawn_question(random)
@@ -333,7 +334,7 @@ BY_BITS = replace(QUERY, outputs=None)
 @pytest.fixture
 def keep(tmp_path):
     """Return what makes a store of id -> modality -> distance to `QUERY`, and texts by id."""
-    with ch.open_store(tmp_path / "store", n_bits=N_BITS, projections=True) as store:
+    with ch.open_store(tmp_path / "store", n_bits=N_BITS, stage=Stage(N_BITS)) as store:
 
         def make(items: dict[str, dict[str, int]], **texts: str) -> ch.Store:
             for name, distances in items.items():

@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import save
 
 import channelhash as ch
+from channelhash.codes.stage import Stage
 from channelhash.models.description import write_model
 from channelhash.models.linear_maps import cca_itq
 from channelhash.search.hits import Query, SearchOptions, answer, search_hits
@@ -189,7 +190,7 @@ def test_a_far_answer_is_close_if_it_has_all_words_of_the_question(seed):
 
 def test_cosines_of_projections_tell_nonsense_better(tmp_path, outputs):
     stored, held_out, nonsense = outputs
-    store = ch.open_store(tmp_path / "s", n_bits=N_BITS, projections=True)
+    store = ch.open_store(tmp_path / "s", n_bits=N_BITS, stage=Stage(N_BITS))
     codes = {name: ch.codes.pack(rows >= 0) for name, rows in stored.items()}
     store.add([f"{row:04}" for row in range(N)], codes, projections=stored)
     reference = find_reference(store, "text", "image")
@@ -226,7 +227,7 @@ FIT = [-14.5, 20.0, 0.1]
 def judged(tmp_path, outputs):
     """A store without captions whose model knows what fits."""
     (tmp_path / "store" / "model").mkdir(parents=True)
-    with ch.open_store(tmp_path / "store", n_bits=N_BITS, projections=True) as store:
+    with ch.open_store(tmp_path / "store", n_bits=N_BITS, stage=Stage(N_BITS)) as store:
         write_model(
             tmp_path / "store" / "model", save, {}, {"name": "fitted", "architecture": {"fit": FIT}}
         )

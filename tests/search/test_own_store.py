@@ -30,6 +30,7 @@ from tests.search.test_transfer import (  # noqa: F401
 
 from channelhash import search
 from channelhash.codes import CodeSet, pack
+from channelhash.codes.stage import Stage
 from channelhash.search import STORES, Address, Item, open_store
 from channelhash.serve.app import open_app
 from channelhash.serve.service import Limits
@@ -79,12 +80,12 @@ def test_it_is_recognised_by_its_scheme_alone(tmp_path):
     assert address.store == address
     assert not address.keeps_projections
     check_refusal("no store at json", open_store, address)
-    check_refusal("keeps no projections", open_store, address, n_bits=8, projections=True)
+    check_refusal("keeps no projections", open_store, address, n_bits=8, stage=Stage(64))
 
 
 def test_it_is_pushed_to_without_projections_and_from(tmp_path):
     outputs = np.random.default_rng(0).normal(size=(5, 64))
-    with open_store(tmp_path / "projected", n_bits=64, projections=True) as store:
+    with open_store(tmp_path / "projected", n_bits=64, stage=Stage(64)) as store:
         store.add(list("abcde"), pack(outputs >= 0), projections=outputs)
     target = address_in(tmp_path)
     assert push(tmp_path / "projected", target).without_projections

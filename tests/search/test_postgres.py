@@ -20,6 +20,7 @@ from tests.search.contract import random_codes
 from tests.search.servers import database, postgres_address
 
 import channelhash as ch
+from channelhash.codes.stage import Stage
 from channelhash.errors import InputError, JobError
 from channelhash.lab.brute_force import nearest
 from channelhash.search.postgres_connections import parse_address
@@ -111,7 +112,7 @@ def test_libpq_gets_all_that_is_not_the_store_s(rest, own):
 
 def test_what_is_there_is_opened_as_it_was_made(full):
     check_refusal("codes of 64 bits, not 32", ch.open_store, full, n_bits=32)
-    check_refusal("keeps no projections", ch.open_store, full, projections=True)
+    check_refusal("keeps no projections", ch.open_store, full, stage=Stage(16))
     check_refusal("an unknown model", ch.open_store, full, model="a1b2")
 
 
@@ -119,7 +120,7 @@ def test_a_foreign_schema_is_left_alone(address):
     schema = parse_address(address)[1]
     command(at(), f"CREATE SCHEMA {schema} CREATE TABLE other ()")
     check_refusal("was not made by channelhash", ch.open_store, address)
-    facts = "'channelhash postgres 9' AS format, 8 AS n_bits, '' AS model, false AS projections"
+    facts = "'channelhash postgres 9' AS format, 8 AS n_bits, '' AS model, 0 AS projection_bytes, '' AS stage_name"
     command(at(), f"CREATE TABLE {schema}.facts AS SELECT {facts}")
     check_refusal("'channelhash postgres 9', this version reads", ch.open_store, address)
 
@@ -364,7 +365,7 @@ def test_strings_are_ordered_by_code_points_in_every_encoding(new_database):
 def test_pgvector_may_be_in_any_schema(new_database, options):
     name = new_database()
     command(at(name), 'CREATE SCHEMA "ext%s"', 'CREATE EXTENSION vector SCHEMA "ext%s"')
-    with ch.open_store(at(name, **options), n_bits=16, projections=True) as store:
+    with ch.open_store(at(name, **options), n_bits=16, stage=Stage(16)) as store:
         outputs = np.where(np.unpackbits(CODES, axis=1), 1.0, -1.0)
         store.add(
             ["a", "b", "c"],

@@ -296,7 +296,7 @@ def test_where_a_part_has_no_outputs_its_words_answer(store, model, monkeypatch)
         ([Part("words 7"), Part("red", -1.0)], [None, None]),
         ([Part("words 7"), Part(Path("x.png"), -1.0)], [None, row]),
     ):
-        query = make_query(parts, outputs)
+        query = make_query(parts, outputs, model.n_bits)
         assert (len(query.code), query.words_coded) == (0, False)
         hits = answer(store, query)
         assert [hit.id for hit in hits] == store.search_words("words 7", 10).ids
@@ -312,9 +312,12 @@ def test_where_a_part_has_no_outputs_its_words_answer(store, model, monkeypatch)
         codes = ch.CodeSet(["a"], {"image": np.zeros((1, 2), np.uint8)}, None, n_bits=12)
         with closing(open_codes(codes)) as wordless:
             check_refusal(
-                "codes are of images alone", answer, wordless, make_query([Part("words 7")], [None])
+                "codes are of images alone",
+                answer,
+                wordless,
+                make_query([Part("words 7")], [None], 12),
             )
-    mixed = make_query([Part("words 7"), Part(Path("x.png"))], [None, row])
+    mixed = make_query([Part("words 7"), Part(Path("x.png"))], [None, row], model.n_bits)
     coded = replace(mixed, words_coded=True)
     assert found(answer(store, mixed)) == found(answer(store, coded))
     assert answer(store, mixed).note
@@ -366,7 +369,7 @@ def test_words_of_wanted_and_unwanted_parts_are_searched():
         Part(object(), -1.0),
         Part(object()),
     ]
-    query = make_query(parts, [None] * len(parts))
+    query = make_query(parts, [None] * len(parts), 8)
     assert query.words == "beach two dogs"
     assert query.without == ("people", "beach ball")
 

@@ -8,10 +8,10 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 from hypothesis import example, given, strategies as st
-from hypothesis.extra import numpy as arrays
 
 import channelhash as ch
 from channelhash.codes import binarize, hamming_distances, pack
+from channelhash.codes.stage import Stage
 from channelhash.search import rank as module
 from channelhash.search.hits import Query, SearchOptions, search_hits
 from channelhash.search.question import query_like
@@ -68,53 +68,21 @@ def test_equal_codes_tie_exactly_wherever_they_stand():
     assert len(set(module.asymmetric_distances(outputs, codes).tolist())) == 1
 
 
-FINITE = st.floats(-(2.0**99), 2.0**99, width=32, allow_subnormal=False)
-OUTPUTS = arrays.arrays(
-    np.float64, st.tuples(st.integers(0, 4), st.integers(1, 9)), elements=FINITE
-)
-
-
-def literal_cosine(outputs: np.ndarray, row: np.ndarray) -> float:
-    row = row.astype(float)
-    lengths = np.sqrt(sum(x**2 for x in outputs)) * np.sqrt(sum(x**2 for x in row))
-    return sum(x * y for x, y in zip(outputs, row, strict=True)) / lengths if lengths else 0.0
-
-
-@given(OUTPUTS)
-def test_projections_have_the_signs_of_the_outputs_and_their_direction(outputs):
-    kept = module._quantize(outputs)
-    assert (kept.dtype, kept.shape) == (np.int8, outputs.shape)
-    np.testing.assert_array_equal(pack(binarize(kept)), pack(binarize(outputs)))
-    np.testing.assert_array_equal(module._quantize(kept), kept)
-    for row, values in zip(kept, outputs, strict=True):
-        largest = np.abs(values).max()
-        assert np.abs(row).max() == (127 if largest else 0)
-        if largest:
-            assert (
-                np.abs(row - values / largest * 127) <= np.where(values < 0, 1, 0.5) + 1e-9
-            ).all()
-
-
-@given(OUTPUTS)
-def test_a_score_is_the_cosine_in_whichever_row_a_projection_stands(outputs):
-    kept = module._quantize(outputs)
-    for question in outputs:
-        scores = module.cosines(question, kept)
-        np.testing.assert_allclose(
-            scores, [literal_cosine(question, row) for row in kept], atol=1e-6
-        )
-        rows = np.arange(37)[::-1] % len(kept)
-        assert module.cosines(question, kept[rows]).tolist() == scores[rows].tolist()
-
-
 PAIR = np.array([[0.5, -2.0], [1.0, 0.0]], np.float32)
 PAIR_CODES = {"image": pack(binarize(PAIR)), "text": pack(binarize(-PAIR))}
 
 
-def test_projections_of_the_codes_are_quantized():
-    kept = module.check_projections({"text": -PAIR, "image": PAIR}, PAIR_CODES, 2)
-    found = {modality: rows.tolist() for modality, rows in kept.items()}
-    assert found == {"image": [[32, -127], [127, 0]], "text": [[-32, 127], [-127, 0]]}
+PAIR_STAGE = Stage(2)
+
+
+def test_projections_of_the_codes_are_rounded_and_rows_of_bytes_are_kept():
+    outputs = {"text": -PAIR, "image": PAIR}
+    rows = module.check_projections(outputs, PAIR_CODES, PAIR_STAGE)
+    for modality, values in outputs.items():
+        expected = PAIR_STAGE.encode(modality, values)
+        np.testing.assert_array_equal(rows[modality], expected)
+    again = module.check_projections(rows, PAIR_CODES, PAIR_STAGE)
+    np.testing.assert_equal(again, rows)
 
 
 @pytest.mark.parametrize(
@@ -125,16 +93,17 @@ def test_projections_of_the_codes_are_quantized():
         (PAIR[:, :1], -PAIR, r"image projections: \(n, 2\) numbers are expected"),
         (np.full((2, 2), np.inf), -PAIR, "image projections: row 0 is not finite"),
         ([["a", "b"]], -PAIR, "image projections: .* numbers are expected"),
+        (np.zeros((2, 3), np.uint8), -PAIR, r"image projections: \(n, 4\) numbers are expected"),
     ],
 )
 def test_other_projections_are_refused(image, text, says):
     projections = {"image": image, "text": text}
-    check_refusal(says, module.check_projections, projections, PAIR_CODES, 2)
+    check_refusal(says, module.check_projections, projections, PAIR_CODES, PAIR_STAGE)
 
 
 def test_projections_of_one_of_two_modalities_are_refused():
     says = "projections: of image, but codes of image and text"
-    check_refusal(says, module.check_projections, {"image": PAIR}, PAIR_CODES, 2)
+    check_refusal(says, module.check_projections, {"image": PAIR}, PAIR_CODES, PAIR_STAGE)
 
 
 LACKS = st.sets(st.sampled_from(["x", "y", "z"]), max_size=2)
@@ -198,7 +167,9 @@ QUESTIONS = RANDOM.normal(size=(5, N_BITS))
 
 @pytest.fixture(params=[False, True], ids=["bits", "projected"])
 def store(request, tmp_path):
-    with ch.open_store(tmp_path / "store", N_BITS, projections=request.param) as opened:
+    with ch.open_store(
+        tmp_path / "store", N_BITS, stage=Stage(N_BITS) if request.param else None
+    ) as opened:
         opened.add(NAMES, CODES, projections=ITEMS if request.param else None)
         yield opened
 
@@ -207,7 +178,8 @@ def literal(question: np.ndarray, projected: bool) -> list[tuple[float, int, str
     """What items are ordered by, distance and id of all, best first."""
     bits = [int(((question >= 0) != (row >= 0)).sum()) for row in ITEMS]
     if projected:
-        scores = module.cosines(question, module._quantize(ITEMS)).tolist()
+        stage = Stage(N_BITS)
+        scores = stage.scores("image", question, stage.encode("image", ITEMS)).tolist()
         return sorted(
             (-score, bit, name) for score, bit, name in zip(scores, bits, NAMES, strict=True)
         )

@@ -15,6 +15,7 @@ from tests.search.contract import TREES, items_of, truth, written
 from tests.search.servers import postgres_address
 
 import channelhash as ch
+from channelhash.codes.stage import Stage
 from channelhash.search import Address, checks
 from channelhash.search.address import choose_place, find_store
 from channelhash.search.browsing import DATES, Catalogue, date_filter, date_of, file_date
@@ -199,7 +200,7 @@ def test_odd_values_come_back(odd_stores, kind):
 @pytest.mark.parametrize("address_of", [lambda folder: folder / "store", postgres_address])
 def test_an_address_where_no_store_is_opens_none_unless_one_is_to_be_made(tmp_path, address_of):
     address = address_of(tmp_path)
-    for options in ({}, {"model": "abc"}, {"projections": True}):
+    for options in ({}, {"model": "abc"}, {"stage": Stage(8)}):
         check_refusal("no store at ", ch.open_store, address, **options)
     assert not (tmp_path / "store").exists()
     with ch.open_store(address, n_bits=8) as store:

@@ -12,6 +12,7 @@ from tests.search.servers import postgres_address
 
 import channelhash as ch
 from channelhash.cli.index import _push
+from channelhash.codes.stage import Stage
 from channelhash.search import Address, open_store, transfer
 from channelhash.utils.progress import Progress, no_progress
 from pages import DOCS, blocks_of
@@ -66,7 +67,7 @@ def test_everything_arrives(tmp_path, target, monkeypatch):
 
 def test_projections_arrive_where_they_can_be_kept(tmp_path, target):
     outputs = np.random.default_rng(0).normal(size=(5, 64))
-    with open_store(tmp_path / "projected", n_bits=64, projections=True) as store:
+    with open_store(tmp_path / "projected", n_bits=64, stage=Stage(64)) as store:
         store.add([str(row) for row in range(5)], ch.codes.pack(outputs >= 0), projections=outputs)
     assert not push(tmp_path / "projected", target).without_projections
     with open_store(target) as store:

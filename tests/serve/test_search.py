@@ -16,6 +16,7 @@ from PIL import Image
 from tests.search.test_query import by_sorting
 
 from channelhash.codes import binarize, pack
+from channelhash.codes.stage import Stage
 from channelhash.duplicates import find_duplicates
 from channelhash.search import answer as module, open_store
 from channelhash.search.hits import SearchOptions
@@ -339,7 +340,7 @@ def test_an_item_asks_with_its_projection_where_the_store_keeps_them(tmp_path, m
     outputs = np.random.default_rng(0).standard_normal((30, N_BITS)).astype(np.float32)
     outputs[:15] = np.abs(outputs[:15])  # these have one code
     options = (N_BITS, model.fingerprint())
-    with closing(open_store(tmp_path / "s", *options, projections=True)) as store:
+    with closing(open_store(tmp_path / "s", *options, stage=Stage(N_BITS))) as store:
         store.add(ids, pack(binarize(outputs)), "image", projections=outputs)
         with TestClient(app_of(store, model)) as client:
             for minus in ([], ["20"]):

@@ -5,7 +5,8 @@ variable: x ≈ μ + s R (σ ĥ). Components that vary more get more bits (trans
 Schultheiss, "Block Quantization of Correlated Gaussian Random Variables", IEEE Trans. Commun. Syst.
 1963), here for the error of inner products with vectors of the same kind instead of the error of x
 itself. Components of equally many bits are rotated at random together, after which they are nearly
-normal and vary alike. The scale s of each vector gives back its length.
+normal and vary alike. The scale s gives each vector its own length back, so that vectors of one
+length keep it and each is the nearest one to itself.
 
 A component takes 1, 2, 4 or 8 bits, those of most bits first, so that none lies in two bytes. An
 inner product is then a sum of one table look-up a byte, as in product quantisation.
@@ -173,10 +174,20 @@ class Quantizer:
             edges = (levels[1:] + levels[:-1]) / 2
             numbers[:, chosen] = np.searchsorted(edges, components[:, chosen] / units[:, chosen])
             rounded[:, chosen] = levels[numbers[:, chosen]] * self.spread[chosen]
-        shared = np.einsum("ij,ij->i", components, rounded)
-        scale = shared / np.einsum("ij,ij->i", rounded, rounded)
-        packed_scale = scale.astype(_SCALE)[:, None].view(np.uint8)
-        return np.hstack([self._pack(numbers), packed_scale])
+        scales = self._scales_for(vectors, components, rounded).astype(_SCALE)
+        return np.hstack([self._pack(numbers), scales[:, None].view(np.uint8)])
+
+    def _scales_for(self, vectors: _Floats, components: _Floats, rounded: _Floats) -> _Floats:
+        """Return the scales s ``(n,)`` with ‖μ + s R σ ĥ‖ = ‖x‖: of the two, the one that is nearer
+        to the least squared error; with no such scale, the one that is nearest to it.
+        """
+        squares = np.einsum("ij,ij->i", rounded, rounded)
+        half_slopes = rounded @ (self.mean @ self.rotation)
+        offsets = self.mean @ self.mean - np.einsum("ij,ij->i", vectors, vectors)
+        middles = -half_slopes / squares
+        gaps = np.sqrt(np.maximum(half_slopes**2 - squares * offsets, 0)) / squares
+        best = np.einsum("ij,ij->i", components, rounded) / squares
+        return np.where(best >= middles, middles + gaps, middles - gaps)
 
     def _pack(self, numbers: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Write the numbers of components ``(n, m)`` into bytes."""

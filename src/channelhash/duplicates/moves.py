@@ -381,7 +381,7 @@ def _take_back(store: Store, name: str, log: dict[str, Any], paths: dict[str, st
     problems = [_move_back(Path(target), Path(to)) for to, target in log.get("sidecars", [])]
     codes = {key: np.frombuffer(bytes.fromhex(row), np.uint8) for key, row in log["codes"].items()}
     projections = {
-        key: np.frombuffer(bytes.fromhex(row), np.int8) for key, row in log["projections"].items()
+        key: np.frombuffer(bytes.fromhex(row), np.uint8) for key, row in log["projections"].items()
     }
     upsert_items(store, [Item(name, codes, log["metadata"], projections)])
     paths[name] = str(path)

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import binarize, pack, unit_rows
+from channelhash.codes import binarize, pack
+from channelhash.codes.stage import unit_parts
 from channelhash.data.folder import Exclusions
 from channelhash.data.images import image_problem
 from channelhash.errors import InputError, JobError, argument
@@ -143,7 +144,7 @@ class EncodedBatch(NamedTuple):
     caption_outputs: ModelOutputs
     problems: Sequence[str]
 
-    def parts(self) -> Iterator[tuple[list[int], ModelOutputs]]:
+    def parts(self, n_bits: int) -> Iterator[tuple[list[int], ModelOutputs]]:
         """Yield the positions, and the outputs, of rows with the same modalities: first the images
         with captions, then all others.
 
@@ -153,7 +154,7 @@ class EncodedBatch(NamedTuple):
         if self.caption_outputs:
             captioned = [place for place, texts in enumerate(self.captions) if texts]
             counts = [len(self.captions[place]) for place in captioned]
-            text = mean_by_image(unit_rows(self.caption_outputs["text"]), counts)
+            text = mean_by_image(unit_parts(self.caption_outputs["text"], n_bits), counts)
             yield captioned, self._outputs_at(captioned) | {"text": text.astype(np.float32)}
         others = sorted(set(range(len(self.rows))).difference(captioned))
         if others:
@@ -290,9 +291,12 @@ def _write(
     store: Store, ids: Sequence[str], batch: EncodedBatch, cleared_tags: Mapping[int, Header]
 ) -> None:
     """Write a batch, and clear the tags of its rows that its files no longer have."""
-    for places, outputs in batch.parts():
+    n_bits = store.n_bits or 0
+    for places, outputs in batch.parts(n_bits):
         try:
-            codes = {modality: pack(binarize(rows)) for modality, rows in outputs.items()}
+            codes = {
+                modality: pack(binarize(rows[:, :n_bits])) for modality, rows in outputs.items()
+            }
         except ValueError as error:
             raise JobError(
                 f"{error}; the model's weights are damaged or the training broke, train again"

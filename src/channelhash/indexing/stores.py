@@ -162,10 +162,10 @@ def open_new_store(
         encoder, encoded, source = fit_source(_check_items(address, source), codes, progress("fit"))
     if address.path is not None:
         encoder.save_pretrained(address.path / "model")
-    projected = is_fitted if projections is None else projections
+    stage = encoder.stage if projections or (projections is None and is_fitted) else None
     indexed = Indexed()
     with ExitStack() as opened:
-        store = open_store(address, encoder.n_bits, encoder.fingerprint(), projected)
+        store = open_store(address, encoder.n_bits, encoder.fingerprint(), stage)
         opened.enter_context(store)
         store.make()
         if source is not None:

@@ -13,6 +13,7 @@ import yaml
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, pack
+from channelhash.codes.stage import Stage
 from channelhash.errors import InputError, JobError, argument
 from channelhash.utils.decode import check_exhausted, read_json, reading
 from channelhash.utils.files import atomic_path, write_text
@@ -49,8 +50,8 @@ class QueryEncoder(Protocol):
         """Compute outputs, a tensor or an array, of at most ``batch_size`` raw items."""
 
     def outputs(self, modality: str, items: Any, progress: Progress = no_progress) -> Any:
-        """Compute real-valued outputs ``(n, k)`` of ``n`` raw items batch by batch; `JobError` if
-        one is not finite.
+        """Compute real-valued outputs of ``n`` raw items batch by batch; `JobError` if one is not
+        finite. The k whose signs are the code come first.
         """
         batches = list[NDArray[np.float32]]()
         for start in range(0, len(items), self.batch_size):
@@ -80,6 +81,11 @@ class Model(QueryEncoder, Protocol):
 
     name: str
     architecture: dict[str, Any]
+
+    @property
+    def stage(self) -> Stage:
+        """How a store keeps vectors of its items beside their codes: the outputs themselves."""
+        return Stage(self.n_bits)
 
     def takes_rows(self, modality: str) -> bool:
         """Return whether the items of a modality may be rows of features."""
@@ -132,7 +138,7 @@ class Model(QueryEncoder, Protocol):
         """Encode raw items as packed codes ``(n, ceil(k / 8))`` uint8; arguments and errors as in
         `outputs`.
         """
-        return pack(binarize(self.outputs(modality, items, progress)))
+        return pack(binarize(self.outputs(modality, items, progress)[:, : self.n_bits]))
 
     def encode_images(self, images: "Sequence[Path | str | Image.Image]") -> PackedCodes:
         """Encode image files or opened images as packed codes ``(n, ceil(k / 8))`` uint8."""

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import unit_rows
+from channelhash.codes.quantizer import Quantizer
+from channelhash.codes.stage import Stage
 from channelhash.data.records import Features, RawItems, Records
 from channelhash.errors import InputError, argument
 from channelhash.models import description
@@ -45,6 +47,10 @@ _PHRASES = Path(__file__).with_name("phrases.txt")
 #: ρ of the canonical correlations is this times the features of both sides over the pairs:
 #: docs/how-to/encoders.md.
 _CCA_RHO = 3.0
+#: Bytes of the features that are kept beside a code, at most, besides their scale.
+_MOST_BYTES = 254
+#: Name of the weights of quantizers.
+_SECOND = "second"
 
 
 def feature_widths(records: Records) -> dict[str, int]:
@@ -63,8 +69,10 @@ class FittedModel(description.Model):
     Args:
         encoder: computes the features.
         architecture: the settings of `fit_codes`, JSON-able; saved in ``config.json``.
-        maps: modality -> from features to outputs; empty where the encoder's features are the
-            outputs.
+        maps: modality -> from features to the outputs of codes; empty where the encoder's features
+            are the outputs.
+        quantizers: modality -> how a store keeps features beside codes; empty where it keeps the
+            outputs of codes.
 
     >>> features = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
     >>> model = fit_codes(open_encoder("features", {"image": 4}), {"image": features}, n_bits=16)
@@ -76,18 +84,29 @@ class FittedModel(description.Model):
     not_finite = "the output is not finite; the weights are damaged, fit again"
 
     def __init__(
-        self, encoder: Encoder, architecture: dict[str, Any], maps: Mapping[str, LinearMap]
+        self,
+        encoder: Encoder,
+        architecture: dict[str, Any],
+        maps: Mapping[str, LinearMap],
+        quantizers: Mapping[str, Quantizer] | None = None,
     ) -> None:
         self.encoder = encoder
         self.architecture = architecture
         self._maps = maps
         self.n_bits = architecture["n_bits"]
+        similarity = architecture.get("similarity", "cosine")
+        self._stage = Stage(self.n_bits, quantizers or {}, similarity)
         self._fingerprint = description.fingerprint_of(self._description(), self._weights())
 
     @property
     def modalities(self) -> tuple[str, ...]:
         """Modalities that it encodes."""
         return tuple(self.architecture["widths"])
+
+    @property
+    def stage(self) -> Stage:
+        """How a store keeps vectors of its items beside their codes."""
+        return self._stage
 
     def prepare(self, modality: str, items: RawItems) -> NDArray[Any]:
         """Prepare raw items (images, strings, or rows of features) as inputs of the encoder."""
@@ -100,16 +119,22 @@ class FittedModel(description.Model):
         return isinstance(self.encoder.sides[modality].prepare, FeatureRows)
 
     def project(self, modality: str, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Compute outputs ``(n, k)`` of features of the encoder."""
+        """Compute outputs of features ``(n, d)`` of the encoder: the ``k`` of codes, then the
+        vectors that the stage keeps, if it keeps features.
+        """
         if modality not in self._maps:
             return features[:, : self.n_bits]
         rows = unit_rows(features) if self.architecture["unit"] else features
-        return self._maps[modality](rows).astype(np.float32)
+        outputs = self._maps[modality](rows).astype(np.float32)
+        if not self._stage.quantizers:
+            return outputs
+        centre = self._maps[modality].mean if self.architecture["centred"] else 0
+        return np.hstack([outputs, rows - centre]).astype(np.float32)
 
     def outputs_prepared(
         self, inputs: Mapping[str, NDArray[Any]]
     ) -> dict[str, NDArray[np.float32]]:
-        """Compute outputs ``(n, k)`` of inputs that `prepare` returned."""
+        """Compute outputs, as `project` does, of inputs that `prepare` returned."""
         with one_blas_thread():
             return {
                 name: self.project(name, self.encoder.sides[name].features(rows))
@@ -138,6 +163,11 @@ class FittedModel(description.Model):
                 weights |= {
                     f"{modality}.map.{name}": values
                     for name, values in vars(self._maps[modality]).items()
+                }
+            if modality in self._stage.quantizers:
+                weights |= {
+                    f"{modality}.{_SECOND}.{name}": values
+                    for name, values in self._stage.quantizers[modality].arrays().items()
                 }
         return weights
 
@@ -181,9 +211,12 @@ class FittedModel(description.Model):
         heads = Head.read_all(arrays)
         sides = {name: side._replace(head=heads.get(name)) for name, side in encoder.sides.items()}
         maps = {}
+        quantizers = {}
         for name in form["widths"]:
             if f"{name}.map.mean" in arrays:
-                maps[name] = LinearMap(arrays[f"{name}.map.mean"], arrays[f"{name}.map.weights"])
+                maps[name] = LinearMap(**_arrays_of(arrays, f"{name}.map."))
+            if f"{name}.{_SECOND}.mean" in arrays:
+                quantizers[name] = Quantizer.from_arrays(_arrays_of(arrays, f"{name}.{_SECOND}."))
         for name, saved in config["backbones"].items():
             side = dict(sides[name].identity)
             if saved != side:
@@ -192,7 +225,16 @@ class FittedModel(description.Model):
                     f"{saved['weights']}, but here are {side['name']} with {side['weights']}; give "
                     "the same weights, or make it again"
                 )
-        return cls(replace(encoder, sides=sides), form, maps)
+        return cls(replace(encoder, sides=sides), form, maps, quantizers)
+
+
+def _arrays_of(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays whose names begin with a prefix, by the rest of their names."""
+    return {
+        name.removeprefix(prefix): values
+        for name, values in arrays.items()
+        if name.startswith(prefix)
+    }
 
 
 def fit_codes(
@@ -233,7 +275,10 @@ def fit_codes(
         features = dict([min(features.items())])  # "image" comes before "text"
     maps = _fit_maps(encoder, features, n_bits, method, seed)
     architecture = _describe_fit(encoder, maps, n_bits, method, seed, n_items)
-    return FittedModel(encoder, architecture, maps)
+    quantizers = {}
+    if method in ("itq", "sign"):  # others compare their outputs
+        quantizers = _fit_quantizers(features, maps, seed)
+    return FittedModel(encoder, architecture, maps, quantizers)
 
 
 def _resolve_method(
@@ -313,6 +358,23 @@ def _fit_shared_map(
     return {name: LinearMap(mean, shared.weights) for name, mean in sorted(means.items())}
 
 
+def _fit_quantizers(
+    features: FeaturesByModality, maps: Mapping[str, LinearMap], seed: int
+) -> dict[str, Quantizer]:
+    """Fit how features are kept beside codes. A modality without features, the texts of a shared
+    space, is rounded like the other one around its own mean.
+    """
+    fitted = {}
+    for name, values in features.items():
+        bits = min(8, 8 * _MOST_BYTES / values.shape[1])
+        fitted[name] = Quantizer.fit(unit_rows(values), bits, seed)
+    known = next(iter(fitted.values()))
+    return {
+        name: fitted.get(name) or replace(known, mean=unit_map.mean.astype(np.float32))
+        for name, unit_map in maps.items()
+    }
+
+
 def _describe_fit(
     encoder: Encoder,
     maps: Mapping[str, LinearMap],
@@ -332,6 +394,7 @@ def _describe_fit(
         fitted_on=0 if is_learned else n_items,
         widths={name: encoder.sides[name].width for name in modalities},
         unit=encoder.one_space and not is_learned,
+        centred=False,
     )
     if is_learned and str(n_bits) in encoder.fits:
         architecture["fit"] = list(encoder.fits[str(n_bits)])

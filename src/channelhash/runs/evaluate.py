@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from channelhash.codes import CodeSet, PackedCodes, binarize, pack
+from channelhash.codes.stage import Stage
 from channelhash.config import TrainSettings, read_run_config
 from channelhash.data.folder import load_any
 from channelhash.data.records import Records
@@ -142,7 +143,7 @@ def _second_stage(
     """
     n_bits = query.shape[1]
     with tempfile.TemporaryDirectory() as folder:
-        store = open_store(Path(folder) / "pairs.store", n_bits, projections=True)
+        store = open_store(Path(folder) / "pairs.store", n_bits, stage=Stage(n_bits))
         store.add(
             [str(row) for row in range(len(items))],
             _bits(items, n_bits),

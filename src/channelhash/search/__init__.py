@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from channelhash.codes import CodeSet
+from channelhash.codes.stage import Stage
 from channelhash.data.folder import no_such
 from channelhash.errors import InputError
 from channelhash.search.address import STORES as STORES, Address as Address
@@ -63,7 +64,7 @@ def open_store(
     address: str | Path | Address,
     n_bits: int | None = None,
     model: str = "",
-    projections: bool = False,
+    stage: Stage | None = None,
     mapped: bool = False,
 ) -> Store:
     """Open a store of codes to add to and to search in.
@@ -74,9 +75,9 @@ def open_store(
             address that begins with one of `STORES`.
         n_bits: code length. If it is given, the first `Store.add` creates a missing store.
         model: fingerprint of the model that makes the codes.
-        projections: keep projections beside the codes of a new store (see
+        stage: how projections are kept beside the codes of a new store (see
             `Store.search_projections`), which needs a folder or PostgreSQL; an existing store must
-            keep them.
+            keep them in this way. None keeps none in a new store.
         mapped: map the files of codes of a store in a folder into memory once they are checked, so
             that several processes share them. Nobody else may write to these files. Other stores
             ignore it.
@@ -97,20 +98,22 @@ def open_store(
     place = Address.parse(address).store
     if n_bits is not None:
         check_count(n_bits, "n_bits", 1)
-    new = Facts(n_bits or 0, model, projections)
-    if projections and not place.keeps_projections:
+    new = Facts(n_bits or 0, model)
+    if stage is not None:
+        new = new._replace(projection_bytes=stage.n_bytes, stage=stage.fingerprint)
+    if stage is not None and not place.keeps_projections:
         raise InputError(
             f"{place}: keeps no projections; make a store in a folder, or search codes alone"
         )
     if place.path is None:
-        return _check_made(STORES[place.scheme](place.text, new))
+        return _check_made(_with_stage(STORES[place.scheme](place.text, new), stage))
     codes = place.codes_file
     if codes is not None:
-        if projections:
+        if stage is not None:
             raise InputError(f"{place}: holds codes without projections; make a store in a folder")
         model_folder = place.path if place.kind == "run" else None
         return open_codes(CodeSet.load(codes), place.text, model_folder, n_bits, model)
-    store = open_folder(place.path, new, mapped)
+    store = _with_stage(open_folder(place.path, new, mapped), stage)
     return store if place.kind == "store" else _check_made(store)
 
 
@@ -124,6 +127,12 @@ def open_filled_store(address: str | Path | Address) -> Store:
         raise InputError(
             f"{address}: this store has no items yet; add some with `channelhash index add`"
         )
+    return store
+
+
+def _with_stage(store: Store, stage: Stage | None) -> Store:
+    """Give a store the stage that it gets if it is new."""
+    store.new_stage = stage
     return store
 
 

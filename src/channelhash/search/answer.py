@@ -22,7 +22,7 @@ from channelhash.search.fold import default_radius, fold
 from channelhash.search.items import Item
 from channelhash.search.match import FITS, Judge
 from channelhash.search.question import WORDS, Query, SearchOptions
-from channelhash.search.rank import Ranking, cosines, fuse_partial, rerank
+from channelhash.search.rank import Ranking, fuse_partial, rerank
 from channelhash.search.rankings import rank_codes
 from channelhash.search.store import Store
 
@@ -298,7 +298,7 @@ class AnswerOrder:
         if not items or self._query.outputs is None:
             return list(names)
         codes = np.stack([code_of(item, self.modality) for item in items])
-        order = rerank(self._query.outputs, codes, first)
+        order = rerank(self._query.outputs[: self._store.n_bits], codes, first)
         return [*(items[place].id for place in order.tolist()), *names[first:]]
 
     def _judge_names(
@@ -325,8 +325,8 @@ class AnswerOrder:
         if not self.judge.knows_fit or query.outputs is None:
             return {}
         fits: dict[str, float] = {}
-        if nearest.cosines is not None:
-            fits.update(zip(nearest.ids, self.judge.fits(nearest.cosines), strict=True))
+        if nearest.similarities is not None:
+            fits.update(zip(nearest.ids, self.judge.fits(nearest.similarities), strict=True))
         fits |= dict.fromkeys(by_words, 1.0)
         unjudged = self.read([name for name in names if name not in fits])
         projections = {
@@ -334,8 +334,10 @@ class AnswerOrder:
             for item in unjudged
             if self.modality in item.projections
         }
-        if projections:
-            angles = cosines(query.outputs, np.stack(list(projections.values())))
+        stage = self._store.stage
+        if projections and stage is not None:
+            rows = np.stack(list(projections.values()))
+            angles = stage.scores(self.modality, query.outputs, rows)
             fits.update(zip(projections, self.judge.fits(angles.tolist()), strict=True))
         return fits
 
@@ -381,7 +383,7 @@ class AnswerOrder:
         nearest = self._first.nearest
         if not found and not self._modalities:
             return False  # none has any of the words
-        close = self.judge.is_close(nearest.distances, nearest.cosines)
+        close = self.judge.is_close(nearest.distances, nearest.similarities)
         if close is False and self._with_words and found:
             complete = set(self._rank_words(max(DEPTH, len(found)), coverage=1.0).ids)
             close = any(answer.id in complete for answer in found)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
+from channelhash.codes.quantizer import QuantizedRows
 from channelhash.errors import InputError
 
 #: A value of an item's metadata.
@@ -32,7 +33,8 @@ class Facts(NamedTuple):
     Attributes:
         n_bits: the code length.
         model: fingerprint of the model that made the codes, empty if unknown.
-        projected: whether each code has a projection beside it.
+        projection_bytes: bytes of the projection beside each code; 0 without one.
+        stage: fingerprint of the stage that compares projections (`channelhash.codes.stage`).
 
     >>> Facts(n_bits=64, model="a1b2").projected
     False
@@ -40,7 +42,13 @@ class Facts(NamedTuple):
 
     n_bits: int
     model: str
-    projected: bool = False
+    projection_bytes: int = 0
+    stage: str = ""
+
+    @property
+    def projected(self) -> bool:
+        """Whether each code has a projection beside it."""
+        return self.projection_bytes > 0
 
     def check(self, address: str, expected: "Facts") -> None:
         """Raise `InputError` unless these facts are as expected; 0 and an empty model mean any.
@@ -59,6 +67,10 @@ class Facts(NamedTuple):
         if expected.projected and not self.projected:
             remedy = "choose another store, or search codes alone"
             raise InputError(f"{address}: keeps no projections beside its codes; {remedy}")
+        if expected.projected and expected.stage != self.stage:
+            raise InputError(
+                f"{address}: keeps other projections beside its codes; choose another store"
+            )
 
 
 class Answers(NamedTuple):
@@ -92,7 +104,8 @@ class Item:
         id: any string.
         codes: modality -> packed code ``(ceil(n_bits / 8),)`` uint8.
         metadata: key -> value. Hits show ``text``, ``image`` (an image's path) and ``labels``.
-        projections: modality -> projection ``(n_bits,)`` int8, if the store keeps them.
+        projections: modality -> bytes ``(projection_bytes,)`` uint8 of a vector, if the store
+            keeps them, see `channelhash.codes.stage`.
 
     >>> Item("a", {"image": np.array([7], np.uint8)}, {"year": 2020}).metadata["year"]
     2020
@@ -101,7 +114,7 @@ class Item:
     id: str
     codes: dict[str, PackedCodes]
     metadata: dict[str, Value] = field(default_factory=dict)
-    projections: dict[str, NDArray[np.int8]] = field(default_factory=dict)
+    projections: dict[str, QuantizedRows] = field(default_factory=dict)
 
 
 class Listed(NamedTuple):
@@ -133,7 +146,8 @@ class NewItems:
         metadata: for each item, values that are added or replace those of the same keys; None
             removes a key.
         replace: whether the items may have such codes already, which are replaced.
-        projections: modality -> ``(n, n_bits)``, for all codes; only for a `projected` store.
+        projections: modality -> ``(n, projection_bytes)``, for all codes; only for a `projected`
+            store.
 
     >>> NewItems(["a"], {"image": np.array([[7]], np.uint8)}, n_bits=8).replace
     False
@@ -144,7 +158,7 @@ class NewItems:
     n_bits: int
     metadata: list[Metadata] | None = None
     replace: bool = False
-    projections: dict[str, NDArray[np.int8]] | None = None
+    projections: dict[str, QuantizedRows] | None = None
 
     def merge(self, stored: Mapping[str, Item], address: str) -> list[Item]:
         """Return the items as they will be after the call.

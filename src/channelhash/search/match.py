@@ -144,7 +144,8 @@ class Judge:
         """Return the probability that items with these cosines fit; only if `knows_fit`."""
         assert self._reference is not None
         assert self._query.outputs is not None
-        return self._reference.fits(cosines, float(np.linalg.norm(self._query.outputs))) or []
+        length = float(np.linalg.norm(self._query.outputs[: self._n_bits]))
+        return self._reference.fits(cosines, length) or []
 
     def matches(self, distances: Sequence[int]) -> Sequence[float | None]:
         """Return, for each distance, the share of random items that are at least as near; None if
@@ -216,11 +217,15 @@ def _cosine_limits(
 ) -> NDArray[np.float64] | None:
     """Return the limits of 1 − cosine; None if too many of the sample were deleted meanwhile."""
     items = store.get(names, missing_ok=True)
-    asking = {item.id: item.projections[question] for item in items if question in item.projections}
-    if len(asking) < _FEWEST:
+    queries = [
+        Query.of_item(item, question, store.stage) for item in items if question in item.codes
+    ]
+    asking = [item.id for item in items if question in item.codes]
+    outputs = [query.outputs for query in queries if query.outputs is not None]
+    if len(outputs) < max(len(asking), _FEWEST):
         return None
-    scored = store.search_projections(np.stack(list(asking.values())), NEAREST + 1, modality)
-    return _limits(list(asking), scored.ids, [1 - cosines for cosines in scored.keys])
+    scored = store.search_projections(np.stack(outputs), NEAREST + 1, modality)
+    return _limits(asking, scored.ids, [1 - cosines for cosines in scored.keys])
 
 
 def described_fit(store: Store) -> dict[str, Any]:

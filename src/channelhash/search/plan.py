@@ -176,14 +176,16 @@ class Search:
 
     def _query(self, outputs: Outputs) -> Query:
         n_bits = self.store.n_bits or 0
+        stage = self.store.stage
+        n_outputs = n_bits if stage is None else stage.n_outputs
         remaining = {modality: iter(rows) for modality, rows in outputs.items()}
         rows: list[NDArray[Any] | None] = []
         for part in self.parts:
             if isinstance(part.content, Query):
-                rows.append(part.content.as_outputs(n_bits))
+                rows.append(part.content.as_outputs(n_bits, n_outputs))
             else:
                 rows.append(next(remaining[part.modality]) if part.modality in outputs else None)
-        return make_query(self.parts, rows)
+        return make_query(self.parts, rows, n_bits)
 
     def _list_newest(self, browse: Browse | None) -> Hits:
         """Return the items of a question that has only dates and places, newest first."""
@@ -210,7 +212,7 @@ def _other_parts(store: Store, question: Question, searched: str | None) -> list
     parts += [Part(unwanted, -1.0) for unwanted in question.minus]
     for item_id in question.minus_like:
         item = find_item(store, item_id, "minus_like")
-        parts.append(Part(Query.of_item(item, min(item.codes)), -1.0))
+        parts.append(Part(Query.of_item(item, min(item.codes), store.stage), -1.0))
     return parts
 
 
@@ -224,17 +226,19 @@ def _query_of_item(store: Store, item_id: str, named: str | None, searched: str 
         available = " and ".join(sorted(item.codes))
         raise InputError(f"{argument('like')} {item_id}: has no {named} code, only {available}")
     modality = named or store.choose_modality(searched)
-    return Query.of_item(item, modality if modality in item.codes else min(item.codes))
+    coded = modality if modality in item.codes else min(item.codes)
+    return Query.of_item(item, coded, store.stage)
 
 
-def make_query(parts: Sequence[Part], outputs: Sequence[NDArray[Any] | None]) -> Query:
+def make_query(parts: Sequence[Part], outputs: Sequence[NDArray[Any] | None], n_bits: int) -> Query:
     """Combine the parts of a question into one query.
 
     Args:
         parts: ``n`` parts; a single stored item or code is the query itself.
-        outputs: the outputs ``(k,)`` of each part; None for a text that was not encoded.
+        outputs: the outputs of each part; None for a text that was not encoded.
+        n_bits: code length: the outputs of the code come first.
 
-    >>> make_query([Part("a dog")], [None]).words
+    >>> make_query([Part("a dog")], [None], n_bits=8).words
     'a dog'
     """
     if len(parts) == 1 and isinstance(parts[0].content, Query):
@@ -245,10 +249,14 @@ def make_query(parts: Sequence[Part], outputs: Sequence[NDArray[Any] | None]) ->
     weights = [part.weight for part in coded]
     if max(weights, default=0.0) <= 0:
         return words
-    combined = combine(np.stack(rows), weights)
+    stacked = np.stack(rows)
+    combined = combine(stacked[:, :n_bits], weights)
     modalities = {part.modality for part in coded}
     modality = modalities.pop() if len(modalities) == 1 else ""
     code = pack(binarize(combined[None]))[0]
+    vectors = stacked[:, n_bits:]
+    if vectors.any():
+        combined = np.concatenate([combined, combine(vectors, weights)])
     return replace(words, code=code, outputs=combined, modality=modality)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, pack
+from channelhash.codes.stage import Stage
 from channelhash.errors import InputError
 from channelhash.search.filters import Filter, SqlCondition, to_sql
 from channelhash.search.items import Facts, NewItems, by_count
@@ -22,8 +23,8 @@ from channelhash.search.postgres_connections import (
     to_postgres,
 )
 from channelhash.search.postgres_tables import Stored, Tables
-from channelhash.search.rank import ALL, FIRST, KeyedAnswers, cosines, sure_distances
-from channelhash.search.store import Answers, Item, Scope, Store
+from channelhash.search.rank import ALL, FIRST, KeyedAnswers, sure_distances
+from channelhash.search.store import Answers, Item, Scope, Score, Store
 
 #: Bytes of the longest id. An entry of a B-tree has up to 2,704, some of them PostgreSQL's own.
 _MAX_ID = 2_600
@@ -213,19 +214,31 @@ class PostgresStore(Store):
             _add_answer(answers, match, keys, np.argsort(keys, kind="stable")[:k])
         return answers
 
+    def _read_stage(self) -> Stage:
+        rows = self._rows(f"SELECT stage FROM {self._tables.facts}")
+        if rows:
+            return Stage.from_bytes(bytes(rows[0][0]))
+        assert self.new_stage is not None
+        return self.new_stage
+
     def _scored(
-        self, outputs: NDArray[Any], k: int, first: int | None, scope: Scope
+        self,
+        codes: PackedCodes,
+        scores: Sequence[Score],
+        k: int,
+        first: int | None,
+        scope: Scope,
     ) -> KeyedAnswers:
         if first is None:
             source = self._source(scope)
             rows = self._rows(f"SELECT 1 {source.sql} LIMIT %s", *source.parameters, ALL + 1)
             first = ALL if len(rows) <= ALL else max(k, FIRST)
         answers = KeyedAnswers([], [], [])
-        matches = self._nearest(pack(binarize(outputs)), first, None, scope, "projection")
-        for row, match in zip(outputs, matches, strict=True):
-            projections = np.frombuffer(b"".join(match.extra), np.int8).reshape(-1, len(row))
-            scores = cosines(row, projections)
-            _add_answer(answers, match, scores, np.argsort(-scores, kind="stable")[:k])
+        matches = self._nearest(codes, first, None, scope, "projection")
+        width = self._common().projection_bytes
+        for score, match in zip(scores, matches, strict=True):
+            found = score(np.frombuffer(b"".join(match.extra), np.uint8).reshape(-1, width))
+            _add_answer(answers, match, found, np.argsort(-found, kind="stable")[:k])
         return answers
 
     def _all_codes(self, scope: Scope) -> tuple[list[str], PackedCodes]:
@@ -346,7 +359,7 @@ class PostgresStore(Store):
         """Return what the store says of itself; create it if it does not exist."""
         if not self._look():
             with self._connections.writing() as cursor:
-                self._tables.create(cursor, self._new._replace(n_bits=n_bits))
+                self._tables.create(cursor, self._new._replace(n_bits=n_bits), self.new_stage)
         stored = self._look()
         assert stored is not None
         return stored
@@ -389,5 +402,5 @@ def _to_item(row: Mapping[str, Any]) -> Item:
             n_bits = int.from_bytes(value[:4], "big")  # it begins with the code length
             [codes[modality]] = to_codes([value], n_bits)
         elif kind == "projection" and value is not None:
-            projections[modality] = np.frombuffer(value, np.int8)
+            projections[modality] = np.frombuffer(value, np.uint8)
     return Item(row["id"], codes, row["metadata"], projections)

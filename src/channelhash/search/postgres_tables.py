@@ -9,13 +9,14 @@ store with projections also has ``projection_…``, with one byte per bit.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from channelhash.codes.stage import Stage
 from channelhash.errors import InputError
 from channelhash.search.checks import check_format
 from channelhash.search.items import Facts, NewItems
 from channelhash.search.postgres_connections import Bits
 
 #: What ``facts`` says of the form of the tables.
-_FORMAT = "channelhash postgres 1"
+_FORMAT = "channelhash postgres 2"
 #: Bytes of the longest identifier of PostgreSQL.
 _MAX_IDENTIFIER = 63
 #: Encodings in which ``COLLATE "C"``, which compares bytes, keeps the order of code points.
@@ -84,7 +85,7 @@ class Tables:
                 f"the schema {self._schema} was not made by channelhash; choose another store="
             )
             raise InputError(f"{self._address}: {problem}")
-        sql = f"SELECT format, n_bits, model, projections FROM {self.facts}"
+        sql = f"SELECT format, n_bits, model, projection_bytes, stage_name FROM {self.facts}"
         [(written_as, *values)] = cursor.execute(sql).fetchall()
         check_format(self._address, written_as, _FORMAT, "push it again")
         return Facts(*values)
@@ -107,7 +108,7 @@ class Tables:
         order = "id" if encoding in _ORDERED_ENCODINGS else "convert_to(id, 'UTF8')"
         return Stored(facts, vector, order, writable)
 
-    def create(self, cursor: Any, facts: Facts) -> None:
+    def create(self, cursor: Any, facts: Facts, stage: Stage | None) -> None:
         """Create the tables, unless another process has created them meanwhile."""
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('channelhash'))")
         if self.read_facts(cursor):
@@ -126,11 +127,12 @@ class Tables:
         cursor.execute(
             f"CREATE TABLE {self.facts} (format text NOT NULL, n_bits integer NOT NULL, "
             "model text NOT NULL,"
-            " projections boolean NOT NULL, keys text[] NOT NULL, version bigint NOT NULL)"
+            " projection_bytes integer NOT NULL, stage_name text NOT NULL, stage bytea,"
+            " keys text[] NOT NULL, version bigint NOT NULL)"
         )
         cursor.execute(
-            f"INSERT INTO {self.facts} VALUES (%s, %s, %s, %s, '{{}}', 0)",
-            (_FORMAT, *facts),
+            f"INSERT INTO {self.facts} VALUES (%s, %s, %s, %s, %s, %s, '{{}}', 0)",
+            (_FORMAT, *facts, None if stage is None else stage.to_bytes()),
         )
         cursor.execute(
             f'CREATE TABLE {self.items} (id text COLLATE "C" PRIMARY KEY, metadata jsonb NOT NULL)'

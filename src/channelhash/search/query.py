@@ -117,7 +117,7 @@ def check_model(store: Store, encoder: QueryEncoder, folder: str | Path) -> None
 
 
 def encode_items(encoder: QueryEncoder, modality: str, items: Any) -> NDArray[np.float32]:
-    """Encode ``n`` raw items of one modality as real-valued outputs ``(n, n_bits)``.
+    """Encode ``n`` raw items of one modality as real-valued outputs, those of the code first.
 
     Errors are those of `HashModel.outputs`.
     """
@@ -138,9 +138,8 @@ def encode_queries(
         InputError: an image cannot be read, or the model does not encode this modality.
     """
     rows = encode_items(encoder, modality, items)
-    return [
-        Query(code, row, modality) for code, row in zip(pack(binarize(rows)), rows, strict=True)
-    ]
+    codes = pack(binarize(rows[:, : encoder.n_bits]))
+    return [Query(code, row, modality) for code, row in zip(codes, rows, strict=True)]
 
 
 def search_store(

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.codes import PackedCodes, unpack
+from channelhash.codes.stage import Stage
 from channelhash.errors import InputError, argument
 from channelhash.search.items import Item
 from channelhash.search.store import Store
@@ -124,8 +125,9 @@ class Query:
 
     Attributes:
         code: ``(ceil(n_bits / 8),)`` packed code; of length 0 if there are only words.
-        outputs: ``(n_bits,)`` real-valued outputs of the model, whose signs are the code; None if
-            only the bits are known.
+        outputs: real-valued outputs of the model: the ``n_bits`` whose signs are the code, and the
+            numbers of the vector that projections keep if that follows
+            (`channelhash.codes.stage`); None if only the bits are known.
         modality: modality of the code, empty if unknown.
         words: words to search for, see `Store.search_words`.
         without: phrases whose items `Store.search_words` leaves out.
@@ -144,28 +146,30 @@ class Query:
     words_coded: bool = True
 
     @classmethod
-    def of_item(cls, item: Item, modality: str) -> "Query":
-        """Return an item as a query by its code of a modality, and by its projection if it has one.
+    def of_item(cls, item: Item, modality: str, stage: Stage | None = None) -> "Query":
+        """Return an item as a query by its code of a modality, and by the vector of its projection,
+        which a stage reads.
 
         >>> Query.of_item(Item("b", {"image": np.array([7], np.uint8)}), "image").modality
         'image'
         """
+        code = item.codes[modality]
         projection = item.projections.get(modality)
-        return cls(
-            item.codes[modality],
-            None if projection is None else projection.astype(np.float32),
-            modality,
-        )
+        if projection is None or stage is None:
+            return cls(code, None, modality)
+        return cls(code, stage.outputs(modality, code[None], projection[None])[0], modality)
 
-    def as_outputs(self, n_bits: int) -> NDArray[np.float32]:
-        """Return outputs ``(n_bits,)``; 1 and -1 if only the bits are known.
+    def as_outputs(self, n_bits: int, n_outputs: int) -> NDArray[np.float32]:
+        """Return outputs ``(n_outputs,)``; 1, -1 and an empty vector if only the bits are known.
 
-        >>> Query(np.array([0b10100000], np.uint8)).as_outputs(3).tolist()
-        [1.0, -1.0, 1.0]
+        >>> Query(np.array([0b10100000], np.uint8)).as_outputs(n_bits=3, n_outputs=4).tolist()
+        [1.0, -1.0, 1.0, 0.0]
         """
         if self.outputs is not None:
             return self.outputs
-        return np.where(unpack(self.code[None], n_bits)[0], np.float32(1), np.float32(-1))
+        outputs = np.zeros(n_outputs, np.float32)
+        outputs[:n_bits] = np.where(unpack(self.code[None], n_bits)[0], 1, -1)
+        return outputs
 
 
 @dataclass(frozen=True)
@@ -447,7 +451,8 @@ def query_like(
     [7]
     """
     query_modality = by or store.choose_modality(modality)
-    return Query.of_item(coded_item(store, item_id, query_modality), query_modality)
+    item = coded_item(store, item_id, query_modality)
+    return Query.of_item(item, query_modality, store.stage)
 
 
 def coded_item(store: Store, item_id: str, modality: str) -> Item:

@@ -1,10 +1,8 @@
 """Scores that order items beside the distances of their codes: by projections, by the outputs of
 the bits that differ, and by fusing rankings.
 
-Projections are a model's real-valued outputs, kept as int8 beside the bits. They order the items
-that the bits find. A row of outputs is scaled so that its largest magnitude is 127, and rounded.
-The score of an item is the cosine of the angle between the query's outputs and its row. Only the
-direction of a row counts, so its scale is not kept.
+A projection is an item's vector in a few bits a number, kept beside its code; `codes.stage` says
+how it is rounded and compared. Projections order the items that the bits find.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, check_packed, pack
+from channelhash.codes.quantizer import QuantizedRows
+from channelhash.codes.stage import Stage
 from channelhash.errors import InputError
 from channelhash.search.checks import check_outputs
 from channelhash.search.items import Answers
@@ -24,8 +24,6 @@ from channelhash.search.items import Answers
 FIRST = 500
 #: Largest number of items, in a store or passing a filter, that are all scored.
 ALL = 5_000
-#: Largest magnitude of a projection: the largest int8 with an opposite.
-_LARGEST = 127
 
 
 class KeyedAnswers(NamedTuple):
@@ -36,7 +34,7 @@ class KeyedAnswers(NamedTuple):
         distances: for each query, the number of bits in which each item's code differs from the
             query's.
         keys: for each query, the keys of its items: `sure_distances`, smallest first; or, in a
-            search of projections, their cosines with the query's outputs, largest first.
+            search of projections, their similarities to the query, largest first.
 
     >>> KeyedAnswers([["a"]], [np.array([3])], [np.array([3.1])]).ids
     [['a']]
@@ -52,48 +50,17 @@ class KeyedAnswers(NamedTuple):
         return cls(*Answers.none(n_queries), [np.zeros(0, np.float32) for _ in range(n_queries)])
 
 
-def _quantize(outputs: NDArray[Any]) -> NDArray[np.int8]:
-    """Return outputs ``(n, n_bits)`` as projections; each row has a ±127, or is all zero.
-
-    Negative outputs stay negative. Projections are returned unchanged.
-
-    >>> _quantize(np.array([[0.5, -0.25, -0.0001]])).tolist()
-    [[127, -64, -1]]
-    """
-    rows = np.asarray(outputs, dtype=np.float64)
-    largest = np.abs(rows).max(axis=1, keepdims=True, initial=0)
-    scaled = np.rint(rows / np.where(largest > 0, largest, 1) * _LARGEST)
-    return np.where(rows < 0, np.minimum(scaled, -1), scaled).astype(np.int8)
-
-
-def cosines(outputs: NDArray[Any], projections: NDArray[np.int8]) -> NDArray[np.float32]:
-    """Return the cosines of one query's outputs ``(n_bits,)`` and projections ``(n, n_bits)``.
-
-    The cosine of a row of zeros is 0. Equal projections get bit-identical cosines in every row.
-
-    >>> cosines(np.array([2.0, 0.0]), np.array([[127, 0], [-127, 127]], np.int8)).round(1)
-    array([ 1. , -0.7], dtype=float32)
-    """
-    rows = projections.astype(np.float32)
-    query = np.asarray(outputs, dtype=np.float64)
-    query = (query / (np.linalg.norm(query) or 1)).astype(np.float32)
-    # In a matrix product, the order of additions would depend on the row.
-    products = np.einsum("ij,j->i", rows, query)
-    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    scores: NDArray[np.float32] = products / np.where(norms > 0, norms, np.float32(1))
-    return scores
-
-
 def check_projections(
     projections: NDArray[Any] | Mapping[str, NDArray[Any]],
     codes: Mapping[str, PackedCodes],
-    n_bits: int,
-) -> dict[str, NDArray[np.int8]]:
-    """Quantize the outputs that are given beside codes, if these are their signs.
+    stage: Stage,
+) -> dict[str, QuantizedRows]:
+    """Round the outputs that are given beside codes, if their signs are these. Rows of bytes, as
+    items have them, are kept as they are.
 
     >>> codes = {"image": np.array([[128]], np.uint8)}
-    >>> check_projections(np.array([[0.5, -0.25]]), codes, n_bits=2)
-    {'image': array([[127, -64]], dtype=int8)}
+    >>> check_projections(np.array([[0.5, -0.25]]), codes, Stage(n_bits=2))["image"].shape
+    (1, 4)
     """
     arrays = projections if isinstance(projections, Mapping) else {next(iter(codes)): projections}
     if arrays.keys() != codes.keys():
@@ -103,12 +70,16 @@ def check_projections(
         )
     checked = {}
     for modality, packed in codes.items():
-        rows = check_outputs(arrays[modality], n_bits, f"{modality} projections")
-        checked[modality] = _quantize(rows)
-        if len(rows) != len(packed) or (pack(binarize(rows)) != packed).any():
-            raise InputError(
-                f"{modality} projections: are not the outputs of which the codes are the signs"
-            )
+        name = f"{modality} projections"
+        given = np.asarray(arrays[modality])
+        if given.dtype == np.uint8:
+            checked[modality] = check_outputs(given, stage.n_bytes, name)
+            continue
+        outputs = check_outputs(given, stage.n_outputs, name)
+        signs = pack(binarize(outputs[:, : stage.n_bits]))
+        if len(outputs) != len(packed) or (signs != packed).any():
+            raise InputError(f"{name}: are not the outputs of which the codes are the signs")
+        checked[modality] = stage.encode(modality, outputs)
     return checked
 
 
@@ -182,7 +153,7 @@ class Ranking(NamedTuple):
         ids: their ids, each once.
         keys: the distance or score that ranks each; neighbours with equal keys are tied.
         distances: in a ranking by codes, the number of bits in which each differs from the query.
-        cosines: in a ranking by projections, their cosines with the query's outputs.
+        similarities: in a ranking by projections, those to the query.
 
     >>> Ranking(["a", "b"], [3, 3]).keys
     [3, 3]
@@ -191,7 +162,7 @@ class Ranking(NamedTuple):
     ids: Sequence[str]
     keys: Sequence[float]
     distances: Sequence[int] = ()
-    cosines: Sequence[float] | None = None
+    similarities: Sequence[float] | None = None
 
 
 def fuse(rankings: Sequence[Ranking], smoothing: float = 60) -> dict[str, float]:

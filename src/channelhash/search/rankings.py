@@ -11,6 +11,9 @@ Remaining ties are broken by id.
 """
 
 from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
 
 from channelhash.errors import InputError, argument
 from channelhash.search.question import WORDS, Query, SearchOptions
@@ -81,6 +84,12 @@ def _check_words_alone(query: Query, options: SearchOptions) -> None:
         )
 
 
+def _has_vector(store: Store, outputs: NDArray[Any]) -> bool:
+    """Return whether outputs of a query can be compared with a store's projections."""
+    stage = store.stage
+    return stage is not None and len(outputs) == stage.n_outputs
+
+
 def rank_codes(store: Store, query: Query, count: int | None, options: SearchOptions) -> Ranking:
     """Rank the best ``count`` items by codes; all within a radius if it is None.
 
@@ -94,14 +103,15 @@ def rank_codes(store: Store, query: Query, count: int | None, options: SearchOpt
     radius = options.radius
     modality = options.modality
     where = options.where
-    if outputs is not None and store.projected and radius is None and count is not None:
+    if outputs is not None and radius is None and count is not None and _has_vector(store, outputs):
         scored = store.search_projections(outputs[None], count, modality, where)
         scores = scored.keys[0]
         return Ranking(
             scored.ids[0], (-scores).tolist(), scored.distances[0].tolist(), scores.tolist()
         )
     if outputs is not None:
-        surest = store.search_surest(outputs[None], count, modality, where, radius)
+        signed = outputs[None, : store.n_bits]
+        surest = store.search_surest(signed, count, modality, where, radius)
         return Ranking(surest.ids[0], surest.keys[0].tolist(), surest.distances[0].tolist())
     if radius is not None:
         answers = store.search_radius(query.code[None], radius, modality, where, count)

@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -11,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, pack
+from channelhash.codes.quantizer import QuantizedRows
+from channelhash.codes.stage import Stage
 from channelhash.errors import InputError, argument
 from channelhash.search import browsing, checks
 from channelhash.search.checks import is_text
@@ -30,6 +33,8 @@ from channelhash.text.words import fold, split_words
 
 __all__ = ["Answers", "Facts", "Item", "Listed", "NewItems", "Scope", "Store"]
 
+#: Returns the similarities ``(n,)`` of projections ``(n, bytes)`` to one query.
+Score = Callable[[QuantizedRows], NDArray[np.float32]]
 #: Items that are read at a time with their codes.
 _ITEMS = 1000
 
@@ -75,6 +80,9 @@ class Store(ABC):
 
     def __init__(self, address: str, new: Facts) -> None:
         self.address = address
+        #: The stage of the store if the first items are still to make it.
+        self.new_stage: Stage | None = None
+        self._stage: Stage | None = None
         #: The facts of the store if the first items are still to make it.
         self._new = new
         self._seen_modalities: tuple[str, ...] = ()
@@ -106,6 +114,15 @@ class Store(ABC):
         """Whether the store keeps projections beside its codes, see `search_projections`."""
         return self._common().projected
 
+    @property
+    def stage(self) -> Stage | None:
+        """What rounds and compares projections; None if the store keeps none."""
+        if not self.projected:
+            return None
+        if self._stage is None:
+            self._stage = self._read_stage()
+        return self._stage
+
     def add(
         self,
         ids: Sequence[str],
@@ -125,8 +142,9 @@ class Store(ABC):
             modality: modality of the codes if they are an array; ``"image"`` by default.
             metadata: one mapping per item. Its values replace those that an item has for the same
                 keys; a value of None removes a key.
-            projections: for a `projected` store, the ``(n, n_bits)`` outputs whose signs are the
-                codes, in the form of ``codes``. `channelhash.search.rank` says how they are kept.
+            projections: for a `projected` store, the outputs ``(n, stage.n_outputs)``, the signs
+                of whose first numbers are the codes, in the form of ``codes``; or uint8 rows, as
+                items have them.
 
         Raises:
             InputError: an item has a code of this modality already (`upsert` replaces it), an id
@@ -283,11 +301,11 @@ class Store(ABC):
         first: int | None = None,
     ) -> KeyedAnswers:
         """Find items in two stages: the nearest codes by distance, then the best of them by the
-        cosine of projections.
+        similarity of their projections.
 
         Args:
-            outputs: ``(nq, n_bits)`` real-valued outputs of the model, whose signs are the queries'
-                codes.
+            outputs: ``(nq, stage.n_outputs)`` real-valued outputs of the model; the signs of the
+                first ``n_bits`` are the queries' codes.
             k: at least 1; all items if there are fewer.
             modality: as in `search`.
             where: as in `search`.
@@ -298,18 +316,23 @@ class Store(ABC):
             InputError: the store keeps no projections, outputs are not finite or of another length;
                 or as `search`.
 
-        O(first · n_bits) beside the time of `search`.
+        O(first · projection_bytes) beside the time of `search`.
         """
-        if not self.projected:
+        stage = self.stage
+        if stage is None:
             raise InputError(
                 f"{self.address}: keeps no projections; search its codes, or make a store that "
                 "keeps them"
             )
         count = checks.check_count(k, "k", 1)
         scored = None if first is None else max(count, checks.check_count(first, "first", 1))
-        rows = self._outputs(outputs)
+        rows = checks.check_outputs(outputs, stage.n_outputs, "queries")
         scope = self._scope(modality, where)
-        return self._scored(rows, count, scored, scope) if scope else KeyedAnswers.none(len(rows))
+        if scope is None:
+            return KeyedAnswers.none(len(rows))
+        codes = pack(binarize(rows[:, : stage.n_bits]))
+        score = partial(stage.scores, scope.modality)
+        return self._scored(codes, [partial(score, row) for row in rows], count, scored, scope)
 
     def search_words(
         self,
@@ -397,7 +420,7 @@ class Store(ABC):
         facts = self._facts()
         sizes = {"code": -(-n_bits // 8)} if n_bits else {}
         if n_bits and self.projected:
-            sizes["projection"] = n_bits
+            sizes["projection"] = self._common().projection_bytes
         if n_items and facts.get("bytes"):
             sizes["disk"] = round(facts["bytes"] / n_items)
         known = {"address": self.address, "items": n_items, "n_bits": n_bits, "model": self.model}
@@ -411,9 +434,10 @@ class Store(ABC):
         self._check_writable()
         by_modality, n_bits = checks.codes_by_modality(codes, modality, len(names), self.n_bits)
         if projections is not None:
-            projections = check_projections(projections, by_modality, n_bits)
-            if not self.projected:
+            stage = self.stage
+            if stage is None:
                 raise InputError(f"{self.address}: keeps no projections")
+            projections = check_projections(projections, by_modality, stage)
         elif self.projected:
             raise InputError(f"{self.address}: keeps projections; give those of the codes")
         self._write(NewItems(names, by_modality, n_bits, values, replace, projections))
@@ -571,9 +595,21 @@ class Store(ABC):
         raise NotImplementedError
 
     def _scored(
-        self, outputs: NDArray[Any], k: int, first: int | None, scope: Scope
+        self,
+        codes: PackedCodes,
+        scores: Sequence[Score],
+        k: int,
+        first: int | None,
+        scope: Scope,
     ) -> KeyedAnswers:
-        """Do what `search_projections` does. Only called if `projected`."""
+        """Do what `search_projections` does for queries, of each of which a code and a function
+        from projections ``(n, bytes)`` to similarities ``(n,)`` are given. Only called if
+        `projected`.
+        """
+        raise NotImplementedError
+
+    def _read_stage(self) -> Stage:
+        """Return the stage that the store has or will be made with. Only called if `projected`."""
         raise NotImplementedError
 
     @abstractmethod

@@ -55,17 +55,27 @@ def push(source: Address, target: Address, progress: Progress = no_progress) -> 
     if _is_same(source, target.store):
         raise InputError(f"{target}: is the source; name another store")
     with open_store(source) as from_store:
-        projections = False
+        stage = None
         try:
             open_store(target).close()
         except NoStoreError:  # a new one keeps beside its codes what the source does, if it can
-            projections = from_store.projected and target.keeps_projections
-        with open_store(target, from_store.n_bits, from_store.model, projections) as to_store:
+            stage = from_store.stage if target.keeps_projections else None
+        with open_store(target, from_store.n_bits, from_store.model, stage) as to_store:
+            _check_stages(from_store, to_store)
             count = 0
             for items in _read(from_store, progress):
                 upsert_items(to_store, items)
                 count += len(items)
             return _Pushed(count, len(to_store), from_store.projected and not to_store.projected)
+
+
+def _check_stages(source: Store, target: Store) -> None:
+    """Refuse a target that keeps other projections than the source."""
+    kept = [store.stage.fingerprint for store in (source, target) if store.stage is not None]
+    if len(set(kept)) > 1:
+        raise InputError(
+            f"{target.address}: keeps other projections than {source.address}; choose a new store"
+        )
 
 
 def _is_same(source: Address, target: Address) -> bool:

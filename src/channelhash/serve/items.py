@@ -303,7 +303,7 @@ def _write(
     projections: _Encoded = {}
     for modality in encoded[0]:
         rows = [item[modality] for item in encoded]
-        packed[modality] = _pack_rows(rows, modality)
+        packed[modality] = _pack_rows(rows, modality, service.store.n_bits)
         if service.store.projected:
             if any(row.dtype == np.uint8 for row in rows):
                 raise InputError(
@@ -314,9 +314,11 @@ def _write(
     write(ids, packed, None, metadata, projections or None)
 
 
-def _pack_rows(rows: list[NDArray[Any]], modality: str) -> PackedCodes:
+def _pack_rows(rows: list[NDArray[Any]], modality: str, n_bits: int | None) -> PackedCodes:
     """Return the codes of one modality: those of outputs, and those that were sent."""
-    codes = [row if row.dtype == np.uint8 else pack(binarize(row[None]))[0] for row in rows]
+    codes = []
+    for row in rows:
+        codes.append(row if row.dtype == np.uint8 else pack(binarize(row[None, :n_bits]))[0])
     if len(set(map(len, codes))) > 1:
         raise InputError(f"items: {modality} codes of different lengths")
     return np.stack(codes)

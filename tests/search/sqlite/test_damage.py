@@ -31,6 +31,7 @@ import numpy as np
 import pytest
 
 import channelhash as ch
+from channelhash.codes.stage import Stage
 from channelhash.errors import InputError, JobError
 from extras import needs
 
@@ -196,9 +197,9 @@ def build(folder: Path, n_items: int) -> None:
     )
     model = MODELS["small"].create(records, N_BITS, text_width=16, hidden=[16])
 
-    def fill(name: str, n_items: int, seed: int = 0, projections: bool = False) -> None:
+    def fill(name: str, n_items: int, seed: int = 0, stage: Stage | None = None) -> None:
         model.save_pretrained(folder / name / "model")
-        with ch.open_store(folder / name, N_BITS, model.fingerprint(), projections) as store:
+        with ch.open_store(folder / name, N_BITS, model.fingerprint(), stage) as store:
             put(store, *items(0, n_items, seed))
             store.search(np.zeros((1, 3), np.uint8), k=1)  # makes the snapshot, if it is due
 
@@ -214,7 +215,7 @@ def build(folder: Path, n_items: int) -> None:
         shutil.copytree(folder / "layers", folder / copy)
     write_on("layers").close()
     fill("other", n_items + 1, seed=1)
-    fill("young", n_items // 20, projections=True)
+    fill("young", n_items // 20, stage=Stage(N_BITS))
     for place, seed in ((CODES, 0), ("other", 1)):
         ids, codes, metadata = items(0, n_items, seed)
         labels = np.array([[name in values["labels"] for name in LABELS] for values in metadata])
@@ -223,7 +224,7 @@ def build(folder: Path, n_items: int) -> None:
         )
         file.save(folder / place / CODES)
     index._FEWEST_CLUSTERED = 1
-    fill("clusters", n_items + 1, projections=True)
+    fill("clusters", n_items + 1, stage=Stage(N_BITS))
     write_on("clusters").close()
     kept = write_on("killed")  # noqa: F841 -- what nobody holds is closed
     os.kill(os.getpid(), signal.SIGKILL)

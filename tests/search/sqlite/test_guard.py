@@ -108,8 +108,8 @@ def test_a_store_that_nobody_closes_is_sealed_when_the_process_ends(tmp_path):
     [
         (
             "store.json",
-            dump_checked({"format": "channelhash store 9"}).encode(),
-            "written as 'channelhash store 9'",
+            dump_checked({"format": "channelhash store 99"}).encode(),
+            "written as 'channelhash store 99'",
         ),
         ("items.sqlite", None, "is missing"),
         ("items.sqlite", b"no database, but more than a hundred bytes long" * 10, "is damaged"),

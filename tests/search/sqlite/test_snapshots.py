@@ -16,6 +16,7 @@ from tests.search.contract import N_BITS, Kind, check_any_calls, random_codes
 from tests.search.sqlite.damaging import flip
 
 import channelhash as ch
+from channelhash.codes.stage import Stage
 from channelhash.search.rank import KeyedAnswers
 from channelhash.search.sqlite import snapshots as layers
 from channelhash.search.sqlite.folder import StoreFolder
@@ -41,7 +42,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made") / "store"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layers, "_LEAST_IN_SNAPSHOT", 6)
-        with ch.open_store(folder, n_bits=16, projections=True) as store:
+        with ch.open_store(folder, n_bits=16, stage=Stage(16)) as store:
             names, metadata = [f"i{row} é" for row in range(N)], [{"row": row} for row in range(N)]
             store.add(names, CODES, metadata=metadata, projections=OUTPUTS)
         with ch.open_store(folder) as store:

@@ -27,11 +27,11 @@ from tests.search.contract import (
 from tests.search.sqlite.damaging import change
 
 import channelhash as ch
+from channelhash.codes.stage import Stage
 from channelhash.errors import JobError
 from channelhash.models import load_model
 from channelhash.search import Address, checks, index as code_index
 from channelhash.search.index import CodeIndex
-from channelhash.search.rank import _quantize, cosines
 from channelhash.search.sqlite import (
     database as items_database,
     folder as store_folder,
@@ -418,7 +418,7 @@ CODES = ch.codes.pack(ch.codes.binarize(OUTPUTS))
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    with ch.open_store(tmp_path / "store", OUTPUT_BITS, projections=True) as store:
+    with ch.open_store(tmp_path / "store", OUTPUT_BITS, stage=Stage(OUTPUT_BITS)) as store:
         store.add(NAMES[:40], CODES[:40], projections=OUTPUTS[:40])
         store.add(NAMES[40:], {"text": CODES[40:]}, projections={"text": OUTPUTS[40:]})
     return tmp_path / "store"
@@ -441,27 +441,32 @@ def kept(folder: Path) -> dict[str, dict[str, list[int]]]:
     }
 
 
-QUANTIZED = _quantize(OUTPUTS).tolist()
+STAGE = Stage(OUTPUT_BITS)
+QUANTIZED = STAGE.encode("image", OUTPUTS).tolist()
 EXPECTED = {
     name: {"image" if row < 40 else "text": QUANTIZED[row]} for row, name in enumerate(NAMES)
 }
 
 
 def test_whether_a_store_keeps_projections_is_settled_when_it_is_made(folder, tmp_path):
-    for projections in (False, True):
-        with ch.open_store(folder, projections=projections) as store:
+    for stage in (None, STAGE):
+        with ch.open_store(folder, stage=stage) as store:
             assert store.projected
-    assert json.loads((folder / "store.json").read_text())["projected"] is True
+            assert store.stage.fingerprint == STAGE.fingerprint
+    assert json.loads((folder / "store.json").read_text())["stage"] == STAGE.fingerprint
+    check_refusal(
+        "keeps other projections", ch.open_store, folder, stage=Stage(12, similarity="inner")
+    )
     plain = plain_store(tmp_path / "plain", "a")
-    assert json.loads((plain / "store.json").read_text())["projected"] is False
+    assert json.loads((plain / "store.json").read_text())["projection_bytes"] == 0
     says = "keeps no projections beside its codes; choose another store"
-    check_refusal(says, ch.open_store, plain, projections=True)
+    check_refusal(says, ch.open_store, plain, stage=Stage(OUTPUT_BITS))
     with ch.open_store(folder) as store:
         facts = store.info()
     assert facts["projections"]
     assert facts["bytes_an_item"] == {
         "code": 2,
-        "projection": 12,
+        "projection": 14,
         "disk": round(facts["bytes"] / N),
     }
 
@@ -474,7 +479,7 @@ def test_whether_a_store_keeps_projections_is_settled_when_it_is_made(folder, tm
     ],
 )
 def test_other_kinds_of_store_keep_no_projections(address, says):
-    check_refusal(says, ch.open_store, address, projections=True)
+    check_refusal(says, ch.open_store, address, stage=Stage(OUTPUT_BITS))
 
 
 def test_projections_come_with_every_code_or_with_none(folder, tmp_path):
@@ -494,7 +499,8 @@ def test_projections_come_with_every_code_or_with_none(folder, tmp_path):
 def test_all_items_of_a_small_store_and_the_nearest_of_a_large_one_are_scored(folder, monkeypatch):
     with ch.open_store(folder) as store:
         question = np.random.default_rng(1).normal(size=OUTPUT_BITS)
-        scores = dict(zip(NAMES, cosines(question, _quantize(OUTPUTS[:40])), strict=False))
+        rows = STAGE.encode("image", OUTPUTS[:40])
+        scores = dict(zip(NAMES, STAGE.scores("image", question, rows), strict=False))
         assert store.search_projections(question[None], 5).ids == [
             sorted(scores, key=scores.get)[:-6:-1]
         ]
@@ -508,7 +514,7 @@ def test_all_items_of_a_small_store_and_the_nearest_of_a_large_one_are_scored(fo
         assert few == [sorted(NAMES[:20], key=scores.get)[:-6:-1]]
 
 
-@pytest.mark.parametrize("value", ["x'010203040506070809101112'", "x'01'", "NULL", "5"])
+@pytest.mark.parametrize("value", ["x'0102030405060708091011121314'", "x'01'", "NULL", "5"])
 def test_a_damaged_projection_is_found_not_answered_and_lost_in_a_repair(folder, value):
     change(folder, f"UPDATE codes SET projection = {value} WHERE serial = 4")
     assert [str(finding) for finding in check_store(folder)] == [
@@ -520,6 +526,15 @@ def test_a_damaged_projection_is_found_not_answered_and_lost_in_a_repair(folder,
     ]
     assert check_store(folder) == []
     assert kept(folder) == {**EXPECTED, "i03": {}}
+
+
+@pytest.mark.parametrize("value", ["zeroblob(2000)", "substr(stage, 1, 300)", "NULL", "'text'"])
+def test_a_damaged_stage_is_no_stage(folder, value):
+    change(folder, f"UPDATE about SET stage = {value}")
+    Path(folder, ".writes").unlink(missing_ok=True)
+    store = ch.open_store(folder)
+    check_refusal("is damaged|not as it was", store.search_projections, OUTPUTS[:1])
+    store.close()
 
 
 def test_a_target_without_projections_gets_the_codes(folder, tmp_path):

@@ -23,6 +23,7 @@ from channelhash.search.sqlite.folder import (
     connect,
     item_checksum,
     one_line_errors,
+    read_stage,
 )
 from channelhash.search.sqlite.guard import (
     CodeRow,
@@ -225,7 +226,8 @@ def _salvage(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
                         "neither store.json nor the database says of what length codes are"
                     )
                 manifest = manifest._replace(writes=0, digest="")
-                with closing(ItemsDatabase(new, manifest=manifest)) as items:
+                stage = read_stage(old, manifest.facts.stage) if manifest.facts.projected else None
+                with closing(ItemsDatabase(new, manifest=manifest, stage=stage)) as items:
                     names, lost = _copy_items(old, items)
                     if not names:
                         raise sqlite3.DatabaseError("no item is whole")
@@ -324,7 +326,9 @@ def _new_codes(modality: str, ids: list[str], rows: list[CodeRow], facts: Facts)
     packed = np.array([np.frombuffer(row.code, np.uint8) for row in rows])
     projections = None
     if facts.projected:
-        projections = {modality: np.array([np.frombuffer(row.projection, np.int8) for row in rows])}
+        projections = {
+            modality: np.array([np.frombuffer(row.projection, np.uint8) for row in rows])
+        }
     return NewItems(ids, {modality: packed}, facts.n_bits, None, True, projections)
 
 

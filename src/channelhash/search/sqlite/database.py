@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import CodeSet
+from channelhash.codes.stage import Stage
 from channelhash.errors import InputError
 from channelhash.search.filters import (
     Condition,
@@ -98,7 +99,11 @@ class ItemsDatabase:
     """
 
     def __init__(
-        self, path: Path | None, guard: Guard | None = None, manifest: Manifest | None = None
+        self,
+        path: Path | None,
+        guard: Guard | None = None,
+        manifest: Manifest | None = None,
+        stage: Stage | None = None,
     ) -> None:
         self._name = str(path) if path else "items"
         self._guard = guard
@@ -106,19 +111,25 @@ class ItemsDatabase:
         with disk.one_line_errors(self._name):
             self._connection = disk.connect(path, create=guard is None, read_only=read_only)
             if guard is None:
-                self._create(manifest or Manifest.new(Facts(0, "")))
+                self._create(manifest or Manifest.new(Facts(0, "")), stage)
             if self._rows("PRAGMA application_id") != [(disk.APPLICATION,)]:
                 raise InputError(f"{self._name}: a database, but not one of a store")
             self._words = WordIndex(self._connection)
             #: Whether items can be found by words.
             self.has_words = self._words.usable
 
-    def _create(self, manifest: Manifest) -> None:
+    def _create(self, manifest: Manifest, stage: Stage | None) -> None:
         is_new = "SELECT 1 FROM sqlite_master LIMIT 1"
         if not self._rows(is_new):
             with self._transaction("BEGIN IMMEDIATE"):
                 if not self._rows(is_new):  # otherwise another process was quicker
-                    disk.create_tables(self._connection, manifest.to_json())
+                    content = None if stage is None else stage.to_bytes()
+                    disk.create_tables(self._connection, manifest.to_json(), content)
+
+    def read_stage(self, fingerprint: str) -> Stage:
+        """Return the stage that compares projections."""
+        with disk.one_line_errors(self._name):
+            return disk.read_stage(self._connection, fingerprint)
 
     def close(self) -> None:
         """Close the connection."""
@@ -227,7 +238,7 @@ GROUP BY 1 ORDER BY 2 DESC, 1
                 raise self._damaged(name)
             items[name].codes[modality] = np.frombuffer(code, np.uint8)
             if projection is not None:
-                items[name].projections[modality] = np.frombuffer(projection, np.int8)
+                items[name].projections[modality] = np.frombuffer(projection, np.uint8)
         return items
 
     def listed(self, after: int, count: int) -> list[tuple[int, Listed]]:

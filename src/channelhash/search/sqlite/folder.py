@@ -8,12 +8,15 @@ a hole in its page; SQLite's own check finds both.
 
 import os
 import sqlite3
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from channelhash.codes.stage import Stage
 from channelhash.data.folder import SOURCE_FILE
 from channelhash.errors import InputError, JobError, NoSpaceError
 from channelhash.search.checks import check_format
@@ -222,18 +225,21 @@ def code_checksum(
         return float("nan")
 
 
-def create_tables(connection: sqlite3.Connection, description: str) -> None:
+def create_tables(
+    connection: sqlite3.Connection, description: str, stage: bytes | None = None
+) -> None:
     """Create the tables of a new database within a transaction.
 
     Args:
         connection: to the database.
         description: from `Manifest.to_json`.
+        stage: from `Stage.to_bytes`, if the store keeps projections.
     """
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
     schema = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
     for statement in schema.split(";\n"):  # `executescript` would end the transaction
         connection.execute(statement)
-    connection.execute("INSERT INTO about VALUES (?)", (description,))
+    connection.execute("INSERT INTO about VALUES (?, ?)", (description, stage))
     state = State(0, 0, "", 0, 0, 0)
     connection.execute("INSERT INTO state VALUES (?, ?, ?, ?, ?, ?, ?)", (*state, state.checksum()))
     WordIndex(connection).make()
@@ -247,7 +253,7 @@ def _only_row(connection: sqlite3.Connection, sql: str) -> Any:
 
 
 #: Name of the format, with its version.
-_FORMAT = "channelhash store 8"
+_FORMAT = "channelhash store 9"
 
 
 class Manifest(NamedTuple):
@@ -298,6 +304,18 @@ class Manifest(NamedTuple):
         """Return the manifest in the database at a place; None if it is damaged."""
         (text,) = _only_row(connection, "SELECT description FROM about")
         return cls.parse(str(text), place)
+
+
+def read_stage(connection: sqlite3.Connection, fingerprint: str) -> Stage:
+    """Return the stage of a store; raise an error if it is not as it was written."""
+    (content,) = _only_row(connection, "SELECT stage FROM about")
+    try:
+        stage = Stage.from_bytes(content)
+    except (ValueError, TypeError, KeyError, OSError, EOFError, zipfile.BadZipFile, zlib.error):
+        raise sqlite3.DatabaseError("its second stage is not as it was written") from None
+    if stage.fingerprint != fingerprint:
+        raise sqlite3.DatabaseError("its second stage is not as it was written")
+    return stage
 
 
 #: Whether rights are checked for the effective user; Windows knows only the process's own.

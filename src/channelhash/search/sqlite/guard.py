@@ -307,7 +307,7 @@ def _fits(row: CodeRow, facts: Facts) -> bool:
         return False
     if not facts.projected:
         return row.projection is None
-    return isinstance(row.projection, bytes) and len(row.projection) == n_bits
+    return isinstance(row.projection, bytes) and len(row.projection) == facts.projection_bytes
 
 
 def _check_trees(connection: sqlite3.Connection) -> Iterator[Finding]:

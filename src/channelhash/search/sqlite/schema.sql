@@ -15,5 +15,5 @@ CREATE TABLE state (
     snapshot TEXT NOT NULL, snapshot_serial INTEGER NOT NULL, snapshot_size INTEGER NOT NULL, writes INTEGER NOT NULL,
     checksum INTEGER NOT NULL
 );
-CREATE TABLE about (description TEXT NOT NULL);
+CREATE TABLE about (description TEXT NOT NULL, stage BLOB);
 CREATE TRIGGER code_removed AFTER DELETE ON codes BEGIN INSERT INTO removed VALUES (old.serial); END;

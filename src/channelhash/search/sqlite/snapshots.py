@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
+from channelhash.codes.quantizer import QuantizedRows
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
 from channelhash.search.index import CodeIndex, Matches, check_array
@@ -70,7 +71,7 @@ class SortedCodes:
         serials: ``(n,)`` int64 serials of the codes.
         names: the ids in UTF-8, one after the other, uint8.
         ends: ``(n,)`` int64, where each id ends in ``names``.
-        projections: ``(n, n_bits)`` int8, if the store keeps them.
+        projections: ``(n, projection_bytes)`` uint8, if the store keeps them.
 
     >>> rows = [("a", 1, 1, bytes([7]), None), ("b", 2, 2, bytes([0]), None)]
     >>> codes = SortedCodes.build(rows, n_bits=8)
@@ -83,7 +84,7 @@ class SortedCodes:
     serials: NDArray[np.int64]
     names: NDArray[np.uint8]
     ends: NDArray[np.int64]
-    projections: NDArray[np.int8] | None = None
+    projections: QuantizedRows | None = None
 
     @classmethod
     def build(
@@ -107,7 +108,7 @@ class SortedCodes:
             serials,
             np.frombuffer(names, np.uint8),
             ends,
-            np.frombuffer(projections, np.int8).reshape(-1, n_bits) if projections else None,
+            np.frombuffer(projections, np.uint8).reshape(len(items), -1) if projections else None,
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -138,7 +139,7 @@ class SortedCodes:
             check_array(arrays[name], name, np.int64, (len(index),))
         check_array(names, "names", np.uint8, (names.size,))
         if projections is not None:
-            check_array(projections, "projections", np.int8, (len(index), index.n_bits))
+            check_array(projections, "projections", np.uint8, (len(index), projections.shape[-1]))
         _check_names(names, ends)
         return cls(index, items, serials, names, ends, projections)
 

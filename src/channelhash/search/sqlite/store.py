@@ -13,18 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import CodeSet, PackedCodes, binarize, pack
+from channelhash.codes.stage import Stage
 from channelhash.errors import InputError, JobError
 from channelhash.search.checks import check_ids, check_process
 from channelhash.search.filters import Filter
 from channelhash.search.items import Facts, NewItems
-from channelhash.search.rank import ALL, FIRST, KeyedAnswers, Ranking, cosines, sure_distances
+from channelhash.search.rank import ALL, FIRST, KeyedAnswers, Ranking, sure_distances
 from channelhash.search.sqlite.candidates import Candidates, lowest
 from channelhash.search.sqlite.database import ItemsDatabase, metadata_of
 from channelhash.search.sqlite.folder import Manifest, StoreFolder
 from channelhash.search.sqlite.guard import Guard
 from channelhash.search.sqlite.snapshots import CodeLayers, LayerPart
 from channelhash.search.sqlite.words import quote
-from channelhash.search.store import Answers, Item, Listed, Scope, Store
+from channelhash.search.store import Answers, Item, Listed, Scope, Score, Store
 from channelhash.utils.decode import check_exhausted
 from channelhash.utils.files import write_text
 from channelhash.utils.locks import locked
@@ -251,28 +252,42 @@ class EmbeddedStore(Store):
         parts = self._parts(scope)
         most = k and max(k, FIRST)
         few = k and min(max(k, FIRST), max(_FEW, _TIMES * k))
-        for matches, row in _first_candidates(parts, outputs, few, radius):
+        first = _first_candidates(parts, pack(binarize(outputs)), few, radius)
+        for matches, row in zip(first, outputs, strict=True):
             matches = matches.take(lowest(matches.distances, k))
             if few != most and len(matches.rows) == few:  # further ones may be as near
-                matches, _ = next(_first_candidates(parts, row[None], most, radius))
+                matches = next(_first_candidates(parts, pack(binarize(row[None])), most, radius))
                 matches = matches.take(lowest(matches.distances, k))
             keys = sure_distances(row, matches.packed(len(row)), matches.distances)
             matches.answer(answers, matches.best(k, keys), keys)
         return answers
 
+    def _read_stage(self) -> Stage:
+        opened = self._open()
+        if opened.facts is None:
+            assert self.new_stage is not None
+            return self.new_stage
+        with self._reading:
+            return opened.reader.read_stage(opened.facts.stage)
+
     def _scored(
-        self, outputs: NDArray[Any], k: int, first: int | None, scope: Scope
+        self,
+        codes: PackedCodes,
+        scores: Sequence[Score],
+        k: int,
+        first: int | None,
+        scope: Scope,
     ) -> KeyedAnswers:
         parts = self._parts(scope)
         if first is None:
             first = ALL if sum(map(len, parts)) <= ALL else max(k, FIRST)
         answers = KeyedAnswers([], [], [])
-        for matches, row in _first_candidates(parts, outputs, first, None):
-            projections = np.empty((len(matches.rows), len(row)), np.int8)
-            scores = cosines(
-                row, matches.read(projections, lambda codes, rows: codes.projections[rows])
-            )
-            matches.answer(answers, matches.best(k, -scores, matches.distances), scores)
+        width = self._common().projection_bytes
+        candidates = _first_candidates(parts, codes, first, None)
+        for matches, score in zip(candidates, scores, strict=True):
+            projections = np.empty((len(matches.rows), width), np.uint8)
+            found = score(matches.read(projections, lambda part, rows: part.projections[rows]))
+            matches.answer(answers, matches.best(k, -found, matches.distances), found)
         return answers
 
     def _all_codes(self, scope: Scope) -> tuple[list[str], PackedCodes]:
@@ -392,7 +407,8 @@ class EmbeddedStore(Store):
             with locked(self._folder.lock):
                 if not self._folder.description.exists():
                     manifest = Manifest.new(self._new._replace(n_bits=n_bits))
-                    ItemsDatabase(self._folder.database, manifest=manifest).close()
+                    path = self._folder.database
+                    ItemsDatabase(path, manifest=manifest, stage=self.new_stage).close()
                     write_text(self._folder.description, manifest.to_json())
         self._common().check(self.address, self._new._replace(n_bits=n_bits))
         return self._opened
@@ -488,12 +504,15 @@ def _close_quietly(opened: _Opened) -> None:
 
 
 def _first_candidates(
-    parts: list[LayerPart], outputs: NDArray[Any], k: int | None, radius: int | None
-) -> Iterator[tuple[Candidates, NDArray[Any]]]:
-    """Yield the ``k`` nearest rows of each query, or all, and its outputs."""
-    matches = [part.nearest(pack(binarize(outputs)), k, radius) for part in parts]
-    for query, row in enumerate(outputs):
+    parts: list[LayerPart],
+    queries: PackedCodes,
+    k: int | None,
+    radius: int | None,
+) -> Iterator[Candidates]:
+    """Yield the ``k`` nearest rows of each query, or all."""
+    matches = [part.nearest(queries, k, radius) for part in parts]
+    for query in range(len(queries)):
         candidates = Candidates.of(parts, [of_part[query] for of_part in matches])
         if k is not None and k < len(candidates.rows):
             candidates = candidates.take(candidates.best(k, candidates.distances))
-        yield candidates, row
+        yield candidates
