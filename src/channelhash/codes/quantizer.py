@@ -162,12 +162,12 @@ class Quantizer:
         return np.concatenate([np.empty((0, self.n_bytes), np.uint8), *parts])
 
     def _encode_part(self, vectors: _Floats) -> QuantizedRows:
-        components = (vectors - self.mean) @ self.rotation
+        components = np.asarray((vectors - self.mean) @ self.rotation, np.float32)
         lengths = np.sqrt(np.square(components).sum(axis=1, keepdims=True))
         usual = sqrt(float(np.square(self.spread).sum()))
         units = self.spread * np.maximum(lengths / usual, np.finfo(np.float32).tiny)
         numbers = np.empty(components.shape, np.uint8)
-        rounded = np.empty_like(components)
+        rounded = np.empty(components.shape, np.float32)
         for n_bits in np.unique(self.bits).tolist():
             chosen = self.bits == n_bits
             levels = normal_levels(n_bits)
@@ -187,7 +187,7 @@ class Quantizer:
         middles = -half_slopes / squares
         gaps = np.sqrt(np.maximum(half_slopes**2 - squares * offsets, 0)) / squares
         best = np.einsum("ij,ij->i", components, rounded) / squares
-        return np.where(best >= middles, middles + gaps, middles - gaps)
+        return np.asarray(np.where(best >= middles, middles + gaps, middles - gaps), np.float32)
 
     def _pack(self, numbers: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Write the numbers of components ``(n, m)`` into bytes."""
