@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from small_runs import assert_refused, run_json, run_text
+from small_runs import assert_refused, run_command, run_json, run_text
 
 
 @pytest.fixture
@@ -27,18 +27,54 @@ def test_codes_are_measured_against_floats_and_judgements(files, capsys):
     floats, *codes = found["codes"]
     assert floats["neighbours"]["mean"] == 1
     assert floats["bytes"] == 128
-    assert [code["n_bits"] for code in codes] == [8] * 5 + [16] * 5
-    assert all(code["bytes"] < 30 for code in codes)
+    ours = [code for code in codes if code["ours"]]
+    assert [code["n_bits"] for code in ours] == [8] * 5 + [16] * 5
+    assert all(code["bytes"] < 30 for code in ours)
+    assert [code["name"] for code in codes[-3:]] == ["sign", "int8", "sign, first 100, then int8"]
     ends = codes[-1]["ndcg"]
     assert ends["lower"] <= ends["mean"] <= ends["upper"]
-    assert found["chosen"] in [code["name"] for code in codes]
+    assert floats["ndcg_difference"]["upper"] == 0
+    assert found["chosen"] in [code["name"] for code in ours]
+    assert found["centred"] is False
+    assert not found["centring"]["is_apart"]  # of 20 questions
+    assert found["notes"] == []
 
 
 def test_without_questions_some_are_held_out(files, capsys):
-    text = run_text(capsys, "compress", files / "d.npz", "--bits", 8, "--keep", 50)
-    assert "360 vectors of 32 numbers, 40 questions (held out of them)" in text
+    text = run_text(capsys, "compress", files / "d.npz", "--bits", 8, "--keep", "50%")
+    assert "360 vectors of 32 numbers, 20 questions (held out of them)" in text
+    assert "Second stages keep vectors as they are: 8 bits, then 4 bits a number has R@10" in text
+    assert "on 20 other questions)" in text
     assert "Smallest code that is not significantly worse than 50 %: 8 bits" in text
     assert "nDCG" not in text
+
+
+def test_the_table_goes_into_markdown_and_a_plot(files, capsys):
+    words = ("compress", files / "d.npz", "--questions", files / "q.npy", "--bits", 8, "--centred")
+    judged = ("--qrels", files / "qrels.tsv")
+    report = files / "report.md"
+    plots = [files / "plot.png", files / "plot.svg"]
+    text = run_text(capsys, *words, *judged, "--markdown", report, "--plot", plots[0])
+    lines = report.read_text(encoding="utf-8").splitlines()
+    assert lines[0] == text.splitlines()[0]
+    assert [line.count("|") for line in lines[2:14]] == [9] * 12
+    assert lines[4].startswith("| floats | 128 | 100.0 (100.0–100.0) |")
+    assert "Second stages keep vectors less their mean" in lines
+    assert plots[0].read_bytes().startswith(b"\x89PNG")
+    run_text(capsys, *words, "--plot", plots[1])
+    drawn = plots[1].read_text(encoding="utf-8")
+    assert "sign, first 100, then int8" in drawn
+    assert "nDCG" not in drawn
+
+
+def test_unknown_ids_and_foreign_questions_are_said(files, capsys):
+    (files / "some.tsv").write_text("0\t0\n0\tlost\n99\t1\n")
+    np.save(files / "far.npy", -1000 * np.load(files / "d.npz")["vectors"].mean(axis=0)[None])
+    words = ("compress", files / "d.npz", "--questions", files / "far.npy", "--bits", 8)
+    assert run_command(*words, "--qrels", files / "some.tsv") == 0
+    said = capsys.readouterr().err
+    assert "judgements: 1 of 2 questions are unknown" in said
+    assert "judgements: 1 of 3 documents are unknown" in said
 
 
 @pytest.mark.parametrize(
@@ -51,11 +87,25 @@ def test_without_questions_some_are_held_out(files, capsys):
         ("d.npz --qrels qrels.tsv", "judgements are of questions; give these, too"),
         ("d.npz --questions q.npy --qrels bad.tsv", "bad.tsv, line 1: has 1 cells"),
         ("bad.npy", "bad.npy, row 1 (id 1): is zero"),
+        ("empty.npy", "empty.npy: not a readable .npy file"),
+        ("empty.jsonl", "empty.jsonl: has no column with lists of numbers"),
+        ("none.npy", "none.npy: holds an array (0, 32)"),
+        ("one.npy", "vectors: 1 of them; of ten or more some can be held out"),
+        ("one.npy --questions q.npy", "1 vector: codes are fitted to two or more"),
+        ("equal.npy", "all vectors are equal"),
+        ("d.npz --keep much", "--keep much: is no percentage above 0 and up to 100"),
+        ("d.npz --keep 101%", "--keep 101%: is no percentage above 0 and up to 100"),
+        ("d.npz --plot plot.jpg", "plot.jpg: a plot ends in .png, .svg, .pdf"),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(files, capsys, words, says):
     np.save(files / "narrow.npy", np.ones((3, 2)))
     np.save(files / "bad.npy", np.array([[1.0, 2.0], [0.0, 0.0]]))
+    np.save(files / "one.npy", np.ones((1, 32)))
+    np.save(files / "none.npy", np.ones((0, 32)))
+    np.save(files / "equal.npy", np.ones((50, 32)))
+    (files / "empty.npy").touch()
+    (files / "empty.jsonl").touch()
     (files / "bad.tsv").write_text("q1\n")
     places = [files / word if "." in word else word for word in words.split()]
     assert_refused(capsys, "compress", *places, says=says)

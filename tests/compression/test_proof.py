@@ -1,18 +1,17 @@
-"""The proof of codes: exact neighbours, judgements, and the choice."""
+"""The proof of codes: rows, centring, notes on the data, and the choice."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from channelhash.compression.proof import (
-    Row,
-    Scores,
-    choose,
-    make_task,
-    nearest,
-    prove,
-    read_judgements,
-)
+from channelhash.compression.compressor import Compressor, prepare
+from channelhash.compression.proof import choose, prove
+from channelhash.compression.rivals import nearest
+from channelhash.compression.task import make_task
+from channelhash.compression.trials import Plan, Row, Scores
 from channelhash.data.vectors import Vectors
+from channelhash.metrics.retrieval import neighbour_recall
 from refusals import check_refusal
 
 
@@ -21,93 +20,134 @@ def vectors(n=300, d=16, seed=0):
     return Vectors.of(values, [f"d{row}" for row in range(n)])
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "inner", "euclidean"])
-def test_neighbours_are_those_of_all_pairs(similarity, monkeypatch):
-    monkeypatch.setattr("channelhash.compression.proof._ROWS", 37)
-    database = vectors()
-    asked = vectors(n=7, seed=1)[:]
-    rows = database[:].astype(np.float64)
-    scores = asked @ rows.T
-    if similarity == "cosine":
-        scores = scores / np.linalg.norm(rows, axis=1)
-    if similarity == "euclidean":
-        scores = -np.square(asked[:, None] - rows[None]).sum(axis=2)
-    expected = np.argsort(-scores, axis=1)[:, :5]
-    np.testing.assert_array_equal(nearest(asked, database, 5, similarity), expected)
-
-
-def test_questions_are_held_out_of_the_vectors():
-    database = vectors()
-    task = make_task(database)
-    assert task.held_out
-    assert len(task.questions) == 30
-    assert not set(task.question_ids) & set(task.vectors.ids)
-    assert len(task.vectors) == 270
-
-
 def test_more_bytes_find_more_and_floats_find_all():
-    rows = list(prove(make_task(vectors()), n_bits=(8,), second=(None, 2, 4), first=50))
-    assert [row.name for row in rows] == [
+    plan = Plan(n_bits=(8,), second=(None, 2, 4), first=50)
+    rows = prove(make_task(vectors()), plan).rows
+    means = {row.name: row.scores.neighbours.mean() for row in rows}
+    assert list(means) == [
         "floats",
+        "8 bits by distance",
         "8 bits",
         "8 bits, then 2 bits a number",
         "8 bits, then 4 bits a number",
+        "sign",
+        "int8",
+        "sign, first 100, then int8",
     ]
-    means = [row.scores.neighbours.mean() for row in rows]
-    assert means[0] == 1
-    assert means[1] < means[2] < means[3]
-    assert [row.n_bytes for row in rows] == [64, 1, 7, 11]
+    assert means["floats"] == 1
+    assert means["8 bits by distance"] < means["8 bits, then 2 bits a number"]
+    assert means["8 bits, then 2 bits a number"] < means["8 bits, then 4 bits a number"]
+    assert means["sign"] < means["sign, first 100, then int8"] <= means["int8"]
+    assert [row.n_bytes for row in rows] == [64, 1, 1, 7, 11, 2, 20, 22]
+    assert [row.name for row in rows if row.is_rival] == list(means)[-3:]
+
+
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("similarity", ["cosine", "inner", "euclidean"])
+def test_rows_are_measured_by_the_search_that_people_use(similarity, centred):
+    task = make_task(vectors())
+    plan = Plan(similarity, n_bits=(12,), second=(None, 3), first=60, centred=centred)
+    by_name = {row.name: row for row in prove(task, plan).rows}
+    compressor = Compressor.fit(task.vectors, 12, 3, similarity, centred=centred)
+    compressed = compressor.encode(task.vectors)
+    found = compressor.search(task.questions, compressed, k=10, first=100).rows
+    exact = nearest(task.questions, task.vectors, 10, similarity)
+    measured = by_name["12 bits, then 3 bits a number"].scores.neighbours
+    np.testing.assert_allclose(measured, neighbour_recall(found, exact), atol=0.11)
+    assert abs(measured.mean() - neighbour_recall(found, exact).mean()) < 0.02
 
 
 def test_codes_are_never_longer_than_the_vectors():
     task = make_task(vectors())
-    assert [row.n_bits for row in prove(task, second=(None,))] == [None, 16]
-    rows = prove(task, n_bits=(8, 17), second=(None,))
-    check_refusal("n_bits 17: vectors of 16 numbers have 1 to 16", list, rows)
+    rows = prove(task, Plan(second=(None,))).rows
+    assert [row.n_bits for row in rows if row.is_ours] == [16]
+    plan = Plan(n_bits=(8, 17), second=(None,))
+    check_refusal("n_bits 17: vectors of 16 numbers have 1 to 16", prove, task, plan)
 
 
-def test_only_judged_questions_count():
-    questions = Vectors.of(vectors(n=3, seed=1)[:], ["q0", "q1", "q2"])
-    task = make_task(vectors(), questions, {"q1": {"d5": 1.0}, "other": {"d7": 1.0}})
-    assert task.question_ids == ["q1"]
-    (floats, *_) = prove(task, n_bits=(8,), second=(None,))
-    assert not np.isnan(floats.scores.ndcg).any()
+def off_centre(n_questions, seed=0):
+    """Documents whose common part hides that topics are of all lengths, and questions on them."""
+    random = np.random.default_rng(seed)
+    topics = random.normal(size=(400, 16))
+    common = 12 * np.eye(16)[0]
+    documents = topics * random.uniform(0.2, 2, (400, 1)) + common
+    rows = random.choice(400, n_questions, replace=False)
+    asked = topics[rows] + 0.5 * random.normal(size=(n_questions, 16)) + common
+    judged = {str(place): {str(row): 1.0} for place, row in enumerate(rows)}
+    return Vectors.of(documents), Vectors.of(asked), judged
+
+
+@pytest.mark.parametrize(("n", "reported", "is_apart"), [(200, 100, True), (39, 39, False)])
+def test_half_of_the_questions_choose_what_second_stages_keep(n, reported, is_apart):
+    task = make_task(*off_centre(n))
+    proof = prove(task, Plan(n_bits=(16,), second=(None, 4, 8)))
+    assert proof.n_questions == len(proof.rows[0].scores.ndcg) == reported
+    assert proof.centring.is_apart is is_apart
+    assert proof.centring.questions == n - reported if is_apart else n
+    assert proof.is_centred is proof.centring.is_better is True
+    assert proof.centring.difference.lower > 0
+    asked = prove(task, Plan(n_bits=(16,), second=(8,), centred=True))
+    assert asked.is_centred
+    assert asked.centring is None
+    assert asked.n_questions == n
+
+
+def test_neighbours_of_the_encoder_itself_are_kept_without_judgements():
+    documents, questions, _ = off_centre(60)
+    proof = prove(make_task(documents, questions), Plan(n_bits=(16,), second=(8,)))
+    assert not proof.is_centred
+    assert not proof.centring.is_judged
+    assert proof.centring.plain.mean > proof.centring.centred.mean
+
+
+def test_distances_stay_the_same_without_a_mean():
+    proof = prove(make_task(vectors()), Plan("euclidean", n_bits=(8,), second=(2,)))
+    assert proof.centring is None
+    assert proof.n_questions == 30
+
+
+def topical(n, seed):
+    random = np.random.default_rng(seed)
+    topics = np.random.default_rng(9).normal(size=(30, 128)) + 0.5
+    return (topics[np.arange(n) % 30] + 0.7 * random.normal(size=(n, 128))).astype(np.float32)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
+def test_questions_of_another_encoder_are_named(similarity):
+    documents = Vectors.of(topical(600, 0))
+    own = topical(30, 1)
+    plan = Plan(similarity, n_bits=(8,), second=(None,))
+    assert not prove(make_task(documents, Vectors.of(own)), plan).notes
+    other = np.random.default_rng(2).normal(size=own.shape) * own.std() * 3
+    (note,) = prove(make_task(documents, Vectors.of(other)), plan).notes
+    assert "of 30 questions are farther from every vector" in note
 
 
 @pytest.mark.parametrize(
-    ("questions", "judgements", "says"),
-    [
-        (Vectors.of(np.ones((2, 3))), None, "questions have 3 numbers, vectors 16"),
-        (None, {"q": {"d1": 1.0}}, "judgements are of questions; give these, too"),
-        (vectors(n=2), {"d0": {"x": 1.0}}, "judgements name no document of the vectors"),
-        (vectors(n=2), {"x": {"d0": 1.0}}, "judgements name none of the questions"),
-    ],
+    ("similarity", "n_unit", "is_named"),
+    [("inner", 100, True), ("euclidean", 100, True), ("cosine", 100, False), ("inner", 300, False)],
 )
-def test_what_does_not_fit_together_is_refused(questions, judgements, says):
-    check_refusal(says, make_task, vectors(), questions, judgements)
+def test_vectors_that_were_partly_normalised_are_named(similarity, n_unit, is_named):
+    values = vectors()[:].copy()
+    values[:n_unit] = prepare(values[:n_unit], "cosine")
+    plan = Plan(similarity, n_bits=(8,), second=(None,))
+    task = make_task(Vectors.of(values), vectors(n=20, seed=1))
+    notes = [note for note in prove(task, plan).notes if "length 1" in note]
+    assert notes == (
+        [
+            f"100 vectors have length 1, 200 have not: by {similarity} these are "
+            "compared by their lengths, too; cosine ignores them"
+        ]
+        if is_named
+        else []
+    )
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("q1\td1\nq1\td2\n", {"q1": {"d1": 1.0, "d2": 1.0}}),
-        ("query\tdocument\nq1\td1\n", {"q1": {"d1": 1.0}}),
-        ("q1 d1 2\n", {"q1": {"d1": 2.0}}),
-        ("q1 0 d1 3\n", {"q1": {"d1": 3.0}}),
-    ],
-)
-def test_judgements_are_read_in_the_forms_that_people_have(text, expected, tmp_path):
-    (tmp_path / "qrels.tsv").write_text(text)
-    assert read_judgements(tmp_path / "qrels.tsv") == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [("q1\n", "line 1: has 1 cells"), ("q1 d1 good\n", "line 1: grade 'good' is no number")],
-)
-def test_a_line_of_another_form_is_named(text, says, tmp_path):
-    (tmp_path / "qrels.tsv").write_text(text)
-    check_refusal(says, read_judgements, tmp_path / "qrels.tsv")
+def test_lengths_near_1_by_chance_are_not_named():
+    values = prepare(vectors()[:], "cosine")
+    values *= np.random.default_rng(0).uniform(0.98, 1.02, (300, 1)).astype(np.float32)
+    task = make_task(Vectors.of(values))
+    assert not prove(task, Plan("inner", n_bits=(8,), second=(None,))).notes
 
 
 def row_of(n_bytes, neighbours, n=200):
@@ -120,3 +160,19 @@ def test_the_smallest_code_that_is_good_enough_is_chosen(keep, chosen):
     rows = [row_of(64, 1.0), row_of(16, 0.95), row_of(8, 0.85), row_of(32, 0.96)]
     found = choose(rows, keep)
     assert (found and found.name) == chosen
+
+
+def test_what_the_market_does_is_never_chosen():
+    rival = replace(row_of(4, 1.0), is_ours=False)
+    assert choose([row_of(64, 1.0), rival, row_of(16, 0.95)], 0.9).n_bytes == 16
+
+
+def test_differences_to_floats_are_question_by_question():
+    floats, code = row_of(64, 1.0), row_of(16, 0.9)
+    wide = np.linspace(0, 1, 200)
+    floats = replace(floats, scores=floats.scores._replace(ndcg=wide))
+    code = replace(code, scores=code.scores._replace(ndcg=wide - 0.1))
+    values = code.as_dict(floats)
+    assert values["ndcg"]["upper"] - values["ndcg"]["lower"] > 0.05
+    assert values["ndcg_difference"] == pytest.approx({"mean": -0.1, "lower": -0.1, "upper": -0.1})
+    assert "recall" not in values

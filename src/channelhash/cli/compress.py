@@ -1,17 +1,26 @@
 """``channelhash compress``."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import typer
 
 from channelhash.cli import shared
+from channelhash.errors import InputError, argument
 
 if TYPE_CHECKING:
-    import numpy as np
+    from channelhash.compression.report import Report
 
-    from channelhash.compression.proof import Row, Task
+
+def _percentage(text: str) -> float:
+    """Read a percentage, with or without its sign."""
+    try:
+        value = float(str(text).removesuffix("%"))
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 100:
+        raise InputError(f"{argument('keep')} {text}: is no percentage above 0 and up to 100")
+    return value
 
 
 def compress(
@@ -32,73 +41,61 @@ def compress(
     ),
     bits: list[int] = typer.Option([], help="Code lengths to try; 64, 128 and 256."),
     keep: float = typer.Option(
-        95.0, min=1, max=100, help="Wanted quality, in percent of what the floats are worth."
+        "95",
+        parser=_percentage,
+        metavar="PERCENT",
+        help="Wanted quality, in percent of what the floats are worth.",
     ),
     first: int = typer.Option(500, min=1, help="Candidates that the second stage orders."),
-    seed: int = typer.Option(0, help="Seed of samples, rotations and held-out questions."),
+    centred: bool | None = typer.Option(
+        None, help="Keep vectors in second stages without their mean, or as they are; measured."
+    ),
+    markdown: Path | None = typer.Option(None, help="File for the table as Markdown."),
+    plot: Path | None = typer.Option(
+        None, help="File for a plot of quality over bytes: .png, .svg or .pdf."
+    ),
+    seed: int = typer.Option(0, help="Seed of samples, rotations and drawn questions."),
     skip_bad: shared.SkipBad = False,
     as_json: shared.AsJson = False,
 ) -> None:
     """Measure short codes of vectors: bytes, neighbours found, judged quality, time.
 
     Every byte that a search reads counts. The smallest code is named that is not significantly
-    worse than wanted.
+    worse than wanted, beside signs and int8.
 
     Example: channelhash compress vectors.npy --questions questions.npy --qrels qrels.tsv
     """
-    from channelhash.compression import proof
+    from channelhash.compression import report as reports
+    from channelhash.compression.proof import prove
+    from channelhash.compression.task import make_task, read_judgements
+    from channelhash.compression.trials import Plan
     from channelhash.data.vectors import load_vectors
+    from channelhash.utils.files import write_text
 
+    if plot is not None:
+        reports.check_plot(plot)
     database = load_vectors(vectors, array, ids, skip_bad)
     asked = None
     if questions is not None:
         asked = load_vectors(questions, array, question_ids, skip_bad)
     shared.say_left_out([*database.problems, *(asked.problems if asked else ())])
-    judged = None if qrels is None else proof.read_judgements(qrels)
-    task = proof.make_task(database, asked, judged, seed)
+    judged = None if qrels is None else read_judgements(qrels)
+    task = make_task(database, asked, judged, seed)
+    plan = Plan(similarity, bits, first=first, seed=seed, centred=centred)
     with shared.progress_bars() as progress:
-        rows = list(proof.prove(task, similarity, bits, first=first, seed=seed, progress=progress))
-    chosen = proof.choose(rows, keep / 100)
-    answer = {
-        "vectors": len(task.vectors),
-        "width": task.vectors.width,
-        "questions": len(task.questions),
-        "held_out": task.held_out,
-        "codes": [row.as_dict() for row in rows],
-        "keep": keep,
-        "chosen": None if chosen is None else chosen.name,
-    }
-    shared.print_either(answer, as_json, _print_rows, task, rows, chosen, keep)
+        proof = prove(task, plan, progress)
+    for note in proof.notes:
+        shared.say(note)
+    report = reports.Report(task, proof, keep / 100, seed)
+    if markdown is not None:
+        write_text(markdown, report.markdown())
+    if plot is not None:
+        reports.write_plot(report, plot)
+    shared.print_either(report.as_dict(), as_json, _print_report, report)
 
 
-def _print_rows(task: "Task", rows: "Sequence[Row]", chosen: "Row | None", keep: float) -> None:
-    is_judged = bool(task.judgements)
-    header = ["", "bytes", "R@10, %", *(["nDCG@10, %", "R@100, %"] if is_judged else [])]
-    header += ["ms a question", "s to build"]
-    cells = []
-    for row in rows:
-        scores = [row.scores.neighbours]
-        if is_judged:
-            scores += [row.scores.ndcg, row.scores.recall]
-        measured = [_interval(values) for values in scores]
-        times = [f"{row.question_ms:.2f}", f"{row.build_seconds:.1f}"]
-        cells.append([row.name, f"{row.n_bytes:,}", *measured, *times])
-    kind = "held out of them" if task.held_out else "given"
-    shared.print_table(
-        f"{len(task.vectors):,} vectors of {task.vectors.width} numbers, "
-        f"{len(task.questions):,} questions ({kind}); R@10: of the ten nearest in floats",
-        header,
-        cells,
-        numeric=True,
-    )
-    if chosen is None:
-        typer.echo(f"No code keeps {keep:g} %; give more bits")
-    else:
-        typer.echo(f"Smallest code that is not significantly worse than {keep:g} %: {chosen.name}")
-
-
-def _interval(scores: "np.ndarray") -> str:
-    from channelhash.compression.proof import interval_of
-
-    mean, lower, upper = interval_of(scores)
-    return f"{mean:.1f} ({lower:.1f}–{upper:.1f})"
+def _print_report(report: "Report") -> None:
+    header, cells = report.table()
+    shared.print_table(report.title(), header, cells, numeric=True)
+    for line in report.lines():
+        typer.echo(line)

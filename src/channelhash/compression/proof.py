@@ -1,344 +1,241 @@
-"""How good codes of vectors are: every code and second stage beside the exact search in floats.
+"""How good codes of vectors are: every code and second stage beside the exact search in floats, and
+beside what the market does.
 
 Of each are measured the bytes of a vector, the share of the exact neighbours that it finds, and
 where people have judged answers how well it ranks these. All figures are means over questions, with
 bootstrap intervals; two rows are compared question by question.
 """
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes.quantizer import QuantizedRows, Quantizer
-from channelhash.compression.compressor import (
-    Compressed,
-    Compressor,
-    Searcher,
-    Similarity,
-    encode_blocks,
-    prepare,
-    sample_of,
+from channelhash.compression.compressor import Similarity, prepare
+from channelhash.compression.task import Task
+from channelhash.compression.trials import (
+    Code,
+    Job,
+    Plan,
+    Row,
+    begin,
+    try_code,
+    try_rivals,
+    try_second,
 )
 from channelhash.data.vectors import Vectors
-from channelhash.errors import InputError, argument
 from channelhash.metrics.resampling import Interval, bootstrap_interval
-from channelhash.metrics.retrieval import ndcg_at_k, neighbour_recall, recall_of_relevant
-from channelhash.utils.decode import read_text, split_lines
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.seeds import generator
 
 _Floats = NDArray[np.float32]
-#: Question -> document -> grade.
-Judgements = Mapping[str, Mapping[str, float]]
+_Rows = NDArray[np.int64]
 
-#: Neighbours that count in the recall of neighbours.
-_NEIGHBOURS = 10
-#: Answers that count in the recall of relevant documents.
-_DEPTH = 100
-#: Vectors that are held out as questions at most, where no questions are given.
-_HELD_OUT = 1000
-#: Vectors compared with all questions at a time, which bounds memory.
-_ROWS = 8192
-#: Code lengths that are tried by default, as far as vectors have so many numbers.
-N_BITS = (64, 128, 256)
-#: Second stages that are tried by default: none, or mean bits a number.
-SECOND = (None, 1, 2, 3, 4)
-
-
-class Task(NamedTuple):
-    """What codes are measured on.
-
-    Attributes:
-        vectors: the database.
-        questions: ``(nq, d)``.
-        question_ids: ``nq`` of them.
-        judgements: of people, for some questions; empty without any.
-        held_out: whether the questions are vectors that were taken out of the database.
-    """
-
-    vectors: Vectors
-    questions: _Floats
-    question_ids: Sequence[str]
-    judgements: Judgements
-    held_out: bool
+#: Questions from which on half of them choose and the others are reported.
+_FEWEST_HALVED = 40
+#: Of this share of pairs of vectors the two are farther from each other.
+_PAIRS = 0.95
+#: Share of questions that are farther from all vectors than such pairs, from which on they may be
+#: of another encoder; of five collections with their own questions it is 0.12 at most, and with
+#: those of another encoder 1.
+_FAR = 0.9
+#: How far from 1 the length of a vector of unit length may be, by rounding, and that of one whose
+#: length is near 1 by chance.
+_UNIT = 0.001
+_NEAR_UNIT = 0.05
+#: Share of vectors from which on their lengths are worth a word.
+_SOME = 0.01
 
 
-class Scores(NamedTuple):
-    """Scores of each question: of the exact neighbours, and of judgements or NaN."""
-
-    neighbours: NDArray[np.float64]
-    ndcg: NDArray[np.float64]
-    recall: NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Row:
-    """What one code costs and is worth.
+class Centring(NamedTuple):
+    """What was measured to choose the vectors that the second stage keeps: as they are, or without
+    their mean.
 
     Attributes:
-        name: for people.
-        n_bits: code length; None for the floats themselves.
-        second: mean bits a number of the second stage; None without one.
-        n_bytes: bytes of a vector that a search reads, both stages together.
-        scores: of each question.
-        question_ms: milliseconds of a question, asked one at a time.
-        build_seconds: time to fit the code and encode all vectors.
+        name: of the code that was measured.
+        is_judged: whether by nDCG or by the exact neighbours.
+        plain: with the vectors as they are.
+        centred: without their mean.
+        difference: of the two, question by question.
+        questions: number of questions.
+        is_apart: whether these are others than the reported ones.
     """
 
     name: str
-    n_bits: int | None
-    second: float | None
-    n_bytes: int
-    scores: Scores
-    question_ms: float
-    build_seconds: float
+    is_judged: bool
+    plain: Interval
+    centred: Interval
+    difference: Interval
+    questions: int
+    is_apart: bool
+
+    @property
+    def is_better(self) -> bool:
+        """Whether vectors without their mean are significantly better; the encoder's own ranking
+        stays otherwise.
+        """
+        return self.difference.lower > 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON-able values, with mean and interval of each score that there is."""
-        values: dict[str, Any] = {
-            "name": self.name,
-            "n_bits": self.n_bits,
-            "second": self.second,
-            "bytes": self.n_bytes,
-        }
-        for name, scores in self.scores._asdict().items():
-            if not np.isnan(scores).all():
-                values[name] = bootstrap_interval(scores)._asdict()
-        return values | {"question_ms": self.question_ms, "build_seconds": self.build_seconds}
+        """Return JSON-able values."""
+        intervals = {name: getattr(self, name)._asdict() for name in _KINDS}
+        return {**self._asdict(), **intervals}
 
 
-def make_task(
-    vectors: Vectors,
-    questions: Vectors | None = None,
-    judgements: Judgements | None = None,
-    seed: int = 0,
-) -> Task:
-    """Return the questions to measure with; without any, hold a tenth of the vectors out, at most
-    1,000.
+_KINDS = ("plain", "centred", "difference")
 
-    Raises:
-        InputError: questions have another width; judgements lack questions, or name none of the
-            questions or documents.
+
+class Proof(NamedTuple):
+    """What codes are worth.
+
+    Attributes:
+        rows: the floats, then codes with each second stage, then what the market does.
+        n_questions: of which all figures are means.
+        is_centred: whether second stages keep vectors without their mean.
+        centring: why; None where that was not measured.
+        notes: what a person should know of the data, a line each.
     """
-    if questions is None:
-        if judgements:
-            raise InputError("judgements are of questions; give these, too")
-        return _hold_out(vectors, seed)
-    if questions.width != vectors.width:
-        raise InputError(
-            f"questions have {questions.width} numbers, vectors {vectors.width}; both are of one "
-            "encoder"
-        )
-    judged = judgements or {}
-    _check_judged(judged, vectors, questions)
-    rows = np.arange(len(questions))
-    if judged:
-        rows = np.array([row for row, name in enumerate(questions.ids) if name in judged])
-    ids = [questions.ids[row] for row in rows.tolist()]
-    return Task(vectors, questions[rows], ids, judged, held_out=False)
 
-
-def _check_judged(judged: Judgements, vectors: Vectors, questions: Vectors) -> None:
-    """Check that judgements name questions and documents that are there."""
-    if not judged:
-        return
-    documents = set(vectors.ids)
-    if all(documents.isdisjoint(grades) for grades in judged.values()):
-        raise InputError("judgements name no document of the vectors; their ids differ")
-    if judged.keys().isdisjoint(questions.ids):
-        raise InputError("judgements name none of the questions; their ids differ")
-
-
-def _hold_out(vectors: Vectors, seed: int) -> Task:
-    n = len(vectors)
-    n_questions = min(_HELD_OUT, n // 10)
-    if n_questions < 1:
-        raise InputError(f"{n} vectors: ten or more are needed to hold questions out; give some")
-    drawn = generator(seed, "held-out questions").choice(n, n_questions, replace=False)
-    held = np.sort(drawn)
-    rest = np.setdiff1d(np.arange(n), held)
-    ids = [vectors.ids[row] for row in held.tolist()]
-    return Task(vectors.take(rest), vectors[held], ids, {}, held_out=True)
-
-
-def read_judgements(path: Path) -> dict[str, dict[str, float]]:
-    """Read judgements: ``question document`` a line, with a grade at the end or, as TREC has them,
-    ``question 0 document grade``.
-
-    Raises:
-        InputError: a line has another form.
-    """
-    judgements: dict[str, dict[str, float]] = {}
-    for number, line in enumerate(split_lines(read_text(path)), start=1):
-        cells = line.split("\t") if "\t" in line else line.split()
-        if not cells or (number == 1 and cells[0].lower().startswith("query")):
-            continue
-        if not 2 <= len(cells) <= 4:
-            raise InputError(
-                f"{path}, line {number}: has {len(cells)} cells; expected question, document and "
-                "perhaps a grade"
-            )
-        document = cells[2] if len(cells) == 4 else cells[1]
-        grade = 1.0 if len(cells) == 2 else _grade(cells[-1], f"{path}, line {number}")
-        judgements.setdefault(cells[0], {})[document] = grade
-    return judgements
-
-
-def _grade(text: str, place: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"{place}: grade {text!r} is no number") from None
+    rows: list[Row]
+    n_questions: int
+    is_centred: bool
+    centring: Centring | None
+    notes: list[str]
 
 
 def prove(
-    task: Task,
-    similarity: Similarity = "cosine",
-    n_bits: Sequence[int] = (),
-    second: Sequence[float | None] = SECOND,
-    first: int = 500,
-    seed: int = 0,
-    progress: StageProgress = no_stage_progress,
-) -> Iterator[Row]:
-    """Yield the row of the floats, then one for each code length and second stage.
+    task: Task, plan: Plan | None = None, progress: StageProgress = no_stage_progress
+) -> Proof:
+    """Measure floats, every code length with every second stage, and what the market does.
 
-    Without code lengths, `N_BITS` are tried that vectors have numbers for, or else as many bits as
-    numbers.
+    Where the plan leaves open whether second stages keep vectors without their mean, both are
+    measured with the last code and second stage, and half of the questions choose for all. The
+    others are reported. Of fewer than 40 questions all do both.
 
     Raises:
-        InputError: a code length is longer than the vectors.
+        InputError: a code length is longer than the vectors, or all vectors are equal.
     """
-    d = task.vectors.width
-    lengths = n_bits or [length for length in N_BITS if length <= d] or [d]
-    if max(lengths) > d:
-        raise InputError(
-            f"{argument('n_bits')} {max(lengths)}: vectors of {d} numbers have 1 to {d}"
-        )
-    start = time.perf_counter()
-    k = min(_DEPTH, len(task.vectors))
-    exact = nearest(task.questions, task.vectors, k, similarity, progress("compare in floats"))
-    took = 1000 * (time.perf_counter() - start) / len(task.questions)
-    yield Row("floats", None, None, 4 * d, _scores(task, exact, exact), took, 0.0)
-    quantized = [_quantize(task, bits, similarity, seed, progress) for bits in second if bits]
-    for length in lengths:
-        began = time.perf_counter()
-        plain = Compressor.fit(task.vectors, length, None, similarity, seed=seed)
-        codes = plain.encode(task.vectors, progress(f"{length} bits")).codes
-        took = time.perf_counter() - began
-        if None in second:
-            searcher = Searcher(plain, Compressed(codes, None))
-            yield _measure(task, exact, searcher, f"{length} bits", None, first, took)
-        for stage in quantized:
-            compressor = replace(plain, quantizer=stage.quantizer)
-            searcher = Searcher(compressor, Compressed(codes, stage.rows))
-            name = f"{length} bits, then {stage.bits:g} bits a number"
-            built = took + stage.seconds
-            yield _measure(task, exact, searcher, name, stage.bits, first, built)
+    plan = plan or Plan()
+    lengths = plan.lengths(task.vectors.width)
+    job, floats = begin(task, plan, progress)
+    codes = [try_code(job, length) for length in lengths]
+    stages, centring = _try_stages(job, codes)
+    rows = [floats]
+    for place, code in enumerate(codes):
+        rows += code.rows if None in plan.second else []
+        rows += [stage[place] for stage in stages]
+    rows += try_rivals(job)
+    reported = np.arange(len(job.asked))
+    if centring is not None and centring.is_apart:
+        reported = _halves(job)[1]
+    rows = [replace(row, scores=row.scores.of(reported)) for row in rows]
+    is_centred = bool(plan.centred) if centring is None else centring.is_better
+    notes = [*task.notes, _foreign_note(job), _length_note(task.vectors, plan.similarity)]
+    return Proof(rows, len(reported), is_centred, centring, [note for note in notes if note])
 
 
-class _Stage(NamedTuple):
-    """A second stage of all vectors, and the time that it took."""
-
-    bits: float
-    quantizer: Quantizer
-    rows: QuantizedRows
-    seconds: float
-
-
-def _quantize(
-    task: Task, bits: float, similarity: Similarity, seed: int, progress: StageProgress
-) -> _Stage:
-    began = time.perf_counter()
-    quantizer = Quantizer.fit(sample_of(task.vectors, similarity, seed), bits, seed)
-    shown = progress(f"{bits:g} bits a number")
-    rows = encode_blocks(task.vectors, similarity, quantizer.encode, shown)
-    return _Stage(bits, quantizer, rows, time.perf_counter() - began)
+def _try_stages(job: Job, codes: Sequence[Code]) -> tuple[list[list[Row]], Centring | None]:
+    """Return the rows of each second stage, a row a code, and how their centring was chosen."""
+    stages = [bits for bits in job.plan.second if bits]
+    if not stages:
+        return [], None
+    *others, last = stages
+    is_centred = bool(job.plan.centred)
+    ends = try_second(job, codes, last, is_centred)
+    centring = None
+    if job.plan.centred is None and job.plan.similarity != "euclidean":  # distances stay the same
+        moved = try_second(job, codes, last, centred=True)
+        centring = _compare(job, ends[-1], moved[-1])
+        is_centred = centring.is_better
+        ends = moved if is_centred else ends
+    return [*(try_second(job, codes, bits, is_centred) for bits in others), ends], centring
 
 
-def _measure(
-    task: Task,
-    exact: NDArray[np.int64],
-    searcher: Searcher,
-    name: str,
-    second: float | None,
-    first: int,
-    built: float,
-) -> Row:
-    """Ask all questions, one at a time."""
-    compressor = searcher.compressor
-    k = exact.shape[1]
-    start = time.perf_counter()
-    answers = [searcher.search(question[None], k, first).rows for question in task.questions]
-    took = 1000 * (time.perf_counter() - start) / len(answers)
-    scores = _scores(task, np.concatenate(answers), exact)
-    return Row(name, compressor.n_bits, second, compressor.n_bytes, scores, took, built)
-
-
-def nearest(
-    questions: _Floats,
-    vectors: Vectors,
-    k: int,
-    similarity: Similarity,
-    progress: Callable[[int, int], object] = lambda done, total: None,
-) -> NDArray[np.int64]:
-    """Return the rows of the ``k`` most similar vectors of each question, by all of them in floats;
-    ties are broken by row.
+def _compare(job: Job, plain: Row, moved: Row) -> Centring:
+    """Compare a code with second stages of vectors with and without their mean, by the questions
+    that choose.
     """
-    asked = prepare(questions, similarity)
-    n = len(vectors)
-    best = np.full((len(asked), k), -np.inf, np.float32)
-    rows = np.zeros((len(asked), k), np.int64)
-    for start in range(0, n, _ROWS):
-        block = prepare(vectors[start : start + _ROWS], similarity)
-        scores = asked @ block.T
-        if similarity == "euclidean":
-            scores = 2 * scores - np.square(block).sum(axis=1)
-        places = np.broadcast_to(np.arange(start, start + len(block)), scores.shape)
-        all_scores = np.hstack([best, scores])
-        all_rows = np.hstack([rows, places])
-        order = np.argpartition(-all_scores, k - 1, axis=1)[:, :k]
-        best = np.take_along_axis(all_scores, order, axis=1)
-        rows = np.take_along_axis(all_rows, order, axis=1)
-        progress(min(start + _ROWS, n), n)
-    order = np.lexsort((rows, -best))
-    return np.take_along_axis(rows, order, axis=1)
+    choosing, reported = _halves(job)
+    before = plain.scores.of(choosing).quality
+    after = moved.scores.of(choosing).quality
+    return Centring(
+        plain.name,
+        plain.scores.is_judged,
+        bootstrap_interval(before),
+        bootstrap_interval(after),
+        bootstrap_interval(after - before),
+        len(choosing),
+        is_apart=len(reported) < len(job.asked),
+    )
 
 
-def _scores(task: Task, found: NDArray[np.int64], exact: NDArray[np.int64]) -> Scores:
-    neighbours = neighbour_recall(found[:, :_NEIGHBOURS], exact[:, :_NEIGHBOURS])
-    ndcg = np.full(len(found), np.nan)
-    recall = np.full(len(found), np.nan)
-    for place, (name, rows) in enumerate(zip(task.question_ids, found, strict=True)):
-        grades = task.judgements.get(name)
-        if grades:
-            answers = [task.vectors.ids[row] for row in rows.tolist()]
-            ndcg[place] = ndcg_at_k(answers, grades)
-            recall[place] = recall_of_relevant(answers, grades, _DEPTH)
-    return Scores(neighbours, ndcg, recall)
+def _halves(job: Job) -> tuple[_Rows, _Rows]:
+    """Return the questions that choose, and those that are reported."""
+    n = len(job.asked)
+    if n < _FEWEST_HALVED:
+        return np.arange(n), np.arange(n)
+    drawn = generator(job.plan.seed, "questions that choose").permutation(n)
+    return np.sort(drawn[: n // 2]), np.sort(drawn[n // 2 :])
+
+
+def _foreign_note(job: Job) -> str | None:
+    """Return a warning where nearly all questions are farther from every vector than most vectors
+    are from each other.
+    """
+    if job.task.held_out:
+        return None
+    similarity = job.plan.similarity
+    drawn = generator(job.plan.seed, "pairs of vectors").permutation(len(job.sample))
+    pairs = _similarities_of(job.sample[drawn], job.sample[np.roll(drawn, 1)], similarity)
+    usual = np.quantile(pairs, _PAIRS)
+    best = prepare(job.task.vectors[job.exact[:, 0]], similarity)
+    far = int((_similarities_of(job.asked, best, similarity) < usual).sum())
+    if far < _FAR * len(best):
+        return None
+    return (
+        f"{far:,} of {len(best):,} questions are farther from every vector than 1 in 20 pairs of "
+        "vectors from each other; questions and vectors may be of two encoders"
+    )
+
+
+def _similarities_of(first: _Floats, second: _Floats, similarity: Similarity) -> _Floats:
+    """Return the similarity of each pair ``(n,)`` of prepared vectors."""
+    if similarity == "euclidean":
+        return np.asarray(-np.square(first - second).sum(axis=1))
+    return np.asarray((first * second).sum(axis=1))
+
+
+def _length_note(vectors: Vectors, similarity: Similarity) -> str | None:
+    """Return a warning where some vectors were normalised and others not, which only cosines do not
+    mind.
+    """
+    if similarity == "cosine":
+        return None
+    lengths = np.concatenate([np.linalg.norm(block, axis=1) for block in vectors.blocks()])
+    off = np.abs(lengths - 1)
+    n_unit = int((off < _UNIT).sum())
+    n_near = int((off < _NEAR_UNIT).sum()) - n_unit
+    n_others = len(lengths) - n_unit
+    if min(n_unit, n_others) < _SOME * len(lengths) or n_near > n_unit:
+        return None
+    return (
+        f"{n_unit:,} vectors have length 1, {n_others:,} have not: by {similarity} these are "
+        "compared by their lengths, too; cosine ignores them"
+    )
 
 
 def choose(rows: Sequence[Row], keep: float) -> Row | None:
-    """Return the smallest code that is not significantly worse than the wanted share of what the
-    floats are worth: of nDCG where there are judgements, else of the exact neighbours.
+    """Return the smallest code of ours that is not significantly worse than the wanted share of
+    what the floats are worth: of nDCG where there are judgements, else of the exact neighbours.
 
     None where no code is good enough.
     """
-    floats, *codes = rows
-    judged = not np.isnan(floats.scores.ndcg).all()
+    floats, *others = rows
+    codes = [row for row in others if row.is_ours]
     for row in sorted(codes, key=lambda row: row.n_bytes):
-        gap = row.scores.neighbours - keep
-        if judged:
-            gap = row.scores.ndcg - keep * floats.scores.ndcg
+        gap = row.scores.quality - keep * floats.scores.quality
         if bootstrap_interval(gap).upper >= 0:
             return row
     return None
-
-
-def interval_of(scores: NDArray[np.float64]) -> Interval:
-    """Return mean and interval of scores in percent."""
-    return Interval(*(100 * value for value in bootstrap_interval(scores)))
