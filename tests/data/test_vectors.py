@@ -1,6 +1,7 @@
 """Files of vectors: every form gives the same vectors, and bad rows are named."""
 
 import json
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -180,3 +181,23 @@ def test_rows_are_taken_with_their_ids_and_columns():
     assert taken.ids == ("e", "a")
     assert taken.columns == {"year": [5, 1]}
     np.testing.assert_array_equal(taken.take(np.array([1]))[:], VALUES[:1])
+
+
+def resident(path):
+    """Bytes of a mapped file that are in this process's memory."""
+    parts = Path("/proc/self/smaps").read_text(encoding="utf-8").split(str(path))[1:]
+    return sum(1024 * int(part.split("Rss:")[1].split()[0]) for part in parts)
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux says what is in memory")
+def test_rows_of_a_mapped_file_leave_memory_once_they_were_read(tmp_path):
+    values = np.random.default_rng(0).normal(size=(40_000, 64)).astype(np.float32)
+    np.save(tmp_path / "v.npy", values)
+    vectors = load_vectors(tmp_path / "v.npy")
+    held = vectors[:100]
+    sizes = []
+    for block in vectors.blocks():
+        assert np.isfinite(block).all()
+        sizes.append(resident(tmp_path / "v.npy"))
+    assert 8192 * 64 * 4 <= max(sizes) < values.nbytes / 2
+    np.testing.assert_array_equal(held, values[:100])

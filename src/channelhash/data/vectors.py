@@ -6,6 +6,7 @@ they are needed.
 """
 
 import json
+import mmap
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -81,6 +82,7 @@ class Vectors:
 
     def __getitem__(self, rows: Any) -> _Floats:
         """Return the vectors of a slice or of row numbers as float32 ``(n, d)``."""
+        _release(self.stored)
         chosen = rows if self.rows is None else self.rows[rows]
         with np.errstate(over="ignore"):  # infinite ones are named by `load_vectors`
             return np.asarray(self.stored[chosen], np.float32)
@@ -100,6 +102,15 @@ class Vectors:
         stored_rows = rows if self.rows is None else self.rows[rows]
         ids = tuple(self.ids[row] for row in rows.tolist())
         return replace(self, ids=ids, rows=stored_rows, columns=columns)
+
+
+def _release(stored: NDArray[Any]) -> None:
+    """Give back the memory of those rows of a mapped file that were read before; rows that someone
+    still holds are read again. Where the system cannot, it takes the memory when it is short.
+    """
+    mapped = getattr(stored, "_mmap", None)
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 class _File(NamedTuple):
