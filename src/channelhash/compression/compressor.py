@@ -284,12 +284,14 @@ def encode_blocks(
     def encode_block(start: int) -> NDArray[np.uint8]:
         return encode(prepare(vectors[start : start + _ROWS], similarity))
 
-    blocks: list[NDArray[np.uint8]] = []
+    starts = range(0, n, _ROWS)
+    n_bytes = encode(prepare(vectors[:0], similarity)).shape[1]
+    encoded = np.empty((n, n_bytes), np.uint8)
     with ThreadPoolExecutor(usable_cores()) as threads:
-        for block in threads.map(encode_block, range(0, n, _ROWS)):
-            blocks.append(block)
-            progress(min(len(blocks) * _ROWS, n), n)
-    return np.concatenate(blocks)
+        for start, block in zip(starts, threads.map(encode_block, starts), strict=True):
+            encoded[start : start + len(block)] = block
+            progress(min(start + _ROWS, n), n)
+    return encoded
 
 
 def sample_of(vectors: Any, similarity: Similarity, seed: int) -> _Floats:
