@@ -13,20 +13,33 @@ def vectors(n=400, d=32, seed=0):
     return (random.normal(size=(n, d)) * np.linspace(2, 0.2, d) + 0.3).astype(np.float32)
 
 
+@pytest.mark.parametrize("centred", [False, True])
 @pytest.mark.parametrize("similarity", ["cosine", "inner", "euclidean"])
-def test_with_all_candidates_the_order_is_that_of_the_stored_vectors(similarity):
+def test_with_all_candidates_the_order_is_that_of_the_stored_vectors(similarity, centred):
     rows = vectors()
-    compressor = Compressor.fit(rows, 16, second=4, similarity=similarity)
+    compressor = Compressor.fit(rows, 16, second=4, similarity=similarity, centred=centred)
     compressed = compressor.encode(rows)
     questions = vectors(n=5, seed=1)
     found = compressor.search(questions, compressed, k=10, first=len(rows))
     stored = compressor.quantizer.decode(compressed.rows)
     asked = prepare(questions, similarity)
+    if centred:
+        asked = prepare(asked - prepare(rows, similarity).mean(axis=0), similarity)
     scores = asked @ stored.T
     if similarity == "euclidean":
         scores = -np.square(asked[:, None] - stored[None]).sum(axis=2)
     expected = np.argsort(-scores, axis=1, kind="stable")[:, :10]
     assert (found.rows == expected).mean() > 0.95  # of equal ones to rounding the order is free
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "inner", "euclidean"])
+def test_a_second_stage_of_many_bits_keeps_vectors_less_their_mean(similarity):
+    rows = vectors()
+    compressor = Compressor.fit(rows, 16, 8, similarity, centred=True)
+    prepared = prepare(rows, similarity)
+    expected = prepare(prepared - prepared.mean(axis=0), similarity)
+    stored = compressor.quantizer.decode(compressor.encode(rows).rows)
+    np.testing.assert_allclose(stored, expected, atol=0.1 * expected.std())
 
 
 def test_without_a_second_stage_bits_are_compared_with_real_outputs():
