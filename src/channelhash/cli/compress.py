@@ -10,6 +10,7 @@ from channelhash.errors import InputError, argument
 
 if TYPE_CHECKING:
     from channelhash.compression.report import Report
+    from channelhash.compression.task import Task
 
 
 def _percentage(text: str) -> float:
@@ -47,9 +48,7 @@ def compress(
         help="Wanted quality, in percent of what the floats are worth.",
     ),
     first: int = typer.Option(500, min=1, help="Candidates that the second stage orders."),
-    centred: bool | None = typer.Option(
-        None, help="Keep vectors in second stages without their mean, or as they are; measured."
-    ),
+    centred: bool | None = typer.Option(None, help="Second stages keep vectors less their mean."),
     markdown: Path | None = typer.Option(None, help="File for the table as Markdown."),
     plot: Path | None = typer.Option(
         None, help="File for a plot of quality over bytes: .png, .svg or .pdf."
@@ -67,20 +66,12 @@ def compress(
     """
     from channelhash.compression import report as reports
     from channelhash.compression.proof import prove
-    from channelhash.compression.task import make_task, read_judgements
     from channelhash.compression.trials import Plan
-    from channelhash.data.vectors import load_vectors
     from channelhash.utils.files import write_text
 
     if plot is not None:
         reports.check_plot(plot)
-    database = load_vectors(vectors, array, ids, skip_bad)
-    asked = None
-    if questions is not None:
-        asked = load_vectors(questions, array, question_ids, skip_bad)
-    shared.say_left_out([*database.problems, *(asked.problems if asked else ())])
-    judged = None if qrels is None else read_judgements(qrels)
-    task = make_task(database, asked, judged, seed)
+    task = _read_task((vectors, ids), (questions, question_ids), qrels, array, skip_bad, seed)
     plan = Plan(similarity, bits, first=first, seed=seed, centred=centred)
     with shared.progress_bars() as progress:
         proof = prove(task, plan, progress)
@@ -92,6 +83,27 @@ def compress(
     if plot is not None:
         reports.write_plot(report, plot)
     shared.print_either(report.as_dict(), as_json, _print_report, report)
+
+
+def _read_task(
+    database: tuple[Path, Path | None],
+    questions: tuple[Path | None, Path | None],
+    qrels: Path | None,
+    array: str | None,
+    skip_bad: bool,
+    seed: int,
+) -> "Task":
+    """Read vectors, questions, each with the file of their ids, and judgements."""
+    from channelhash.compression.task import make_task, read_judgements
+    from channelhash.data.vectors import load_vectors
+
+    vectors = load_vectors(database[0], array, database[1], skip_bad)
+    asked = None
+    if questions[0] is not None:
+        asked = load_vectors(questions[0], array, questions[1], skip_bad)
+    shared.say_left_out([*vectors.problems, *(asked.problems if asked else ())])
+    judged = None if qrels is None else read_judgements(qrels)
+    return make_task(vectors, asked, judged, seed)
 
 
 def _print_report(report: "Report") -> None:

@@ -6,7 +6,7 @@ where people have judged answers how well it ranks these. All figures are means 
 bootstrap intervals; two rows are compared question by question.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -122,18 +122,23 @@ def prove(
     job, floats = begin(task, plan, progress)
     codes = [try_code(job, length) for length in lengths]
     stages, centring = _try_stages(job, codes)
-    rows = [floats]
-    for place, code in enumerate(codes):
-        rows += code.rows if None in plan.second else []
-        rows += [stage[place] for stage in stages]
-    rows += try_rivals(job)
+    rows = [floats, *_in_order(codes, stages, plan), *try_rivals(job)]
     reported = np.arange(len(job.asked))
-    if centring is not None and centring.is_apart:
+    if centring is not None:
         reported = _halves(job)[1]
     rows = [replace(row, scores=row.scores.of(reported)) for row in rows]
     is_centred = bool(plan.centred) if centring is None else centring.is_better
     notes = [*task.notes, _foreign_note(job), _length_note(task.vectors, plan.similarity)]
-    return Proof(rows, len(reported), is_centred, centring, [note for note in notes if note])
+    return Proof(rows, len(reported), is_centred, centring, list(filter(None, notes)))
+
+
+def _in_order(codes: Sequence[Code], stages: Sequence[Sequence[Row]], plan: Plan) -> Iterator[Row]:
+    """Yield the rows of each code: its bits alone, then with each second stage."""
+    for place, code in enumerate(codes):
+        if None in plan.second:
+            yield from code.rows
+        for stage in stages:
+            yield stage[place]
 
 
 def _try_stages(job: Job, codes: Sequence[Code]) -> tuple[list[list[Row]], Centring | None]:

@@ -207,7 +207,7 @@ def _draw(axes: "Axes", rows: Sequence[Row], quality: str) -> None:
     best = 100 * np.nanmean(getattr(floats.scores, quality))
     label = f"floats ({floats.n_bytes:,} bytes)"
     axes.axhline(best, color="0.35", linewidth=1, linestyle=(0, (1, 3)), label=label)
-    for number, (label, group) in enumerate(_lines(others)):
+    for number, (label, group) in enumerate(_lines(others).items()):
         x, y, spread = _points(group, quality)
         line(axes, number, x, y, label, spread)
     rivals = [row for row in others if row.is_rival]
@@ -228,12 +228,11 @@ def _points(rows: Sequence[Row], quality: str) -> tuple[_Doubles, _Doubles, _Dou
     return sizes, means, np.array([means - lower, upper - means])
 
 
-def _lines(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    """Return name and rows of each line: of each code length, and of bits by distance alone."""
-    lengths = dict.fromkeys(row.n_bits for row in rows if row.is_ours)
-    lines = []
-    for n_bits in lengths:
-        group = [row for row in rows if row.is_ours and row.n_bits == n_bits]
-        lines.append((f"{n_bits} bits, second stages", group))
+def _lines(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return name and rows of each line: of each code length, and of bits by distance."""
+    lines: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.is_ours:
+            lines.setdefault(f"{row.n_bits} bits, second stages", []).append(row)
     alone = [row for row in rows if not row.is_ours and not row.is_rival]
-    return [*lines, ("bits by distance", alone)] if alone else lines
+    return lines | ({"bits by distance": alone} if alone else {})

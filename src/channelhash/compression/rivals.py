@@ -1,5 +1,5 @@
-"""What our codes are compared with: exact search in floats, and the market's practice, which is int8
-and the signs of the numbers themselves.
+"""What our codes are compared with: exact search in floats, and the market's practice, which is
+int8 and the signs of the numbers themselves.
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -111,7 +111,8 @@ def _hold_out(vectors: Vectors, seed: int) -> Task:
     n_questions = min(_QUESTIONS, n // 10)
     if n_questions < 1:
         raise InputError(
-            f"vectors: {n} of them; of ten or more some can be held out as questions; give questions"
+            f"vectors: {n} of them; of ten or more some can be held out as questions; give "
+            "questions"
         )
     drawn = generator(seed, "held-out questions").choice(n, n_questions, replace=False)
     held = np.sort(drawn)
