@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, pack
 from channelhash.codes.quantizer import QuantizedRows, Quantizer
+from channelhash.codes.stage import Similarity, estimate
 from channelhash.errors import InputError, argument
 from channelhash.models.linear_maps import pca_itq, random_rotation
 from channelhash.search.index import CodeIndex
@@ -25,8 +26,6 @@ from channelhash.utils.seeds import generator
 
 _Floats = NDArray[np.float32]
 
-#: How the encoder means its vectors to be compared.
-Similarity = Literal["cosine", "inner", "euclidean"]
 #: How the map of the code is fitted: the leading components rotated by ITQ, or a random rotation.
 Method = Literal["itq", "sign"]
 #: Vectors that maps are fitted to at most, drawn by the seed.
@@ -166,10 +165,8 @@ class Compressor:
         rows of the second stage; larger is nearer.
         """
         assert self.quantizer is not None
-        estimates = self.quantizer.inner_products(self._kept(question[None])[0], rows)
-        if self.similarity == "euclidean":
-            estimates = 2 * estimates - np.square(self.quantizer.decode(rows)).sum(axis=1)
-        return estimates
+        kept = self._kept(question[None])[0]
+        return estimate(self.quantizer, self.similarity, kept, rows)
 
     def _codes(self, rows: _Floats) -> PackedCodes:
         return pack(self._outputs(rows) >= 0)

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.compression.compressor import Similarity, prepare
+from channelhash.codes.stage import Similarity
+from channelhash.compression.compressor import prepare
 from channelhash.compression.task import Task
 from channelhash.compression.trials import (
     Code,

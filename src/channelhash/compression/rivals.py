@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, pack
-from channelhash.compression.compressor import Similarity, prepare
+from channelhash.codes.stage import Similarity
+from channelhash.compression.compressor import prepare
 from channelhash.utils.machine import usable_cores
 from channelhash.utils.progress import Progress, no_progress
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from channelhash.codes.stage import Similarity
 from channelhash.compression.compressor import (
     Compressor,
     Searcher,
-    Similarity,
     encode_blocks,
     prepare,
     sample_of,
