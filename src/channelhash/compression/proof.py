@@ -39,7 +39,7 @@ _FEWEST_HALVED = 40
 #: Of this share of pairs of vectors the two are farther from each other.
 _PAIRS = 0.95
 #: Share of questions that are farther from all vectors than such pairs, from which on they may be
-#: of another encoder; of five collections with their own questions it is 0.12 at most, and with
+#: of another encoder; of five collections with their own questions it is 0.09 at most, and with
 #: those of another encoder 1.
 _FAR = 0.9
 #: How far from 1 the length of a vector of unit length may be, by rounding, and that of one whose
