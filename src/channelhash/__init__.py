@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         search as search,
     )
     from channelhash.codes import CodeSet as CodeSet
+    from channelhash.compression import Compressor as Compressor, compress as compress
     from channelhash.duplicates import (
         DuplicateGroup as DuplicateGroup,
         find_duplicates as find_duplicates,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 #: Public name -> the module that it is, or that defines it.
 _MODULES = {
     "CodeSet": "channelhash.codes",
+    "Compressor": "channelhash.compression",
     "DuplicateGroup": "channelhash.duplicates",
     "Explanation": "channelhash.explanation",
     "HashModel": "channelhash.models",
@@ -59,6 +61,7 @@ _MODULES = {
     "Store": "channelhash.search",
     "channels": "channelhash.channels",
     "codes": "channelhash.codes",
+    "compress": "channelhash.compression",
     "data": "channelhash.data",
     "evaluate": "channelhash.runs.evaluate",
     "explain": "channelhash.explanation",

@@ -1,5 +1,6 @@
 """Compress vectors that an encoder has made, and prove how good the codes are."""
 
 from channelhash.compression.compressor import Compressed, Compressor, Found
+from channelhash.compression.files import compress
 
-__all__ = ["Compressed", "Compressor", "Found"]
+__all__ = ["Compressed", "Compressor", "Found", "compress"]

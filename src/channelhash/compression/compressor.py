@@ -5,6 +5,7 @@ stage orders these: the vector itself in a few bits a number (`channelhash.codes
 without one the question's real-valued outputs against the bits.
 """
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -176,6 +177,48 @@ class Compressor:
     ) -> "Found":
         """Search by a new index of the codes; see `Searcher.search`."""
         return Searcher(self, compressed).search(questions, k, first)
+
+    def transform(self, vectors: Any) -> NDArray[np.uint8]:
+        """Return both stages of vectors ``(n, d)`` side by side: ``(n, n_bytes)``, the code first.
+
+        ``Compressor.fit(vectors).transform(vectors)`` reads as in scikit-learn; `fit` returns a new
+        compressor, and changes none.
+
+        >>> vectors = np.random.default_rng(0).normal(size=(50, 16)).astype(np.float32)
+        >>> Compressor.fit(vectors, n_bits=16, second=2).transform(vectors).shape
+        (50, 8)
+        """
+        codes, rows = self.encode(vectors)
+        return codes if rows is None else np.hstack([codes, rows])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write this compressor to one safetensors file, whole or not at all.
+
+        Needs the extra ``photos`` or ``train``, as `load` does.
+        """
+        from channelhash.compression.files import save
+
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Compressor":
+        """Read a compressor that `save` wrote; it makes the same codes, bit for bit.
+
+        Raises:
+            InputError: the file is missing, damaged, of another format, or of a later version.
+
+        >>> import tempfile
+        >>> vectors = np.random.default_rng(0).normal(size=(50, 16)).astype(np.float32)
+        >>> compressor = Compressor.fit(vectors, n_bits=8)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     compressor.save(f"{folder}/codes.safetensors")
+        ...     loaded = Compressor.load(f"{folder}/codes.safetensors")
+        >>> bool((loaded.transform(vectors) == compressor.transform(vectors)).all())
+        True
+        """
+        from channelhash.compression.files import load
+
+        return load(path)
 
 
 class Found(NamedTuple):
