@@ -8,6 +8,7 @@ algebra round otherwise.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,17 +46,38 @@ _TABLE = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
 def export_compressor(
-    compressor: Compressor, folder: Path, onnx: bool = False, sql: bool = False
+    compressor: Compressor, folder: str | PathLike[str], onnx: bool = False, sql: bool = False
 ) -> list[Path]:
-    """Write ``codes.npz`` and ``codes.py``, and on demand ``codes.onnx`` and ``codes.sql``; return
-    the files.
+    """Write files that make the codes of a compressor without channelhash.
+
+    Args:
+        compressor: what was fitted.
+        folder: where the files go; made where it is missing, and files of these names are replaced.
+        onnx: also write ``codes.onnx``, a graph from vectors ``(n, d)`` to both stages. It is run
+            once, and compared with the compressor.
+        sql: also write ``codes.sql``, statements for PostgreSQL with pgvector.
+
+    Returns:
+        The files: ``codes.npz`` and ``codes.py``, which needs NumPy alone, and those asked for.
+
+    Raises:
+        InputError: ``onnx`` is asked for and not installed, or pgvector keeps no such vectors.
+        JobError: the graph makes other codes.
+
+    >>> import tempfile
+    >>> vectors = np.random.default_rng(0).normal(size=(50, 16)).astype(np.float32)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     files = export_compressor(Compressor.fit(vectors, n_bits=8), folder, sql=True)
+    >>> [file.name for file in files]
+    ['codes.npz', 'codes.py', 'codes.sql']
     """
-    files = write_numpy(compressor, folder)
+    place = Path(folder)
+    files = write_numpy(compressor, place)
     if onnx:
-        files.append(folder / "codes.onnx")
+        files.append(place / "codes.onnx")
         write_onnx(compressor, files[-1])
     if sql:
-        files.append(folder / "codes.sql")
+        files.append(place / "codes.sql")
         write_sql(compressor, files[-1])
     return files
 
