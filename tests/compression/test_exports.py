@@ -14,12 +14,14 @@ from tests.compression.test_compressor import vectors
 from channelhash.codes import unpack
 from channelhash.codes.quantizer import Quantizer
 from channelhash.compression import exports
-from channelhash.compression.compressor import Compressor, Searcher
+from channelhash.compression.compressor import Compressor, Searcher, prepare
 from channelhash.errors import JobError
 from extras import needs
 from refusals import check_refusal
 
 SIMILARITIES = ("cosine", "inner", "euclidean")
+#: Bits a number of the second stage, and whether it is centred.
+SECOND = [(None, False), (0.5, False), (4, False), (4, True)]
 #: Runs the script beside it, and keeps what it gives.
 _USE = """
 import sys
@@ -74,12 +76,12 @@ def test_the_script_makes_the_very_same_bytes(similarity, second, tmp_path):
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
-@pytest.mark.parametrize("second", [None, 0.5, 4])
-def test_the_script_encodes_and_finds_as_the_compressor_does(similarity, second, tmp_path):
+@pytest.mark.parametrize(("second", "centred"), SECOND)
+def test_the_script_encodes_and_finds_as_the_compressor_does(similarity, second, centred, tmp_path):
     rows = vectors(n=300)
     rows[7] = 0
     rows[9] = rows[8]
-    compressor = Compressor.fit(rows, 20, second, similarity)
+    compressor = Compressor.fit(rows, 20, second, similarity, centred=centred)
     exports.write_numpy(compressor, tmp_path)
     questions = np.vstack([vectors(n=4, seed=1), rows[8:9]])
     made = run_script(tmp_path, rows, questions)
@@ -134,12 +136,12 @@ def test_the_graph_makes_the_very_same_bytes(similarity, tmp_path):
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
-@pytest.mark.parametrize("second", [None, 0.5, 4])
-def test_the_graph_encodes_as_the_compressor_does(similarity, second, tmp_path):
+@pytest.mark.parametrize(("second", "centred"), SECOND)
+def test_the_graph_encodes_as_the_compressor_does(similarity, second, centred, tmp_path):
     needs("onnx")
     rows = vectors(n=300)
     rows[7] = 0
-    compressor = Compressor.fit(rows, 20, second, similarity)
+    compressor = Compressor.fit(rows, 20, second, similarity, centred=centred)
     exports.write_onnx(compressor, tmp_path / "codes.onnx")
     for part in (rows, rows[:1]):
         made = run_graph(tmp_path / "codes.onnx", part)
@@ -193,10 +195,13 @@ def answers(connection, question) -> list[int]:
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
-def test_postgres_makes_the_same_codes_and_orders_by_the_vectors(similarity, connection, tmp_path):
+@pytest.mark.parametrize("centred", [False, True])
+def test_postgres_makes_the_same_codes_and_orders_by_the_vectors(
+    similarity, centred, connection, tmp_path
+):
     rows = vectors(n=60)
     rows[7] = 0
-    compressor = Compressor.fit(rows, 20, 4, similarity)
+    compressor = Compressor.fit(rows, 20, 4, similarity, centred=centred)
     exports.write_sql(compressor, tmp_path / "codes.sql", "things")
     connection.execute((tmp_path / "codes.sql").read_text())
     add_rows(connection, rows, "channelhash_code(x), channelhash_second(x)")
@@ -205,22 +210,23 @@ def test_postgres_makes_the_same_codes_and_orders_by_the_vectors(similarity, con
     own = np.array([[bit == "1" for bit in code] for (code,) in made])
     assert (own == codes).mean() > 0.999
     for question in vectors(n=3, seed=1):
-        assert answers(connection, question) == nearest(rows, question, similarity)
+        kept = halves(np.vstack([rows, question]), compressor)
+        scores = kept[:-1] @ kept[-1]
+        if similarity == "euclidean":
+            scores = -np.linalg.norm(kept[:-1] - kept[-1], axis=1)
+        found = answers(connection, question)
+        np.testing.assert_allclose(scores[found], np.sort(scores)[::-1][:10], rtol=1e-5)
     sizes = "SELECT max(pg_column_size(code)), max(pg_column_size(second)) FROM things"
     code_size, second_size = connection.execute(sizes).fetchone()
     assert (code_size <= 11, second_size <= 2 * 32 + 8) == (True, True)
 
 
-def nearest(rows, question, similarity) -> list[int]:
-    """The ten most similar rows, by the floats as half precision keeps them."""
-    if similarity == "euclidean":
-        scores = -np.linalg.norm(rows.astype(np.float16) - question.astype(np.float16), axis=1)
-    else:
-        if similarity == "cosine":
-            lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-            rows = rows / np.where(lengths > 0, lengths, 1)
-        scores = rows.astype(np.float16).astype(float) @ question
-    return np.argsort(-scores, kind="stable")[:10].tolist()
+def halves(rows, compressor) -> np.ndarray:
+    """What the second stage keeps of rows, in half precision."""
+    kept = prepare(rows, compressor.similarity)
+    if compressor.centred:
+        kept = prepare(kept - compressor.mean, compressor.similarity)
+    return kept.astype(np.float16).astype(np.float64)
 
 
 def test_postgres_finds_the_nearest_codes_without_a_second_stage(connection, tmp_path):

@@ -19,13 +19,14 @@ SIMILARITIES = ("cosine", "inner", "euclidean")
     n_bits=st.integers(1, 24),
     second=st.sampled_from([None, 0.3, 1, 4, 8]),
     similarity=st.sampled_from(SIMILARITIES),
+    centred=st.booleans(),
     seed=st.integers(0, 9),
 )
 def test_a_compressor_from_its_file_encodes_and_searches_alike(
-    n_bits, second, similarity, seed, tmp_path_factory
+    n_bits, second, similarity, centred, seed, tmp_path_factory
 ):
     rows = vectors(n=60, d=24, seed=seed)
-    compressor = Compressor.fit(rows, n_bits, second, similarity, seed=seed)
+    compressor = Compressor.fit(rows, n_bits, second, similarity, seed=seed, centred=centred)
     path = tmp_path_factory.getbasetemp() / "codes.safetensors"
     compressor.save(path)
     loaded = Compressor.load(path)
@@ -71,12 +72,14 @@ def test_a_damaged_file_is_refused_and_so_is_a_missing_one(saved):
         (None, "not a compressor that `Compressor.save` wrote; name one, or fit it again"),
         ({"format": "pt"}, "not a compressor"),
         ({"version": "2"}, "of version 2, this program reads 1; update channelhash"),
+        ({"centred": "perhaps"}, r"not a compressor .*perhaps.*; save it again"),
         ({"similarity": "angle"}, r"not a compressor .*similarity 'angle'.*; save it again"),
         ({}, r"not a compressor .*it lacks 'mean'.*; save it again"),
     ],
 )
 def test_a_foreign_file_is_refused(metadata, says, tmp_path):
     own = {"format": "channelhash compressor", "version": "1", "similarity": "cosine"}
+    own["centred"] = "no"
     arrays = {"mean": np.zeros(2), "weights": np.eye(2)} if metadata else {"a": np.zeros(1)}
     given_metadata = None if metadata is None else own | metadata
     save_file(arrays, tmp_path / "other.safetensors", given_metadata)

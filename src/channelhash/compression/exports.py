@@ -152,6 +152,8 @@ def search(question, codes, rows, k=10):  # by the second stage alone
     scores = products * scale + q @ f["centre"]
 """
 
+_CENTRED = 'prepare({} - f["mean"])'
+
 _BY_DISTANCE = """\
     h = f["levels"][np.arange(len(f["places"])), rows[:, f["places"]]]
     stored = (h * scale[:, None]) @ f["rotation"].T + f["centre"]
@@ -204,7 +206,8 @@ def _script(compressor: Compressor) -> str:
         return head + prepare + _CODES_ALONE
     length = "" if is_cosine else _LENGTH
     scores = _BY_DISTANCE if compressor.similarity == "euclidean" else ""
-    encode = _ENCODE.format(kept="x", asked="prepare([question])")
+    kept = _CENTRED if compressor.centred else "{}"
+    encode = _ENCODE.format(kept=kept.format("x"), asked=kept.format("prepare([question])"))
     return head + length + prepare + encode + scores + _ORDER
 
 
@@ -276,7 +279,7 @@ def write_onnx(compressor: Compressor, path: Path) -> None:
     outputs = [_Output("codes", _add_codes(graph, compressor), "UINT8", ["n", n_code_bytes])]
     quantizer = compressor.quantizer
     if quantizer is not None:
-        rows, scales = _add_rows(graph, _add_prepared(graph, compressor), quantizer)
+        rows, scales = _add_rows(graph, _add_kept(graph, compressor), quantizer)
         outputs.append(_Output("rows", rows, "UINT8", ["n", quantizer.n_bytes - 2]))
         outputs.append(_Output("scales", scales, "FLOAT16", ["n"]))
     with atomic_path(path) as temporary:
@@ -284,16 +287,28 @@ def write_onnx(compressor: Compressor, path: Path) -> None:
         _check_onnx(compressor, temporary)
 
 
-def _add_prepared(graph: _Graph, compressor: Compressor) -> str:
+def _add_prepared(graph: _Graph, compressor: Compressor, vectors: str = "vectors") -> str:
     """Add `prepare`."""
     if compressor.similarity != "cosine":
-        return "vectors"
-    return graph.add("Div", "vectors", graph.length("vectors"))
+        return vectors
+    return graph.add("Div", vectors, graph.length(vectors))
+
+
+def _add_centred(graph: _Graph, compressor: Compressor) -> str:
+    """Add prepared vectors without their mean."""
+    return graph.add("Sub", _add_prepared(graph, compressor), compressor.mean)
+
+
+def _add_kept(graph: _Graph, compressor: Compressor) -> str:
+    """Add what the second stage keeps."""
+    if compressor.centred:
+        return _add_prepared(graph, compressor, _add_centred(graph, compressor))
+    return _add_prepared(graph, compressor)
 
 
 def _add_codes(graph: _Graph, compressor: Compressor) -> str:
-    """Add the codes of prepared vectors."""
-    centred = graph.add("Sub", _add_prepared(graph, compressor), compressor.mean)
+    """Add the codes."""
+    centred = _add_centred(graph, compressor)
     outputs = graph.add("MatMul", centred, compressor.weights)
     bits = graph.cast(graph.add("GreaterOrEqual", outputs, np.array(0, np.float32)), "FLOAT")
     places = np.arange(compressor.n_bits)
@@ -480,7 +495,9 @@ def write_sql(compressor: Compressor, path: Path, table: str = "items") -> None:
     if width > _WIDEST:
         raise InputError(f"pgvector keeps vectors of up to {_WIDEST:,} numbers, not {width:,}")
     is_cosine = compressor.similarity == "cosine"
-    prepared = "l2_normalize(x)" if is_cosine else "x"
+    prepare = "l2_normalize({})" if is_cosine else "{}"
+    prepared = prepare.format("x")
+    centred = f"{prepared} - {_vector(compressor.mean)}::vector"
     quantizer = compressor.quantizer
     second_size = 2 * width + 8
     values = {
@@ -495,8 +512,8 @@ def write_sql(compressor: Compressor, path: Path, table: str = "items") -> None:
             f"({bit}, {_vector(column)})" for bit, column in enumerate(compressor.weights.T)
         ),
         "prepared": "vector's direction" if is_cosine else "vector",
-        "centred": f"{prepared} - {_vector(compressor.mean)}::vector",
-        "kept": prepared,
+        "centred": centred,
+        "kept": prepare.format(centred) if compressor.centred else prepared,
         "operator": "<->" if compressor.similarity == "euclidean" else "<#>",
         "first": _FIRST,
     }

@@ -26,6 +26,8 @@ _FORMAT = "channelhash compressor"
 _VERSION = "1"
 #: What stands before the names of the second stage's arrays.
 _QUANTIZER = "quantizer."
+#: How the metadata of a file say whether the second stage is centred.
+_CENTRED = {"yes": True, "no": False}
 _FOREIGN = "not a compressor that `Compressor.save` wrote"
 #: Arguments of `Compressor.fit` and `Quantizer.fit` -> what `compress` calls them.
 _SPELLED = {"n_bits": "bits", "bits": "second"}
@@ -99,7 +101,12 @@ def save(compressor: Compressor, path: str | PathLike[str]) -> None:
     if compressor.quantizer is not None:
         for name, values in compressor.quantizer.arrays().items():
             arrays[_QUANTIZER + name] = values
-    metadata = {"format": _FORMAT, "version": _VERSION, "similarity": compressor.similarity}
+    metadata = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "similarity": compressor.similarity,
+        "centred": "yes" if compressor.centred else "no",
+    }
     contiguous = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
     with atomic_path(Path(path)) as temporary:
         temporary.write_bytes(checked_content(save_arrays, contiguous, metadata))
@@ -135,7 +142,8 @@ def _build(arrays: dict[str, NDArray[Any]], metadata: dict[str, str]) -> Compres
     }
     quantizer = Quantizer.from_arrays(second) if second else None
     similarity = _similarity_of(metadata["similarity"])
-    return Compressor(arrays["mean"], arrays["weights"], quantizer, similarity)
+    centred = _CENTRED[metadata["centred"]]
+    return Compressor(arrays["mean"], arrays["weights"], quantizer, similarity, centred)
 
 
 def _similarity_of(word: str) -> Similarity:
