@@ -41,6 +41,8 @@ _CHECKED_ROWS = 64
 _FIRST = 2000
 #: Most numbers that pgvector keeps of a vector.
 _WIDEST = 16_000
+#: Longest value of PostgreSQL whose size takes 1 byte.
+_SHORT = 126
 #: Names of tables that SQL takes without quotes.
 _TABLE = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
@@ -500,12 +502,12 @@ def write_sql(compressor: Compressor, path: Path, table: str = "items") -> None:
     prepared = prepare.format("x")
     centred = f"{prepared} - {_vector(compressor.mean)}::vector"
     quantizer = compressor.quantizer
-    second_size = 2 * width + 8
+    second_size = _stored_bytes(2 * width)
     values = {
         "table": table,
         "width": width,
         "n_bits": compressor.n_bits,
-        "code_bytes": -(-compressor.n_bits // 8) + 8,
+        "code_bytes": _stored_bytes(-(-compressor.n_bits // 8)),
         "second_bytes": "" if quantizer is None else f", {second_size} for the second stage",
         "second_size": second_size,
         "own_size": 0 if quantizer is None else quantizer.n_bytes,
@@ -520,6 +522,12 @@ def write_sql(compressor: Compressor, path: Path, table: str = "items") -> None:
     }
     rest = _CODES_IN_SQL if quantizer is None else _BOTH_IN_SQL
     write_text(path, (_MAP + rest).format(**values))
+
+
+def _stored_bytes(n_bytes: int) -> int:
+    """Return the bytes of a value in PostgreSQL: with its width, and 1 or 4 bytes for its size."""
+    with_width = n_bytes + 4
+    return with_width + (1 if with_width <= _SHORT else 4)
 
 
 def _vector(values: _Floats) -> str:
