@@ -13,7 +13,7 @@ from tests.compression.test_compressor import vectors
 
 from channelhash.codes import unpack
 from channelhash.codes.quantizer import Quantizer
-from channelhash.compression import exports
+from channelhash.compression import exports, onnx_export
 from channelhash.compression.compressor import Compressor, Searcher, prepare
 from channelhash.errors import JobError
 from extras import needs
@@ -157,7 +157,7 @@ def test_a_graph_that_makes_other_codes_is_not_kept(tmp_path, monkeypatch):
     compressor = Compressor.fit(vectors(), 20)
     other = Compressor.fit(vectors(seed=1), 20)
     monkeypatch.setattr(
-        exports, "_add_codes", lambda graph, _, add=exports._add_codes: add(graph, other)
+        onnx_export, "_add_codes", lambda graph, _, add=onnx_export._add_codes: add(graph, other)
     )
     says = "the graph makes other codes"
     check_refusal(says, exports.write_onnx, compressor, tmp_path / "codes.onnx", error=JobError)
