@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes, pack
+from channelhash.codes import PackedCodes, pack, unit_rows
 from channelhash.codes.quantizer import QuantizedRows, Quantizer
 from channelhash.codes.stage import Similarity, estimate
 from channelhash.errors import InputError, argument
@@ -163,7 +163,7 @@ class Compressor:
 
     def similarities(self, question: _Floats, rows: QuantizedRows) -> _Floats:
         """Estimate the similarities ``(n,)`` of a question ``(d,)``, as `prepare` gives it, and
-        rows of the second stage; larger is nearer.
+        rows of the second stage; see `estimate`.
         """
         assert self.quantizer is not None
         kept = self._kept(question[None])[0]
@@ -306,10 +306,7 @@ class Searcher:
 def prepare(vectors: Any, similarity: Similarity) -> _Floats:
     """Return vectors as float32 rows, of unit length where their cosine counts."""
     rows = np.asarray(vectors[:] if not isinstance(vectors, np.ndarray) else vectors, np.float32)
-    if similarity != "cosine":
-        return rows
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.asarray(rows / np.where(lengths > 0, lengths, 1), np.float32)
+    return np.asarray(unit_rows(rows), np.float32) if similarity == "cosine" else rows
 
 
 def encode_blocks(

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes.quantizer import Quantizer
-from channelhash.compression.compressor import Compressor, Similarity
+from channelhash.codes.stage import Similarity
+from channelhash.compression.compressor import Compressor
 from channelhash.data.vectors import Vectors, load_vectors
 from channelhash.errors import InputError, argument
 from channelhash.models.description import checked_content, metadata_of, read_checked
