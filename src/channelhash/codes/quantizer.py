@@ -125,25 +125,26 @@ class Quantizer:
     def tables(self) -> dict[str, NDArray[Any]]:
         """Return what other programs need to make rows and to compare them, by name.
 
-        With y = Rᵀ(x − μ), component i has the number ``v`` of edges ``edges[i]`` that are below
-        ``y[i] / (spread[i] · ‖y‖ / usual)``, stored as ``v << shifts[i]``; ``levels[i]`` is its
-        level, times σ, by the value of its byte. Byte j holds the components from ``starts[j]`` on,
-        component i lies in byte ``places[i]``.
+        With y = Rᵀ(x − μ), component i has the number ``v`` of its ``edges`` ``(m, 255)`` below
+        ``y[i] / ‖y‖``, and takes ``v << shifts[i]`` of byte ``places[i]``, whose first component is
+        ``starts[places[i]]``. ``levels`` ``(m, 256)`` are the numbers σ ĥ by the value of a byte,
+        ``slopes`` are Rᵀμ.
         """
         places, shifts = self._places
+        usual = sqrt(float(np.square(self.spread).sum()))
         edges = np.full((len(self.bits), 255), np.inf, np.float32)
         for row, n_bits in enumerate(self.bits.tolist()):
-            levels = normal_levels(n_bits)
+            levels = normal_levels(n_bits) * (self.spread[row] / usual)
             edges[row, : len(levels) - 1] = (levels[1:] + levels[:-1]) / 2
         return {
+            "centre": self.mean,
             "rotation": self.rotation,
-            "spread": self.spread,
-            "usual": np.array(sqrt(float(np.square(self.spread).sum())), np.float32),
             "edges": edges,
             "levels": self._levels,
             "shifts": shifts,
-            "starts": np.unique(places, return_index=True)[1],
             "places": places,
+            "starts": np.unique(places, return_index=True)[1],
+            "slopes": self.mean @ self.rotation,
         }
 
     @property
@@ -204,14 +205,15 @@ class Quantizer:
     def _scales_for(self, vectors: _Floats, components: _Floats, rounded: _Floats) -> _Floats:
         """Return the scales s ``(n,)`` with ‖μ + s R σ ĥ‖ = ‖x‖: of the two, the one that is nearer
         to the least squared error; with no such scale, the one that is nearest to it.
+
+        They solve a s² + 2 b s + c = 0.
         """
-        squares = np.einsum("ij,ij->i", rounded, rounded)
-        half_slopes = rounded @ (self.mean @ self.rotation)
-        offsets = self.mean @ self.mean - np.einsum("ij,ij->i", vectors, vectors)
-        middles = -half_slopes / squares
-        gaps = np.sqrt(np.maximum(half_slopes**2 - squares * offsets, 0)) / squares
-        best = np.einsum("ij,ij->i", components, rounded) / squares
-        return np.asarray(np.where(best >= middles, middles + gaps, middles - gaps), np.float32)
+        a = np.einsum("ij,ij->i", rounded, rounded)
+        b = rounded @ (self.mean @ self.rotation)
+        c = self.mean @ self.mean - np.einsum("ij,ij->i", vectors, vectors)
+        roots = np.sqrt(np.maximum(b**2 - a * c, 0))
+        least = np.einsum("ij,ij->i", components, rounded)  # times a, where the error is least
+        return np.asarray((np.copysign(roots, least + b) - b) / a, np.float32)
 
     def _pack(self, numbers: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Write the numbers of components ``(n, m)`` into bytes."""

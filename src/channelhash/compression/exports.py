@@ -30,71 +30,47 @@ import numpy as np
 f = dict(np.load(__file__[:-3] + ".npz"))
 '''
 
-_LENGTH = """
-
-def length(x):  # of each row; never 0
-    return np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-30)
-"""
-
 _UNIT = """
 
-def prepare(vectors):  # only directions count
-    x = np.asarray(vectors, np.float32)
-    return x / length(x)
-"""
-
-_AS_THEY_ARE = """
-
-def prepare(vectors):
-    return np.asarray(vectors, np.float32)
+def unit(x):  # rows of length 1
+    return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-30)
 """
 
 _CODES_ALONE = """
 
 def encode(vectors):
-    return np.packbits((prepare(vectors) - f["mean"]) @ f["weights"] >= 0, axis=1), None
+    x = {vectors}
+    return np.packbits((x - f["mean"]) @ f["weights"] >= 0, axis=1), None
 
 
 def search(question, codes, rows, k=10):
-    u = ((prepare([question]) - f["mean"]) @ f["weights"])[0]
-    costs = np.pad(np.abs(u), (0, -len(u) % 8)).reshape(-1, 8) @ f["byte_bits"]
-    differing = codes ^ np.packbits(u >= 0)  # a bit that differs costs |u|
-    distances = sum(table[column] for table, column in zip(costs, differing.T))
-    return np.argsort(distances, kind="stable")[:k]
+    u = ({question} - f["mean"]) @ f["weights"]
+    ones = np.unpackbits(codes, axis=1, count=u.shape[1]) > 0
+    scores = np.where(ones, u, 0).sum(axis=1)  # a bit that differs costs |u|
+    return np.argsort(-scores, kind="stable")[:k]
 """
 
-_ENCODE = """
+_BOTH = """
 
 def encode(vectors):
-    x = prepare(vectors)
+    x = {vectors}
     codes = np.packbits((x - f["mean"]) @ f["weights"] >= 0, axis=1)
-    y = ({kept} - f["centre"]) @ f["rotation"]
-    z = y / (f["spread"] * (length(y) / f["usual"]))
-    numbers = [np.searchsorted(edges, column) for edges, column in zip(f["edges"], z.T)]
-    values = np.stack(numbers, axis=1) << f["shifts"]  # each at its place in a byte
-    h = f["levels"][np.arange(len(numbers)), values]
-    scale = (np.einsum("ij,ij->i", y, h) / np.einsum("ij,ij->i", h, h)).astype("<f2")
+{centring}\
+    z = unit((x - f["centre"]) @ f["rotation"])
+    values = sum(z > edge for edge in f["edges"]) << f["shifts"]  # each at its place in a byte
+    h = f["levels"][f["columns"], values]
+    # the scale s that keeps the length, |centre + s R h| = |x|, solves a s² + 2 b s + c = 0
+    a, b, c = (h * h).sum(axis=1), h @ f["slopes"], f["square"] - (x * x).sum(axis=1)
+    root = np.copysign(np.sqrt(np.maximum(b * b - a * c, 0)), (x @ f["rotation"] * h).sum(axis=1))
+    scale = ((root - b) / a).astype("<f2")[:, None]
     packed = np.add.reduceat(values, f["starts"], axis=1).astype(np.uint8)
-    return codes, np.hstack([packed, scale[:, None].view(np.uint8)])
+    return codes, np.hstack([packed, scale.view(np.uint8)])
 
 
 def search(question, codes, rows, k=10):  # by the second stage alone
-    q = {asked}[0]
-    tables = np.add.reduceat((q @ f["rotation"])[:, None] * f["levels"], f["starts"])
-    products = sum(table[column] for table, column in zip(tables, rows.T))
-    scale = rows[:, -2:].copy().view("<f2")[:, 0].astype(np.float32)
-    scores = products * scale + q @ f["centre"]
-"""
-
-_CENTRED = 'prepare({} - f["mean"])'
-
-_BY_DISTANCE = """\
-    h = f["levels"][np.arange(len(f["places"])), rows[:, f["places"]]]
-    stored = (h * scale[:, None]) @ f["rotation"].T + f["centre"]
-    scores = 2 * scores - np.square(stored).sum(axis=1)
-"""
-
-_ORDER = """\
+    q = {question} @ f["rotation"]
+    h = f["levels"][f["columns"], rows[:, f["places"]]] * rows[:, -2:].copy().view("<f2")
+    scores = {scores}
     return np.argsort(-scores, kind="stable")[:k]
 """
 
@@ -114,11 +90,18 @@ def write_numpy(compressor: Compressor, folder: Path) -> list[Path]:
 
 
 def _numpy_arrays(compressor: Compressor) -> dict[str, Any]:
-    arrays = {"mean": compressor.mean, "weights": compressor.weights}
-    if compressor.quantizer is None:
-        values = np.arange(256, dtype=np.uint8)[:, None]
-        return arrays | {"byte_bits": np.unpackbits(values, axis=1).T.astype(np.float64)}
-    return arrays | {"centre": compressor.quantizer.mean} | compressor.quantizer.tables()
+    arrays: dict[str, Any] = {"mean": compressor.mean, "weights": compressor.weights}
+    quantizer = compressor.quantizer
+    if quantizer is None:
+        return arrays
+    tables = quantizer.tables()
+    most_levels = 2 ** int(quantizer.bits.max())
+    return arrays | {
+        **tables,
+        "edges": tables["edges"][:, : most_levels - 1].T,
+        "columns": np.arange(len(quantizer.bits)),
+        "square": quantizer.mean @ quantizer.mean,
+    }
 
 
 def _script(compressor: Compressor) -> str:
@@ -134,15 +117,26 @@ def _script(compressor: Compressor) -> str:
         n_code_bytes=-(-compressor.n_bits // 8),
         second=second,
     )
-    is_cosine = compressor.similarity == "cosine"
-    prepare = _LENGTH + _UNIT if is_cosine else _AS_THEY_ARE
+    unit = "unit" if compressor.similarity == "cosine" else ""
+    given = "unit(np.asarray({}, np.float32))" if unit else "np.asarray({}, np.float32)"
+    vectors = given.format("vectors")
+    question = given.format("[question]")
     if quantizer is None:
-        return head + prepare + _CODES_ALONE
-    length = "" if is_cosine else _LENGTH
-    scores = _BY_DISTANCE if compressor.similarity == "euclidean" else ""
-    kept = _CENTRED if compressor.centred else "{}"
-    encode = _ENCODE.format(kept=kept.format("x"), asked=kept.format("prepare([question])"))
-    return head + length + prepare + encode + scores + _ORDER
+        steps = _CODES_ALONE.format(vectors=vectors, question=question)
+        return head + (_UNIT if unit else "") + steps
+    centring = ""
+    if compressor.centred:
+        centring = f'    x = {unit}(x - f["mean"])\n'
+        question = f'{unit}({question} - f["mean"])'
+    scores = "(h * q).sum(axis=1)"
+    if compressor.similarity == "euclidean":
+        question = f'({question} - f["centre"])'
+        scores = "-np.square(h - q).sum(axis=1)"
+    return (
+        head
+        + _UNIT
+        + _BOTH.format(vectors=vectors, question=question, centring=centring, scores=scores)
+    )
 
 
 def export_compressor(

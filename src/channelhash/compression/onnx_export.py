@@ -67,6 +67,11 @@ class _Graph:
         lengths = self.add("ReduceL2", rows, axes=[1], keepdims=1)
         return self.add("Max", lengths, np.array(_TINY, np.float32))
 
+    def products(self, rows: str, others: str) -> str:
+        """Return the inner product of each row and its counterpart."""
+        shares = self.add("Mul", rows, others)
+        return self.add("ReduceSum", shares, np.array([1]), keepdims=0)
+
     def sum_bytes(self, values: str, places: NDArray[np.int64]) -> str:
         """Add the columns that lie in one byte; all are integers, so that floats do it exactly."""
         packing = np.zeros((len(places), places[-1] + 1), np.float32)
@@ -139,22 +144,27 @@ def _add_codes(graph: _Graph, compressor: Compressor) -> str:
 
 
 def _add_rows(graph: _Graph, vectors: str, quantizer: Quantizer) -> tuple[str, str]:
-    """Add rows and scales of the second stage."""
+    """Add rows and scales of the second stage, as `Quantizer.encode` computes them."""
     tables = quantizer.tables()
-    centred = graph.add("Sub", vectors, quantizer.mean)
+    centred = graph.add("Sub", vectors, tables["centre"])
     components = graph.add("MatMul", centred, tables["rotation"])
-    relative = graph.add("Div", graph.length(components), tables["usual"])
-    units = graph.add("Mul", relative, tables["spread"])
-    numbers = _add_search(graph, graph.add("Div", components, units), tables["edges"])
+    directions = graph.add("Div", components, graph.length(components))
+    numbers = _add_search(graph, directions, tables["edges"])
     shifted = graph.add("Mul", numbers, 1 << tables["shifts"].astype(np.int64))
     rounded = _add_look_up(graph, tables["levels"], shifted)
-    shared = graph.add("Mul", components, rounded)
-    squares = graph.add("Mul", rounded, rounded)
-    axes = np.array([1])
-    shared_sum = graph.add("ReduceSum", shared, axes, keepdims=0)
-    square_sum = graph.add("ReduceSum", squares, axes, keepdims=0)
-    scales = graph.cast(graph.add("Div", shared_sum, square_sum), "FLOAT16")
-    return graph.sum_bytes(shifted, tables["places"]), scales
+    a = graph.products(rounded, rounded)
+    b = graph.add("MatMul", rounded, tables["slopes"])
+    square = np.array(tables["centre"] @ tables["centre"])
+    c = graph.add("Sub", square, graph.products(vectors, vectors))
+    discriminant = graph.add("Sub", graph.add("Mul", b, b), graph.add("Mul", a, c))
+    zero = np.array(0, np.float32)
+    root = graph.add("Sqrt", graph.add("Max", discriminant, zero))
+    is_ahead = graph.add(
+        "GreaterOrEqual", graph.add("Add", graph.products(components, rounded), b), zero
+    )
+    chosen = graph.add("Where", is_ahead, root, graph.add("Neg", root))
+    scales = graph.add("Div", graph.add("Sub", chosen, b), a)
+    return graph.sum_bytes(shifted, tables["places"]), graph.cast(scales, "FLOAT16")
 
 
 def _add_search(graph: _Graph, values: str, edges: _Floats) -> str:
