@@ -40,10 +40,11 @@ def fit(features, *args, **settings):
 def test_one_modality_is_the_closed_form(codes, method, k):
     features = {"image": views()["image"]}
     model = fit(features, k, codes, seed=3)
-    expected = method(features["image"], k, 3, "image")(features["image"])
+    units = features["image"] / np.linalg.norm(features["image"], axis=1, keepdims=True)
+    expected = method(units, k, 3, "image")(units)
     outputs = model.outputs("image", features["image"])
     np.testing.assert_allclose(outputs[:, :k], expected, atol=1e-4)
-    np.testing.assert_allclose(outputs[:, k:], features["image"], atol=1e-4)
+    np.testing.assert_allclose(outputs[:, k:], units, atol=1e-4)
     assert model.stage.n_outputs == outputs.shape[1]
     assert model.architecture["codes"] == codes
     shares = binarize(outputs[:, :k]).mean(axis=0)
@@ -85,8 +86,8 @@ def test_one_space_shares_a_map_around_each_mean_and_centres_missing_texts_on_ph
     features = views(200, widths=(("image", 24), ("text", 24)))
     model = fit_codes(encoder, features, 8)
     assert model.architecture["codes"] == "itq"
-    assert np.array_equal(model._maps["image"].weights, model._maps["text"].weights)
-    for name, fitted_map in model._maps.items():
+    assert np.array_equal(model.maps["image"].weights, model.maps["text"].weights)
+    for name, fitted_map in model.maps.items():
         unit = features[name] / np.linalg.norm(features[name], axis=1, keepdims=True)
         np.testing.assert_allclose(fitted_map.mean, unit.mean(axis=0), atol=1e-6)
     assert model.encode_texts(["a dog"]).shape == (1, 1)

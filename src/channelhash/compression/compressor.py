@@ -18,6 +18,7 @@ from channelhash.codes import PackedCodes, pack, unit_rows
 from channelhash.codes.quantizer import QuantizedRows, Quantizer
 from channelhash.codes.stage import Similarity, estimate
 from channelhash.errors import InputError, argument
+from channelhash.models.fitted import FittedModel
 from channelhash.models.linear_maps import pca_itq, random_rotation
 from channelhash.search.index import CodeIndex
 from channelhash.search.rank import asymmetric_distances
@@ -57,7 +58,7 @@ class Compressor:
         mean: ``(d,)``, taken from a vector before its code is made.
         weights: ``(d, k)``; the signs of the products are the code.
         quantizer: the second stage; None without one.
-        similarity: how vectors are compared.
+        similarity: how vectors are compared; for "cosine" they get unit length first.
         centred: whether the second stage keeps and compares x − mean, for cosines of unit length,
             instead of x: the ranking is then another than the encoder's, for some data a better
             one. Distances stay the same.
@@ -113,6 +114,38 @@ class Compressor:
         mean = fitted.mean.astype(np.float32)
         plain = cls(mean, fitted.weights.astype(np.float32), None, similarity)
         return plain if second is None else plain.with_second(sample, second, centred, seed)
+
+    @classmethod
+    def of_model(cls, model: FittedModel, modality: str) -> "Compressor":
+        """Return what was fitted to a modality of a model: of the features of its encoder, it makes
+        the same codes and the same second stage, to rounding.
+
+        Codes that are compared alone (``cca-itq``) have no second stage; their similarity says only
+        whether features get unit length first.
+
+        Raises:
+            InputError: the model has no map of the modality, or keeps directions of vectors whose
+                lengths count in the code.
+        """
+        if modality not in model.maps:
+            raise InputError(f"{modality}: no map of it was fitted, so there is none to export")
+        fitted = model.maps[modality]
+        quantizer = model.stage.quantizers.get(modality)
+        similarity = model.stage.similarity
+        if similarity == "cosine" and not model.architecture["unit"]:
+            if quantizer is not None:
+                raise InputError(
+                    f"{modality}: the map takes features as they are, and the second stage their "
+                    "directions; fit the codes again"
+                )
+            similarity = "inner"
+        return cls(
+            fitted.mean.astype(np.float32),
+            fitted.weights.astype(np.float32),
+            quantizer,
+            similarity,
+            model.architecture.get("centred", False),  # older models keep no vectors
+        )
 
     def with_second(
         self, sample: _Floats, bits: float, centred: bool = False, seed: int = 0

@@ -186,6 +186,8 @@ ENCODER_FORMS = {
 }
 #: The encoder of items that are features already, which needs to know their widths.
 FEATURES = "features"
+#: How codes were fitted that a `Compressor` made.
+COMPRESSOR = "compressor"
 
 
 def read_words(words: list[str]) -> EncoderWord:
@@ -315,14 +317,12 @@ def fit_facts(description: Mapping[str, Any]) -> dict[str, str]:
     if description.get("name") != "fitted":
         return {}
     architecture = description["architecture"]
-    n = architecture["fitted_on"]
     codes = architecture["codes"]
     modalities = list(architecture["widths"])
-    if codes == "learned":
-        return {
-            "encoder": in_one_word(architecture["encoder"]),
-            "fitted": "learned codes of the encoder",
-        }
+    whole = {"learned": "learned codes of the encoder", COMPRESSOR: "a compressor of vectors"}
+    if codes in whole:
+        return {"encoder": in_one_word(architecture["encoder"]), "fitted": whole[codes]}
+    n = architecture["fitted_on"]
     items = "pairs of image and text" if codes == "cca-itq" else f"{min(modalities)}s"
     fitted = f"{codes} to {n:,} {items}"
     if modalities == ["image"]:

@@ -92,7 +92,7 @@ class FittedModel(description.Model):
     ) -> None:
         self.encoder = encoder
         self.architecture = architecture
-        self._maps = maps
+        self.maps = maps
         self.n_bits = architecture["n_bits"]
         similarity = architecture.get("similarity", "cosine")
         self._stage = Stage(self.n_bits, quantizers or {}, similarity)
@@ -122,14 +122,17 @@ class FittedModel(description.Model):
         """Compute outputs of features ``(n, d)`` of the encoder: the ``k`` of codes, then the
         vectors that the stage keeps, if it keeps features.
         """
-        if modality not in self._maps:
+        if modality not in self.maps:
             return features[:, : self.n_bits]
+        fitted = self.maps[modality]
         rows = unit_rows(features) if self.architecture["unit"] else features
-        outputs = self._maps[modality](rows).astype(np.float32)
+        rows = np.asarray(rows, np.float32)
+        outputs = fitted(rows).astype(np.float32)
         if not self._stage.quantizers:
             return outputs
-        centre = self._maps[modality].mean if self.architecture["centred"] else 0
-        return np.hstack([outputs, rows - centre]).astype(np.float32)
+        if self.architecture["centred"]:
+            rows = rows - fitted.mean.astype(np.float32)
+        return np.hstack([outputs, rows])
 
     def outputs_prepared(
         self, inputs: Mapping[str, NDArray[Any]]
@@ -159,10 +162,10 @@ class FittedModel(description.Model):
                 weights |= {
                     f"{modality}.head.{name}": values for name, values in head.weights.items()
                 }
-            if modality in self._maps:
+            if modality in self.maps:
                 weights |= {
                     f"{modality}.map.{name}": values
-                    for name, values in vars(self._maps[modality]).items()
+                    for name, values in vars(self.maps[modality]).items()
                 }
             if modality in self._stage.quantizers:
                 weights |= {
@@ -248,9 +251,10 @@ def fit_codes(
 
     ``auto`` is ``learned`` for an encoder with codes of its own that are long enough, ``cca-itq``
     where the sides lie in different spaces and there are `MIN_PAIRS` pairs, else ``itq``, which is
-    as good as ``sign`` for five items and better for more. Features of one space have unit length
-    and share a map, but each modality is centred on its own mean, because texts and images lie
-    apart in such a space. Without texts, the mean of texts is that of `_PHRASES`.
+    as good as ``sign`` for five items and better for more. Features get unit length first, but for
+    ``cca-itq`` of different spaces. Those of one space share a map, but each modality is centred on
+    its own mean, because texts and images lie apart in such a space. Without texts, the mean of
+    texts is that of `_PHRASES`.
 
     Args:
         encoder: computes the features of new items.
@@ -329,7 +333,7 @@ def _fit_maps(
     if method == "learned":
         return {}
     views = features
-    if encoder.one_space:
+    if _takes_unit_rows(encoder, method):
         views = {name: unit_rows(values) for name, values in features.items()}
     if method == "cca-itq":
         n_items = len(next(iter(views.values())))
@@ -339,6 +343,13 @@ def _fit_maps(
     if encoder.one_space:
         return _fit_shared_map(encoder, views, n_bits, fit, seed)
     return {name: fit(values, n_bits, seed, name) for name, values in views.items()}
+
+
+def _takes_unit_rows(encoder: Encoder, method: Codes) -> bool:
+    """Return whether features get unit length before a map."""
+    if method == "learned":
+        return False
+    return encoder.one_space or method != "cca-itq"
 
 
 def _fit_shared_map(
@@ -393,7 +404,7 @@ def _describe_fit(
         seed=seed,
         fitted_on=0 if is_learned else n_items,
         widths={name: encoder.sides[name].width for name in modalities},
-        unit=encoder.one_space and not is_learned,
+        unit=_takes_unit_rows(encoder, method),
         centred=False,
     )
     if is_learned and str(n_bits) in encoder.fits:
