@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from channelhash.presets import preset_path, presets, short_overrides
 from channelhash.search import STORES
 from data import nuswide_tree
 from data.mirflickr_tree import write_tree
+from extras import needs
 from pages import DOCS, run_page
 from picture_runs import picture_config, tiny_clip, write_pictures
 from small_runs import (
@@ -617,6 +619,39 @@ def test_what_cannot_be_meant_is_one_line(picture_run, tmp_path, capsys):
         assert_refused(capsys, "export", picture_run, "--onnx", "--out", used, says=says)
     assert (tmp_path / "used" / "notes.txt").read_text() == "mine"
     assert [path.name for path in tmp_path.iterdir()] == ["used"]
+
+
+@pytest.mark.parametrize(("codes", "modalities"), [("itq", ["image"]), ("auto", ["image", "text"])])
+def test_a_store_of_fitted_codes_is_exported_with_its_codes(codes, modalities, tmp_path, capsys):
+    needs("onnx")
+    features = write_features(tmp_path / "f.npz")
+    store = tmp_path / "s"
+    assert run_command("index", "create", store, features, "--codes", codes) == 0
+    capsys.readouterr()
+    result = run_json(capsys, "export", store, "--onnx", "--sql")
+    names = ["codes.npz", "codes.py", "codes.onnx", "codes.sql"]
+    folder = store / "exported"
+    assert result["files"] == {
+        name: [str(folder / name / file) for file in names] for name in modalities
+    }
+    model = load_model(store)
+    assert (result["out"], result["fingerprint"]) == (str(folder), model.fingerprint())
+    for name in modalities:
+        rows = np.load(features)[name]
+        codes, _ = runpy.run_path(str(folder / name / "codes.py"))["encode"](rows)
+        assert (codes == model.encode(name, rows)).mean() > 0.999
+    assert run_command("index", "check", store) == 0
+    capsys.readouterr()
+    export = ("export", store, "--out", tmp_path / "out", "--modalities", "image")
+    printed = run_text(capsys, *export).splitlines()
+    assert printed == [str(tmp_path / "out" / "image" / name) for name in names[:2]]
+    says = "audio: no map of it was fitted, so there is none to export"
+    assert_refused(capsys, "export", store, "--modalities", "audio", says=says)
+
+
+def test_a_trained_model_has_no_statements_of_sql(picture_run, capsys):
+    says = "only fitted codes go to SQL"
+    assert_refused(capsys, "export", picture_run, "--onnx", "--sql", says=says)
 
 
 def options_of(command, path=()):

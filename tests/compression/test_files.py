@@ -89,9 +89,11 @@ def test_a_foreign_file_is_refused(metadata, says, tmp_path):
 def test_arrays_files_and_vectors_are_compressed_alike(tmp_path):
     rows = vectors()
     np.save(tmp_path / "vectors.npy", rows.astype(np.float64))
-    expected = Compressor.fit(rows, 16, 2, "inner", seed=3).transform(rows)
+    fitted = Compressor.fit(rows, 16, 2, "inner", seed=3, centred=True)
+    expected = fitted.transform(rows)
     for given_vectors in (rows, Vectors.of(rows), tmp_path / "vectors.npy"):
-        codes = ch.compress(given_vectors, bits=16, second=2, similarity="inner", seed=3)
+        options = {"similarity": "inner", "seed": 3, "centred": True}
+        codes = ch.compress(given_vectors, bits=16, second=2, **options)
         assert (codes.transform(rows) == expected).all()
 
 

@@ -7,16 +7,19 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from channelhash import models
 from channelhash.cli import same_command, shared
 from channelhash.cli.shared import percent
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.utils.progress import StageProgress
 from channelhash.utils.typed_settings import python_names
+
+if TYPE_CHECKING:
+    from channelhash.models.fitted import FittedModel
 
 _Modalities = Annotated[
     list[str], typer.Option(help="Modality to include; all by default. May be repeated.")
@@ -288,27 +291,40 @@ def export(
     onnx: bool = typer.Option(
         False, "--onnx", help="Write one ONNX file per modality, described by export.json."
     ),
+    sql: bool = typer.Option(
+        False, "--sql", help="Write statements for PostgreSQL with pgvector, of fitted codes."
+    ),
     modalities: _Modalities = [],
     out: Path | None = typer.Option(
-        None, help="Folder to write, new or empty; RUN/onnx by default."
+        None, help="Folder to write; RUN/onnx, or of fitted codes RUN/exported, by default."
     ),
     trust_code: shared.TrustCode = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Export a trained model's encoders for programs without PyTorch; each file is run and compared
+    """Export a model for programs without PyTorch or this one; each ONNX file is run and compared
     with the model.
 
-    export.json describes the inputs of each file, how images and texts become these, and how
-    outputs become bits.
+    A trained model gives its encoders. export.json describes the inputs of each file, how images
+    and texts become these, and how outputs become bits. A store of fitted codes gives what makes
+    codes of its encoder's vectors: for each modality a script for NumPy, and with --onnx or --sql
+    the same for these.
 
     Example: channelhash export runs/table --onnx --out exported
     """
+    from channelhash.models.fitted import FittedModel
+
+    model = models.load_model(run, trust_code)
+    if isinstance(model, FittedModel):
+        _export_fitted(model, out or run / "exported", modalities, onnx, sql, as_json)
+        return
+    if sql:
+        raise InputError(f"{argument('sql')}: {run} was trained, and only fitted codes go to SQL")
     if not onnx:
         raise InputError(f"export: name the format: channelhash export {run} --onnx")
     from channelhash.models.exported import DESCRIPTION, FOLDER, export_onnx
 
     folder = out or run / FOLDER
-    description = export_onnx(models.load_hash_model(run), folder, modalities)
+    description = export_onnx(model, folder, modalities)
     entries = description["modalities"]
     files = {modality: str(folder / entry["file"]) for modality, entry in entries.items()}
     differences = {modality: entry["largest_difference"] for modality, entry in entries.items()}
@@ -320,6 +336,30 @@ def export(
         for name in files
     ]
     shared.show(result, as_json, *lines, f"How to use them: {folder / DESCRIPTION}")
+
+
+def _export_fitted(
+    model: "FittedModel",
+    folder: Path,
+    modalities: Sequence[str],
+    onnx: bool,
+    sql: bool,
+    as_json: bool,
+) -> None:
+    """Write a folder of files for each modality."""
+    from channelhash.compression.compressor import Compressor
+    from channelhash.compression.exports import export_compressor
+
+    compressors = {
+        name: Compressor.of_model(model, name) for name in modalities or model.modalities
+    }
+    files = {
+        name: [str(file) for file in export_compressor(compressor, folder / name, onnx, sql)]
+        for name, compressor in compressors.items()
+    }
+    result = {"out": str(folder), "files": files, "model": model.name, "n_bits": model.n_bits}
+    result |= {"fingerprint": model.fingerprint()}
+    shared.show(result, as_json, *(file for written in files.values() for file in written))
 
 
 configurations = shared.command_group("Show the configurations that ship with the package.")

@@ -126,6 +126,13 @@ class Compressor:
         Raises:
             InputError: the model has no map of the modality, or keeps directions of vectors whose
                 lengths count in the code.
+
+        >>> from channelhash.models.encoders import open_encoder
+        >>> from channelhash.models.fitted import fit_codes
+        >>> features = {"image": np.random.default_rng(0).normal(size=(50, 16))}
+        >>> model = fit_codes(open_encoder("features", {"image": 16}), features, n_bits=8)
+        >>> Compressor.of_model(model, "image").n_bits
+        8
         """
         if modality not in model.maps:
             raise InputError(f"{modality}: no map of it was fitted, so there is none to export")

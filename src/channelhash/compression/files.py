@@ -40,6 +40,7 @@ def compress(
     second: float | None = 4,
     similarity: Similarity = "cosine",
     seed: int = 0,
+    centred: bool = False,
 ) -> Compressor:
     """Fit short codes to the vectors of an encoder; `Compressor.encode` makes them.
 
@@ -54,6 +55,9 @@ def compress(
         second: mean bits a number of the second stage, above 0 and at most 8; None keeps none.
         similarity: how the encoder means its vectors to be compared.
         seed: of the sample and of rotations.
+        centred: whether the second stage keeps vectors without their mean, which gives another
+            ranking than the encoder's, for some data a better one; `channelhash compress` measures
+            both.
 
     Raises:
         InputError: the file cannot be read, a number is not finite, there are fewer than two
@@ -68,7 +72,7 @@ def compress(
     """
     rows = _rows_of(vectors)
     try:
-        return Compressor.fit(rows, bits, second, similarity, seed=seed)
+        return Compressor.fit(rows, bits, second, similarity, seed=seed, centred=centred)
     except InputError as error:
         spelled = error.spelled(lambda name: argument(_SPELLED.get(name, name)))
         raise InputError(spelled) from None
