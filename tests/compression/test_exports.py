@@ -165,9 +165,8 @@ def test_a_graph_that_makes_other_codes_is_not_kept(tmp_path, monkeypatch):
     needs("onnx")
     compressor = Compressor.fit(vectors(), 20)
     other = Compressor.fit(vectors(seed=1), 20)
-    monkeypatch.setattr(
-        onnx_export, "_add_codes", lambda graph, _, add=onnx_export._add_codes: add(graph, other)
-    )
+    constants = onnx_export._constants(other)
+    monkeypatch.setattr(onnx_export, "_constants", lambda _: constants)
     says = "the graph makes other codes"
     check_refusal(says, exports.write_onnx, compressor, tmp_path / "codes.onnx", error=JobError)
     assert list(tmp_path.iterdir()) == []

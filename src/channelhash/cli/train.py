@@ -20,6 +20,7 @@ from channelhash.utils.typed_settings import python_names
 
 if TYPE_CHECKING:
     from channelhash.models.fitted import FittedModel
+    from channelhash.models.hash_model import HashModel
 
 _Modalities = Annotated[
     list[str], typer.Option(help="Modality to include; all by default. May be repeated.")
@@ -311,6 +312,7 @@ def export(
 
     Example: channelhash export runs/table --onnx --out exported
     """
+    from channelhash.models.exported import FOLDER
     from channelhash.models.fitted import FittedModel
 
     model = models.load_model(run, trust_code)
@@ -321,9 +323,15 @@ def export(
         raise InputError(f"{argument('sql')}: {run} was trained, and only fitted codes go to SQL")
     if not onnx:
         raise InputError(f"export: name the format: channelhash export {run} --onnx")
-    from channelhash.models.exported import DESCRIPTION, FOLDER, export_onnx
+    _export_trained(model, out or run / FOLDER, modalities, as_json)
 
-    folder = out or run / FOLDER
+
+def _export_trained(
+    model: "HashModel", folder: Path, modalities: Sequence[str], as_json: bool
+) -> None:
+    """Write an ONNX file for each modality."""
+    from channelhash.models.exported import DESCRIPTION, export_onnx
+
     description = export_onnx(model, folder, modalities)
     entries = description["modalities"]
     files = {modality: str(folder / entry["file"]) for modality, entry in entries.items()}

@@ -19,7 +19,7 @@ from channelhash.utils.files import atomic_path, write_text
 _HEAD = '''\
 """Codes of vectors, as channelhash makes them; needs NumPy alone, and codes.npz beside it.
 
-{bytes} bytes a vector of {width} numbers; vectors are compared by {similarity}.
+{bytes} bytes a vector of {width} numbers.
 encode(vectors) takes (n, {width}) and returns the codes, packed bits (n, {n_code_bytes}), and
 {second}.
 search(question, codes, rows, k) returns the numbers of the k most similar rows, best first.
@@ -109,11 +109,13 @@ def _script(compressor: Compressor) -> str:
     quantizer = compressor.quantizer
     second = "None, as there is no second stage"
     if quantizer is not None:
-        second = f"the rows of the second stage (n, {quantizer.n_bytes})"
+        second = (
+            f"the rows of the second stage (n, {quantizer.n_bytes}), compared by "
+            f"{compressor.similarity}"
+        )
     head = _HEAD.format(
         bytes=compressor.n_bytes,
         width=len(compressor.mean),
-        similarity=compressor.similarity,
         n_code_bytes=-(-compressor.n_bits // 8),
         second=second,
     )

@@ -1,9 +1,7 @@
 """Compressors as graphs of ONNX."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,74 +16,97 @@ from channelhash.utils.seeds import generator
 
 _Floats = NDArray[np.float32]
 
-#: Below every length of a float32 vector but 0, which is divided by it instead.
-_TINY = 1e-30
-#: Version of ONNX's operators, that of exported models.
-_OPSET = 17
-#: Version of the file format that belongs to these operators.
-_IR_VERSION = 8
 #: Smallest output, relative to the largest, whose sign rounding cannot change.
 _TOLERANCE = 1e-4
 #: Largest share of the second stage's bytes that rounding may change.
 _CHANGED = 0.01
 #: Vectors that a written graph is run with.
 _CHECKED_ROWS = 64
+#: Levels of a component, at most.
+_LEVELS = 256
 
+#: The graph, with the operators of exported models. Type 1 is float32, 2 uint8, 7 int64 and 10
+#: float16.
+_GRAPH = """\
+<
+  ir_version: 8, opset_import: ["": 17], producer_name: "channelhash",
+  metadata_props: ["n_bits": "{n_bits}", "similarity": "{similarity}"]
+>
+codes (float[n, {width}] vectors) => ({outputs})
+{{
+{steps}}}
+"""
 
-@dataclass(frozen=True)
-class _Graph:
-    """Nodes and constants of a graph that is being written.
+#: `prepare`, for cosines; a length is never 0.
+_UNIT = """\
+{made}_length = ReduceL2 <axes = [1], keepdims = 1> ({given})
+{made}_divisor = Max ({made}_length, tiny)
+{made} = Div ({given}, {made}_divisor)
+"""
 
-    Attributes:
-        onnx: the package.
-        nodes: in the order of computation.
-        constants: arrays that nodes take.
-    """
+_AS_IT_IS = """\
+{made} = Identity ({given})
+"""
 
-    onnx: Any
-    nodes: list[Any] = field(default_factory=list)
-    constants: list[Any] = field(default_factory=list)
+_CODES = """\
+centred = Sub (x, mean)
+outputs = MatMul (centred, weights)
+is_one = GreaterOrEqual (outputs, zero)
+ones = Cast <to = 1> (is_one)
+code_bytes = MatMul (ones, bit_values)
+codes = Cast <to = 2> (code_bytes)
+"""
 
-    def add(self, operator: str, *inputs: str | NDArray[Any], **attributes: Any) -> str:
-        """Apply an operator to results of others and to constants; return the result's name."""
-        names = [value if isinstance(value, str) else self._constant(value) for value in inputs]
-        result = f"{operator.lower()}_{len(self.nodes)}"
-        self.nodes.append(self.onnx.helper.make_node(operator, names, [result], **attributes))
-        return result
+_COMPONENTS = """\
+around = Sub (kept, centre)
+y = MatMul (around, rotation)
+"""
 
-    def _constant(self, values: NDArray[Any]) -> str:
-        name = f"constant_{len(self.constants)}"
-        self.constants.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(values), name))
-        return name
+#: A step of the search for the number of edges below a component: 255 edges take eight. The place
+#: is that of the edge, or the level, in a table of all components.
+_HALVING = """\
+offset_{size} = Constant <value_int = {before}> ()
+tried_{size} = Add ({place}, offset_{size})
+edge_{size} = Gather (edges, tried_{size})
+is_above_{size} = Greater (z, edge_{size})
+size_{size} = Constant <value_int = {size}> ()
+moved_{size} = Where (is_above_{size}, size_{size}, none)
+place_{size} = Add ({place}, moved_{size})
+"""
 
-    def cast(self, value: str, kind: str) -> str:
-        """Turn a result into another type, as `onnx.TensorProto` calls it."""
-        return self.add("Cast", value, to=getattr(self.onnx.TensorProto, kind))
+_ROWS = """\
+numbers = Sub (place_1, starts)
+values = Mul (numbers, factors)
+level_places = Add (values, starts)
+h = Gather (levels, level_places)
+shown_values = Cast <to = 1> (values)
+row_bytes = MatMul (shown_values, byte_places)
+rows = Cast <to = 2> (row_bytes)
+"""
 
-    def length(self, rows: str) -> str:
-        """Return the length of each row, never 0."""
-        lengths = self.add("ReduceL2", rows, axes=[1], keepdims=1)
-        return self.add("Max", lengths, np.array(_TINY, np.float32))
-
-    def products(self, rows: str, others: str) -> str:
-        """Return the inner product of each row and its counterpart."""
-        shares = self.add("Mul", rows, others)
-        return self.add("ReduceSum", shares, np.array([1]), keepdims=0)
-
-    def sum_bytes(self, values: str, places: NDArray[np.int64]) -> str:
-        """Add the columns that lie in one byte; all are integers, so that floats do it exactly."""
-        packing = np.zeros((len(places), places[-1] + 1), np.float32)
-        packing[np.arange(len(places)), places] = 1
-        return self.cast(self.add("MatMul", self.cast(values, "FLOAT"), packing), "UINT8")
-
-
-class _Output(NamedTuple):
-    """A result that a graph gives: its name outside and inside, type and shape."""
-
-    name: str
-    result: str
-    kind: str
-    shape: Sequence[str | int]
+#: The scale that keeps the length; see `Quantizer`.
+_SCALES = """\
+h_squares = Mul (h, h)
+a = ReduceSum <keepdims = 0> (h_squares, axis)
+b = MatMul (h, slopes)
+kept_squares = Mul (kept, kept)
+kept_square = ReduceSum <keepdims = 0> (kept_squares, axis)
+c = Sub (square, kept_square)
+b_square = Mul (b, b)
+a_c = Mul (a, c)
+difference = Sub (b_square, a_c)
+discriminant = Max (difference, zero)
+root = Sqrt (discriminant)
+shares = Mul (y, h)
+least = ReduceSum <keepdims = 0> (shares, axis)
+direction = Add (least, b)
+is_ahead = GreaterOrEqual (direction, zero)
+other_root = Neg (root)
+chosen = Where (is_ahead, root, other_root)
+numerator = Sub (chosen, b)
+scale = Div (numerator, a)
+scales = Cast <to = 10> (scale)
+"""
 
 
 def write_onnx(compressor: Compressor, path: Path) -> None:
@@ -100,110 +121,84 @@ def write_onnx(compressor: Compressor, path: Path) -> None:
         JobError: the graph makes other codes.
     """
     onnx = library("onnx", "onnx")
-    graph = _Graph(onnx)
-    n_code_bytes = -(-compressor.n_bits // 8)
-    outputs = [_Output("codes", _add_codes(graph, compressor), "UINT8", ["n", n_code_bytes])]
-    quantizer = compressor.quantizer
-    if quantizer is not None:
-        rows, scales = _add_rows(graph, _add_kept(graph, compressor), quantizer)
-        outputs.append(_Output("rows", rows, "UINT8", ["n", quantizer.n_bytes - 2]))
-        outputs.append(_Output("scales", scales, "FLOAT16", ["n"]))
+    model = onnx.parser.parse_model(_text(compressor))
+    for name, values in _constants(compressor).items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
     with atomic_path(path) as temporary:
-        temporary.write_bytes(_model_of(graph, outputs, compressor).SerializeToString())
+        temporary.write_bytes(model.SerializeToString())
         if not _agrees(compressor, temporary):
             raise JobError(f"{path}: the graph makes other codes than the compressor")
 
 
-def _add_prepared(graph: _Graph, compressor: Compressor, vectors: str = "vectors") -> str:
-    """Add `prepare`."""
-    if compressor.similarity != "cosine":
-        return vectors
-    return graph.add("Div", vectors, graph.length(vectors))
+def _text(compressor: Compressor) -> str:
+    """Return the graph in ONNX's own language, without its constants."""
+    prepare = _UNIT if compressor.similarity == "cosine" else _AS_IT_IS
+    outputs = f"uint8[n, {-(-compressor.n_bits // 8)}] codes"
+    steps = prepare.format(given="vectors", made="x") + _CODES
+    if compressor.quantizer is not None:
+        outputs += f", uint8[n, {compressor.quantizer.n_bytes - 2}] rows, float16[n] scales"
+        kept = _AS_IT_IS.format(given="x", made="kept")
+        if compressor.centred:
+            kept = prepare.format(given="centred", made="kept")
+        steps += kept + _COMPONENTS + _UNIT.format(given="y", made="z")
+        steps += _search() + _ROWS + _SCALES
+    return _GRAPH.format(
+        n_bits=compressor.n_bits,
+        similarity=compressor.similarity,
+        width=len(compressor.mean),
+        outputs=outputs,
+        steps=steps,
+    )
 
 
-def _add_centred(graph: _Graph, compressor: Compressor) -> str:
-    """Add prepared vectors without their mean."""
-    return graph.add("Sub", _add_prepared(graph, compressor), compressor.mean)
+def _search() -> str:
+    """Return the steps that find the place of each component."""
+    steps = ""
+    place = "starts"
+    size = _LEVELS
+    while size > 1:
+        size //= 2
+        steps += _HALVING.format(size=size, before=size - 1, place=place)
+        place = f"place_{size}"
+    return steps
 
 
-def _add_kept(graph: _Graph, compressor: Compressor) -> str:
-    """Add what the second stage keeps."""
-    if compressor.centred:
-        return _add_prepared(graph, compressor, _add_centred(graph, compressor))
-    return _add_prepared(graph, compressor)
+def _constants(compressor: Compressor) -> dict[str, NDArray[Any]]:
+    """Return the arrays that the graph takes, by name."""
+    bits = np.arange(compressor.n_bits)
+    bit_values = np.zeros((len(bits), -(-len(bits) // 8)), np.float32)
+    bit_values[bits, bits // 8] = 1 << (7 - bits % 8)
+    constants: dict[str, NDArray[Any]] = {
+        "mean": compressor.mean,
+        "weights": np.ascontiguousarray(compressor.weights),
+        "bit_values": bit_values,
+        "zero": np.array(0, np.float32),
+        "tiny": np.array(1e-30, np.float32),  # below all other lengths of vectors
+    }
+    if compressor.quantizer is not None:
+        constants |= _row_constants(compressor.quantizer)
+    return constants
 
 
-def _add_codes(graph: _Graph, compressor: Compressor) -> str:
-    """Add the codes."""
-    centred = _add_centred(graph, compressor)
-    outputs = graph.add("MatMul", centred, compressor.weights)
-    bits = graph.cast(graph.add("GreaterOrEqual", outputs, np.array(0, np.float32)), "FLOAT")
-    places = np.arange(compressor.n_bits)
-    values = (1 << (7 - places % 8)).astype(np.float32)
-    return graph.sum_bytes(graph.add("Mul", bits, values), places // 8)
-
-
-def _add_rows(graph: _Graph, vectors: str, quantizer: Quantizer) -> tuple[str, str]:
-    """Add rows and scales of the second stage, as `Quantizer.encode` computes them."""
+def _row_constants(quantizer: Quantizer) -> dict[str, NDArray[Any]]:
+    """Return the arrays of the second stage."""
     tables = quantizer.tables()
-    centred = graph.add("Sub", vectors, tables["centre"])
-    components = graph.add("MatMul", centred, tables["rotation"])
-    directions = graph.add("Div", components, graph.length(components))
-    numbers = _add_search(graph, directions, tables["edges"])
-    shifted = graph.add("Mul", numbers, 1 << tables["shifts"].astype(np.int64))
-    rounded = _add_look_up(graph, tables["levels"], shifted)
-    a = graph.products(rounded, rounded)
-    b = graph.add("MatMul", rounded, tables["slopes"])
-    square = np.array(tables["centre"] @ tables["centre"])
-    c = graph.add("Sub", square, graph.products(vectors, vectors))
-    discriminant = graph.add("Sub", graph.add("Mul", b, b), graph.add("Mul", a, c))
-    zero = np.array(0, np.float32)
-    root = graph.add("Sqrt", graph.add("Max", discriminant, zero))
-    is_ahead = graph.add(
-        "GreaterOrEqual", graph.add("Add", graph.products(components, rounded), b), zero
-    )
-    chosen = graph.add("Where", is_ahead, root, graph.add("Neg", root))
-    scales = graph.add("Div", graph.add("Sub", chosen, b), a)
-    return graph.sum_bytes(shifted, tables["places"]), graph.cast(scales, "FLOAT16")
-
-
-def _add_search(graph: _Graph, values: str, edges: _Floats) -> str:
-    """Add the number of edges below each value, by halving: 255 edges take eight steps."""
-    numbers: str | NDArray[np.int64] = np.zeros(len(edges), np.int64)
-    for step in (128, 64, 32, 16, 8, 4, 2, 1):
-        last = graph.add("Add", numbers, np.array(step - 1))
-        above = graph.add("Greater", values, _add_look_up(graph, edges, last))
-        size = graph.add("Mul", graph.cast(above, "INT64"), np.array(step))
-        numbers = graph.add("Add", numbers, size)
-    return str(numbers)
-
-
-def _add_look_up(graph: _Graph, table: _Floats, columns: str) -> str:
-    """Add look-ups of columns ``(n, m)`` in a table ``(m, c)``, of column i in its row i."""
-    starts = np.arange(len(table)) * table.shape[1]
-    return graph.add("Gather", table.ravel(), graph.add("Add", columns, starts))
-
-
-def _model_of(graph: _Graph, outputs: Sequence[_Output], compressor: Compressor) -> Any:
-    """Return the model that gives these results."""
-    helper = graph.onnx.helper
-    types = graph.onnx.TensorProto
-    width = len(compressor.mean)
-    given = helper.make_tensor_value_info("vectors", types.FLOAT, ["n", width])
-    shown = []
-    for name, result, kind, shape in outputs:
-        graph.nodes.append(helper.make_node("Identity", [result], [name]))
-        shown.append(helper.make_tensor_value_info(name, getattr(types, kind), shape))
-    made = helper.make_graph(graph.nodes, "codes", [given], shown, graph.constants)
-    model = helper.make_model(
-        made,
-        producer_name="channelhash",
-        opset_imports=[helper.make_opsetid("", _OPSET)],
-        ir_version=_IR_VERSION,
-    )
-    facts = {"n_bits": str(compressor.n_bits), "similarity": compressor.similarity}
-    helper.set_model_props(model, facts)
-    return model
+    n = len(quantizer.bits)
+    byte_places = np.zeros((n, tables["places"][-1] + 1), np.float32)
+    byte_places[np.arange(n), tables["places"]] = 1
+    return {
+        "centre": quantizer.mean,
+        "rotation": np.ascontiguousarray(quantizer.rotation),
+        "edges": np.pad(tables["edges"], ((0, 0), (0, 1))).ravel(),
+        "levels": tables["levels"].ravel(),
+        "starts": np.arange(n) * _LEVELS,
+        "none": np.array(0),
+        "factors": 1 << tables["shifts"].astype(np.int64),
+        "byte_places": byte_places,
+        "slopes": tables["slopes"],
+        "square": np.array(quantizer.mean @ quantizer.mean),
+        "axis": np.array([1]),
+    }
 
 
 def _agrees(compressor: Compressor, path: Path) -> bool:

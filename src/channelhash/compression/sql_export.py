@@ -105,12 +105,7 @@ def write_sql(compressor: Compressor, path: Path, table: str = "items") -> None:
         InputError: ``table`` is no plain name of SQL, or pgvector keeps no vectors of that width.
     """
     width = len(compressor.mean)
-    if not _TABLE.fullmatch(table):
-        raise InputError(
-            f"{argument('table')} {table!r}: not a name of lower-case letters, digits and _"
-        )
-    if width > _WIDEST:
-        raise InputError(f"pgvector keeps vectors of up to {_WIDEST:,} numbers, not {width:,}")
+    _check(table, width)
     is_cosine = compressor.similarity == "cosine"
     prepare = "l2_normalize({})" if is_cosine else "{}"
     prepared = prepare.format("x")
@@ -136,6 +131,16 @@ def write_sql(compressor: Compressor, path: Path, table: str = "items") -> None:
     }
     rest = _CODES_IN_SQL if quantizer is None else _BOTH_IN_SQL
     write_text(path, (_MAP + rest).format(**values))
+
+
+def _check(table: str, width: int) -> None:
+    """Raise `InputError` for what a database cannot keep."""
+    if not _TABLE.fullmatch(table):
+        raise InputError(
+            f"{argument('table')} {table!r}: not a name of lower-case letters, digits and _"
+        )
+    if width > _WIDEST:
+        raise InputError(f"pgvector keeps vectors of up to {_WIDEST:,} numbers, not {width:,}")
 
 
 def _stored_bytes(n_bytes: int) -> int:
