@@ -169,7 +169,6 @@ def test_an_index_is_searched_with_words_an_image_or_an_item(tmp_path, saved_mod
         ("limit", 4),
         ("modality", "text"),
         ("where", "year = 2019"),
-        ("rerank", 7),
         ("collapse", True),
         ("by", "words"),
         ("offset", 5),

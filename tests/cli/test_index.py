@@ -114,9 +114,6 @@ def test_search_asks_filters_and_re_ranks(store, capsys):
     assert sorted(by_image) == nearest(words, "image")
     late = found("a bright red picture", "--by", "image", "--where", "year >= 2015")
     assert late == [pair for pair in by_image if int(pair[1][4:]) >= 5][:10]
-    assert sorted(found("--text", "a bright red picture", "--rerank", 12, "-k", 12)) == sorted(
-        by_image
-    )
     by_words = results(capsys, store, "--text", "red -dark", "--by", "words")
     assert by_words
     assert not any("dark" in hit["text"].split() for hit in by_words)

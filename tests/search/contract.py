@@ -376,49 +376,52 @@ def check_scored(
     k: int,
     first: int,
 ) -> None:
-    """Compare what queries (outputs) found in two stages with sorting by (distance, id), then by
+    """Compare what queries (outputs) found in two stages with sorting the first by outputs, then by
     score.
     """
     for query, ids, distances, scores in zip(queries, *found, strict=True):
-        nearest = sorted((int(((query >= 0) != bits).sum()), name) for name, bits in there.items())[
-            :first
-        ]
-        best = sorted(
-            (
-                -STAGE.scores("image", query, STAGE.encode("image", outputs[name][None]))[0],
-                bits,
-                name,
-            )
-            for bits, name in nearest
-        )[:k]
+        rows = []
+        for _, bits, name in rows_by_outputs(query, there)[:first]:
+            projection = STAGE.encode("image", outputs[name][None])
+            score = STAGE.scores("image", query, projection)[0]
+            rows.append((-float(score), bits, name))
         answers = zip((-scores).tolist(), distances.tolist(), ids, strict=True)
-        assert list(answers) == [(float(score), bits, name) for score, bits, name in best]
+        assert list(answers) == sorted(rows)[:k]
 
 
-def check_surest(
-    kind: Kind,
+def check_outputs(
     found: KeyedAnswers,
     queries: np.ndarray,
     bits: dict[str, np.ndarray],
     k: int | None,
     radius: int | None,
 ) -> None:
-    """Compare what queries (outputs) found with sorting by distance, by the outputs of the bits
-    that differ, by id.
+    """Compare what queries (outputs) found with sorting the nearest codes by the outputs of the
+    bits that differ; within a radius by distance first.
     """
     assert len(found.ids) == len(queries)
     for query, ids, distances, keys in zip(queries, *found, strict=True):
-        rows = []
-        for name, code in bits.items():
-            differs = (query >= 0) != code
-            rows.append((int(differs.sum()), float(np.abs(query[differs]).sum()), name))
-        best = sorted(row for row in rows if radius is None or row[0] <= radius)[:k]
-        assert distances.tolist() == [distance for distance, _, _ in best]
-        np.testing.assert_allclose(
-            keys, [distance + sure / (2 * np.abs(query).sum()) for distance, sure, _ in best]
-        )
-        if kind.ties_by_id:
-            assert ids == [name for *_, name in best]
+        rows = rows_by_outputs(query, bits)
+        half = 2 * np.abs(query).sum()
+        if radius is None:
+            best = rows[:k]
+            expected = [sure for sure, _, _ in best]
+        else:
+            best = sorted((bit, sure, name) for sure, bit, name in rows if bit <= radius)[:k]
+            expected = [bit + sure / half for bit, sure, _ in best]
+            best = [(sure, bit, name) for bit, sure, name in best]
+        assert distances.tolist() == [bit for _, bit, _ in best]
+        np.testing.assert_allclose(keys, expected)
+        assert ids == [name for *_, name in best]
+
+
+def rows_by_outputs(query: np.ndarray, bits: dict[str, np.ndarray]) -> list[tuple[float, int, str]]:
+    """Return asymmetric distance, distance and id of every item, nearest first."""
+    rows = []
+    for name, code in bits.items():
+        differs = (query >= 0) != code
+        rows.append((float(np.abs(query[differs]).sum()), int(differs.sum()), name))
+    return sorted(rows)
 
 
 def check_contents(store: Store, expected: Expected) -> None:
@@ -570,11 +573,12 @@ class AgainstADictionary(RuleBasedStateMachine):
                         ch.codes.pack(queries), bound, modality, where, limit=count
                     )
                 check_answers(self.kind, found, queries, there, count, bound)
-                surest = self.store.search_surest(rows, count, modality, where, bound)
-                if type(self.store)._surest is Store._surest:  # without codes at hand
-                    check_answers(self.kind, Answers(*surest[:2]), rows >= 0, there, count, bound)
+                by_outputs = self.store.search_outputs(rows, count, modality, where, bound)
+                if type(self.store)._by_outputs is Store._by_outputs:  # without codes at hand
+                    found = Answers(*by_outputs[:2])
+                    check_answers(self.kind, found, rows >= 0, there, count, bound)
                 else:
-                    check_surest(self.kind, surest, rows, there, count, bound)
+                    check_outputs(by_outputs, rows, there, count, bound)
             if self.kind.projected:
                 kept = {name: self.expected.outputs[name][modality] for name in there}
                 for first in (None, radius + 1):  # None: all of so few

@@ -39,7 +39,6 @@ OPTIONS = {
     "words": {"by": "words"},
     "within a radius": {"radius": 10},
     "all within a radius": {"radius": 10, "by": "all"},
-    "ranked again": {"rerank": 13, "modality": "image"},
     "folded": {"collapse": 2},
     "folded by pictures": {"collapse": True},
     "folded images": {"collapse": 2, "by": "image"},

@@ -137,13 +137,6 @@ def test_near_copies_fold_by_default_where_images_are_searched(store, options, i
     assert ("copy" in folded) is not is_folded
 
 
-def test_re_ranked_answers_stay_apart_by_default(store):
-    outputs = np.full(N_BITS, -0.5, np.float32)
-    query = Query(np.zeros(N_BITS // 8, np.uint8), outputs)
-    hits = answer(store, query, SearchOptions(rerank=3, modality="image"))
-    assert [hit.id for hit in hits] == ["a", "copy", "other"]
-
-
 def test_nothing_folds_where_the_store_knows_no_images(tmp_path):
     codes = np.zeros((2, 8), np.uint8)
     with ch.open_store(tmp_path / "store", n_bits=N_BITS) as bare:

@@ -164,7 +164,7 @@ def attacks() -> dict[str, Attack]:
     items = b'{"items":[' + b"{}," * (4 * MB) + b"{}]}"
     texts = [{"id": f"new{i}", "text": "a red picture " * 100} for i in range(1000)]
     texts = json.dumps({"items": texts, "replace": True}).encode()
-    large = {"text": "a red picture", "k": 1000, "rerank": 10_000, "modality": "image"}
+    large = {"text": "a red picture", "k": 1000, "modality": "image"}
     large = json.dumps(large).encode()
     search = json.dumps({"id": "item000", "k": 1000}).encode()
     search = json_head(f"Content-Length: {len(search)}") + search

@@ -19,7 +19,6 @@ from channelhash.codes import binarize, pack
 from channelhash.codes.stage import Stage
 from channelhash.duplicates import find_duplicates
 from channelhash.search import answer as module, open_store
-from channelhash.search.hits import SearchOptions
 from channelhash.search.query import search_store
 from channelhash.serve.searcher import Searcher
 from channelhash.serve.service import Limits
@@ -75,14 +74,6 @@ def test_words_are_answered_by_all_there_is_and_parts_are_added_up(client, model
     asked = {IN_PYTHON.get(key, key): value for key, value in body.items()}
     hits = search_store(client.app_store, **asked, model=model)
     assert names(page_of(client, **body)["results"]) == [hit.id for hit in hits]
-
-
-def test_answers_are_ranked_again(client, model):
-    options = SearchOptions(k=5, rerank=31)
-    text = "a bright red picture"
-    hits = search_store(client.app_store, options, text=text, by="image", model=model)
-    expected = [(hit.distance, hit.id) for hit in hits]
-    assert found(client, text=text, k=5, rerank=31) == expected
 
 
 def test_an_image_and_words_are_added_up(client, model, folder):
@@ -228,7 +219,6 @@ BAD_BODIES = {
         422,
         "no item of this store has a date",
     ),
-    "re-ranking to an item": ({"id": "item001", "rerank": 5}, 422, "rerank"),
 }
 
 
@@ -465,7 +455,6 @@ PAGED = {
     "words alone": {"text": "a dark red picture", "by": "words"},
     "texts": {"text": "blue", "by": "text"},
     "words within a radius": {"text": "red", "radius": 5, "by": "all"},
-    "ranked again": {"text": "red", "rerank": 9},
     "folded": {"text": "red picture", "collapse": 2},
     "an item": {"id": "item003"},
     "an item, itself left out": {"id": "item003", "exclude_self": True},
@@ -550,7 +539,6 @@ def test_what_others_delete_meanwhile_is_left_out(tmp_path, model, monkeypatch):
 
 @pytest.mark.parametrize(("body", "says"), [
     ({"by": "words", "radius": 3}, "by words: words have no distance; leave radius out"),
-    ({"by": "all", "rerank": 5}, "rerank: orders the answers of one modality's codes; name it, by image"),
     ({"by": "text", "modality": "image"}, "by text: says what is searched, and so does modality"),
 ])  # fmt: skip
 def test_an_error_names_the_keys_of_the_request(client, body, says):

@@ -52,9 +52,6 @@ def search(
         None, help="Return all items within this many bits, instead of -k."
     ),
     where: shared.Where = None,
-    rerank: int | None = typer.Option(
-        None, help="Reorder this many nearest items by the query's real-valued outputs."
-    ),
     collapse: bool | None = typer.Option(
         None, help="Fold near-duplicates into the nearest; images by default, without --radius."
     ),
@@ -82,7 +79,7 @@ def search(
     from channelhash.search.question import SearchOptions
 
     words = _words_of(question, text)
-    options = SearchOptions(k, radius, None, modality, where, rerank, collapse)
+    options = SearchOptions(k, radius, None, modality, where, collapse)
     index_options = IndexOptions(model, encoder, captions, exclude)
     opened, problems = open_searched(store, index_options, by == "words")
     with opened:

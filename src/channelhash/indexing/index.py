@@ -62,7 +62,6 @@ class Index:
         by: Literal["all", "image", "text", "words"] | None = None,
         modality: str | None = None,
         where: str | None = None,
-        rerank: int | None = None,
         collapse: int | bool | None = None,
         offset: int = 0,
         leave_out: str | None = None,
@@ -92,7 +91,7 @@ class Index:
             [(hit.id, hit.distance) for hit in index.search("a dog on a beach", k=5)]
         """
         options = SearchOptions(
-            k, radius, limit, modality, where, rerank, collapse, by, offset, leave_out, fitting
+            k, radius, limit, modality, where, collapse, by, offset, leave_out, fitting
         )
         return search_store(
             self.store,

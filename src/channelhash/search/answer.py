@@ -17,12 +17,11 @@ from typing import NamedTuple
 import numpy as np
 
 from channelhash.codes import PackedCodes
-from channelhash.errors import InputError, argument
 from channelhash.search.fold import default_radius, fold
 from channelhash.search.items import Item
 from channelhash.search.match import FITS, Judge
 from channelhash.search.question import WORDS, Query, SearchOptions
-from channelhash.search.rank import Ranking, fuse_partial, rerank
+from channelhash.search.rank import Ranking, fuse_partial
 from channelhash.search.rankings import rank_codes
 from channelhash.search.store import Store
 
@@ -91,8 +90,8 @@ class _Depth(NamedTuple):
 class AnswerOrder:
     """All answers of a store to one question, in one order, which can be read once.
 
-    Answers that fit come first, where that is known. A search by codes alone within a radius, or
-    with re-ranking, keeps its own order.
+    Answers that fit come first, where that is known. A search by codes alone within a radius keeps
+    its own order.
 
     Attributes:
         modality: the modality whose distances answers show.
@@ -126,10 +125,9 @@ class AnswerOrder:
         self._modalities = [name for name in rankings if name != WORDS]
         self._with_words = WORDS in rankings
         self._is_fused = self._with_words or len(rankings) > 1
-        self._check_rerank()
         self.modality = store.choose_modality() if self._is_fused else rankings[0]
         self.judge = Judge(store, query, self.modality)
-        self._fits_first = self._is_fused or not options.by_distance
+        self._fits_first = self._is_fused or options.radius is None
         self._folds = folds(store, options, self.modality)
         self._items: dict[str, Item] = {}
         self._kept: list[Ranked] = []  # answers into which others are folded
@@ -161,20 +159,6 @@ class AnswerOrder:
         self._items |= {item.id: item for item in self._store.get(unread, missing_ok=True)}
         return [self._items[name] for name in ids if name in self._items]
 
-    def _check_rerank(self) -> None:
-        if self._options.rerank is None:
-            return
-        if self._is_fused:
-            raise InputError(
-                f"{argument('rerank')}: orders the answers of one modality's codes; name it, "
-                f"{argument('by')} image or {argument('by')} text"
-            )
-        if self._query.outputs is None:
-            raise InputError(
-                f"{argument('rerank')}: of a stored item only its bits are known; ask with "
-                f"{argument('text')} or {argument('image')}"
-            )
-
     def _leave_out(self, answer: Ranked) -> bool:
         """Return whether an answer is the item to leave out, or a near-duplicate of it."""
         left_out = self._options.leave_out
@@ -202,11 +186,9 @@ class AnswerOrder:
     def _look_deeper(self) -> Iterator[_Depth]:
         """Yield the new answers of each depth, up to the one that holds all rankings in full."""
         seen: set[str] = set()
-        for depth in _depths(self._options.rerank or 0):
+        for depth in _depths():
             rankings, is_full = self._rank(depth)
             names = [name for name in self._merge(rankings) if name not in seen]
-            if self._options.rerank is not None and not seen:
-                names = self._rerank(names, self._options.rerank)
             seen.update(names)
             yield self._judge_names(names, rankings, depth)
             if is_full:
@@ -214,14 +196,11 @@ class AnswerOrder:
 
     def _rank(self, depth: int) -> tuple[dict[str, Ranking], bool]:
         """Return the rankings of one depth, and whether they are complete."""
-        query = self._query
         radius = self._options.radius
-        if self._options.rerank is not None:
-            query = replace(query, outputs=None)  # re-ranking begins with the nearest by bits
         rankings = {}
         for modality in self._modalities:
             options = replace(self._options, modality=modality)
-            rankings[modality] = rank_codes(self._store, query, depth, options)
+            rankings[modality] = rank_codes(self._store, self._query, depth, options)
         near = _ids_of(rankings)
         is_full = all(len(ranking.ids) < depth for ranking in rankings.values())
         if self._with_words:
@@ -291,15 +270,6 @@ class AnswerOrder:
                 lacks_words = "text" in missing and item.id not in by_words
                 impossible[item.id] = [*missing, WORDS] if lacks_words else missing
         return impossible
-
-    def _rerank(self, names: Sequence[str], first: int) -> list[str]:
-        """Order the first items by the asymmetric distance of their codes."""
-        items = self.read(names[:first])
-        if not items or self._query.outputs is None:
-            return list(names)
-        codes = np.stack([code_of(item, self.modality) for item in items])
-        order = rerank(self._query.outputs[: self._store.n_bits], codes, first)
-        return [*(items[place].id for place in order.tolist()), *names[first:]]
 
     def _judge_names(
         self, names: Sequence[str], rankings: dict[str, Ranking], depth: int
@@ -405,7 +375,7 @@ def folds(store: Store, options: SearchOptions, modality: str) -> bool:
     """
     if options.collapse is not None:
         return options.collapse is not False
-    return modality == "image" and not options.by_distance and store.has_images
+    return modality == "image" and options.radius is None and store.has_images
 
 
 def code_of(item: Item, modality: str) -> PackedCodes:
@@ -417,12 +387,10 @@ def code_of(item: Item, modality: str) -> PackedCodes:
     return item.codes[modality if modality in item.codes else min(item.codes)]
 
 
-def _depths(least: int) -> Iterator[int]:
-    """Yield the depths of rankings, the first of which is at least ``least``."""
-    first = max(DEPTH, least)
-    yield first
+def _depths() -> Iterator[int]:
+    """Yield the depths of rankings."""
+    yield DEPTH
     depth = _SECOND
     while True:
-        if depth > first:
-            yield depth
+        yield depth
         depth *= _TIMES

@@ -237,10 +237,10 @@ def list_hits(store: Store, items: Iterable[Item], options: SearchOptions) -> Hi
     >>> [hit.id for hit in list_hits(store, store.get(["b"]), SearchOptions())]
     ['b']
     """
-    if options.by_distance:
+    if options.radius is not None:
         raise InputError(
-            f"{argument('radius')}, {argument('rerank')}: only dates and places are asked for, "
-            "which have no code; leave them out"
+            f"{argument('radius')}: only dates and places are asked for, which have no code; leave "
+            "it out"
         )
     searched = store.choose_modality(options.modality)
     return Hits(Hit.of(item, searched) for item in items)

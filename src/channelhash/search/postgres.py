@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, pack
+from channelhash.codes.quantizer import QuantizedRows
 from channelhash.codes.stage import Stage
 from channelhash.errors import InputError
 from channelhash.search.filters import Filter, SqlCondition, to_sql
@@ -23,7 +24,14 @@ from channelhash.search.postgres_connections import (
     to_postgres,
 )
 from channelhash.search.postgres_tables import Stored, Tables
-from channelhash.search.rank import ALL, FIRST, KeyedAnswers, sure_distances
+from channelhash.search.rank import (
+    ALL,
+    CANDIDATES,
+    FIRST,
+    KeyedAnswers,
+    asymmetric_distances,
+    sure_distances,
+)
 from channelhash.search.store import Answers, Item, Scope, Score, Store
 
 #: Bytes of the longest id. An entry of a B-tree has up to 2,704, some of them PostgreSQL's own.
@@ -36,12 +44,18 @@ class _Match(NamedTuple):
     Attributes:
         ids: the items' ids.
         distances: the distances of their codes.
-        extra: the code or projection of each, as the database sends it, if it was asked for.
+        codes: the code of each, as the database sends it, if it was asked for.
     """
 
     ids: list[str]
     distances: NDArray[np.int64]
-    extra: list[Any]
+    codes: list[Any]
+
+    def take(self, places: NDArray[np.int64]) -> "_Match":
+        """Return some of the items."""
+        chosen = places.tolist()
+        ids = [self.ids[place] for place in chosen]
+        return _Match(ids, self.distances[places], [self.codes[place] for place in chosen])
 
 
 class _NearestSql(NamedTuple):
@@ -50,13 +64,13 @@ class _NearestSql(NamedTuple):
     Attributes:
         source: FROM and WHERE of the codes that are searched.
         distance: the distance of a code to a query.
-        extra: the column to read as well, or NULL.
+        code: the column of codes if they are read, or NULL.
         order: the order of ids.
     """
 
     source: str
     distance: str
-    extra: str
+    code: str
     order: str
 
     def exact(self, within: bool) -> str:
@@ -64,15 +78,15 @@ class _NearestSql(NamedTuple):
         distance = f"({self.distance})::integer"
         radius = f"AND {distance} <= %s " if within else ""
         return (
-            f"SELECT id, {distance} AS distance, {self.extra} {self.source} {radius}"
+            f"SELECT id, {distance} AS distance, {self.code} {self.source} {radius}"
             f"ORDER BY distance, {self.order} LIMIT %s"
         )
 
     def by_index(self) -> str:
         """Find nearly the nearest codes by the index HNSW, and order them."""
         return (
-            f"SELECT id, distance::integer, extra FROM (SELECT id, {self.distance} AS distance, "
-            f"{self.extra} AS extra {self.source} ORDER BY {self.distance} LIMIT %s) AS nearest "
+            f"SELECT id, distance::integer, code FROM (SELECT id, {self.distance} AS distance, "
+            f"{self.code} AS code {self.source} ORDER BY {self.distance} LIMIT %s) AS nearest "
             f"ORDER BY distance, {self.order}"
         )
 
@@ -204,13 +218,16 @@ class PostgresStore(Store):
         matches = self._nearest(queries, limit, radius, scope)
         return Answers([match.ids for match in matches], [match.distances for match in matches])
 
-    def _surest(
+    def _by_outputs(
         self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope
     ) -> KeyedAnswers:
         answers = KeyedAnswers([], [], [])
-        matches = self._nearest(pack(binarize(outputs)), k and max(k, FIRST), radius, scope, "code")
+        depth = k and CANDIDATES * max(k, FIRST)
+        matches = self._nearest(pack(binarize(outputs)), depth, radius, scope, with_codes=True)
         for row, match in zip(outputs, matches, strict=True):
-            keys = sure_distances(row, to_codes(match.extra, len(row)), match.distances)
+            keys = asymmetric_distances(row, to_codes(match.codes, len(row)))
+            if radius is not None:
+                keys = sure_distances(row, keys, match.distances)
             _add_answer(answers, match, keys, np.argsort(keys, kind="stable")[:k])
         return answers
 
@@ -223,7 +240,7 @@ class PostgresStore(Store):
 
     def _scored(
         self,
-        codes: PackedCodes,
+        outputs: NDArray[Any],
         scores: Sequence[Score],
         k: int,
         first: int | None,
@@ -234,12 +251,26 @@ class PostgresStore(Store):
             rows = self._rows(f"SELECT 1 {source.sql} LIMIT %s", *source.parameters, ALL + 1)
             first = ALL if len(rows) <= ALL else max(k, FIRST)
         answers = KeyedAnswers([], [], [])
-        matches = self._nearest(codes, first, None, scope, "projection")
-        width = self._common().projection_bytes
-        for score, match in zip(scores, matches, strict=True):
-            found = score(np.frombuffer(b"".join(match.extra), np.uint8).reshape(-1, width))
-            _add_answer(answers, match, found, np.argsort(-found, kind="stable")[:k])
+        queries = pack(binarize(outputs))
+        matches = self._nearest(queries, CANDIDATES * first, None, scope, with_codes=True)
+        for row, score, match in zip(outputs, scores, matches, strict=True):
+            if len(match.ids) > first:
+                keys = asymmetric_distances(row, to_codes(match.codes, len(row)))
+                match = match.take(np.sort(np.argsort(keys, kind="stable")[:first]))
+            values = score(self._projections(match.ids, scope.modality))
+            _add_answer(answers, match, values, np.argsort(-values, kind="stable")[:k])
         return answers
+
+    def _projections(self, ids: Sequence[str], modality: str) -> QuantizedRows:
+        """Return the projections ``(n, bytes)`` of items, in the order of ``ids``; zeros of those
+        that were deleted meanwhile.
+        """
+        column = f'"projection_{modality}"'
+        sql = f"SELECT id, {column} FROM {self._tables.items} WHERE id = ANY(%s)"
+        kept = dict(self._rows(f"{sql} AND {column} IS NOT NULL", list(ids)))
+        empty = bytes(self._common().projection_bytes)
+        rows = b"".join(kept.get(name, empty) for name in ids)
+        return np.frombuffer(rows, np.uint8).reshape(len(ids), len(empty))
 
     def _all_codes(self, scope: Scope) -> tuple[list[str], PackedCodes]:
         source = self._source(scope)
@@ -276,9 +307,9 @@ class PostgresStore(Store):
         count: int | None,
         radius: int | None,
         scope: Scope,
-        extra: str = "",
+        with_codes: bool = False,
     ) -> list[_Match]:
-        """Find items for every query by distance, then by id, with their "code" or "projection".
+        """Find items for every query by distance, then by id, perhaps with their codes.
 
         The search is exact, or finds nearly the nearest by the index HNSW. The index gives up after
         some 20,000 codes (``hnsw.max_scan_tuples``). If too few of them pass the filter, every code
@@ -291,7 +322,7 @@ class PostgresStore(Store):
         sql = _NearestSql(
             source.sql,
             f'"code_{scope.modality}" OPERATOR({vector}.<~>) %s',
-            f'"{extra}_{scope.modality}"' if extra else "NULL",
+            f'"code_{scope.modality}"' if with_codes else "NULL",
             stored.order,
         )
         matches: list[_Match] = []
@@ -378,9 +409,9 @@ def _keys_written(new: NewItems) -> list[str]:
 
 
 def _to_match(rows: Sequence[tuple[Any, ...]]) -> _Match:
-    """Return rows of an id, a distance and what else was asked for."""
+    """Return rows of an id, a distance and perhaps a code."""
     distances = np.array([distance for _, distance, _ in rows], dtype=np.int64)
-    return _Match([name for name, *_ in rows], distances, [extra for *_, extra in rows])
+    return _Match([name for name, *_ in rows], distances, [code for *_, code in rows])
 
 
 def _add_answer(

@@ -48,7 +48,6 @@ _LEAST = {
     "radius": (0, "bits"),
     "limit": (1, "answer"),
     "offset": (0, "answers"),
-    "rerank": (1, "answer"),
     "collapse": (0, "bits"),
 }
 
@@ -182,12 +181,10 @@ class SearchOptions:
         limit: with ``radius``, the largest number of answers.
         modality: modality to search; images if the store has any, else its only modality.
         where: filter that items must pass, see `channelhash.search.filters`.
-        rerank: number of nearest items to reorder by asymmetric distance, see
-            `channelhash.search.rank`; the store need not keep projections.
         collapse: fold an answer into an earlier one within this many bits if their images are
             alike, too, see `Hit.duplicates`. True chooses the number of bits; False folds nothing.
-            None means True for a search of images whose files the store knows, unless ``radius`` or
-            ``rerank`` is given.
+            None means True for a search of images whose files the store knows, unless ``radius`` is
+            given.
         by: what `answer` searches: ``"image"`` or ``"text"`` codes, ``"words"``, or ``"all"``
             that the store has.
         offset: number of answers to skip. A page is a slice of one order, which is the same for
@@ -208,7 +205,6 @@ class SearchOptions:
     limit: int | None = None
     modality: str | None = None
     where: str | None = None
-    rerank: int | None = None
     collapse: int | bool | None = None
     by: str | None = None
     offset: int = 0
@@ -231,15 +227,6 @@ class SearchOptions:
         True
         """
         return self.k if self.radius is None else self.limit
-
-    @property
-    def by_distance(self) -> bool:
-        """Whether answers are asked for by their distances, which then decide the order alone.
-
-        >>> SearchOptions(radius=3).by_distance
-        True
-        """
-        return self.radius is not None or self.rerank is not None
 
 
 class Part(NamedTuple):

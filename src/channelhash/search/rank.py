@@ -22,6 +22,8 @@ from channelhash.search.items import Answers
 
 #: Nearest codes that are scored in a large store, see `Store.search_projections`.
 FIRST = 500
+#: Nearest codes that a query's outputs order, for each of these that is wanted.
+CANDIDATES = 4
 #: Largest number of items, in a store or passing a filter, that are all scored.
 ALL = 5_000
 
@@ -33,8 +35,9 @@ class KeyedAnswers(NamedTuple):
         ids: for each query, the items' ids.
         distances: for each query, the number of bits in which each item's code differs from the
             query's.
-        keys: for each query, the keys of its items: `sure_distances`, smallest first; or, in a
-            search of projections, their similarities to the query, largest first.
+        keys: for each query, the keys of its items: `asymmetric_distances`, or within a radius
+            `sure_distances`, smallest first; or, in a search of projections, their similarities to
+            the query, largest first.
 
     >>> KeyedAnswers([["a"]], [np.array([3])], [np.array([3.1])]).ids
     [['a']]
@@ -88,21 +91,20 @@ _BYTES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
 
 
 def sure_distances(
-    outputs: NDArray[np.floating[Any]], codes: PackedCodes, distances: NDArray[np.integer]
+    outputs: NDArray[np.floating[Any]],
+    asymmetric: NDArray[np.float64],
+    distances: NDArray[np.integer],
 ) -> NDArray[np.float64]:
-    """Add up to half a bit to distances ``(n,)``: the surer the model was of the bits that differ,
-    the more.
+    """Add up to half a bit to distances ``(n,)``: the larger the asymmetric distance, the more.
 
     The result is d + A(u, b) / (2 ‖u‖₁), A as in `asymmetric_distances`. The order of different
     distances stays.
 
-    >>> codes = pack(np.array([[1, 0], [0, 1]]))
-    >>> sure_distances(np.array([0.9, 0.1]), codes, np.array([1, 1])).round(2).tolist()
+    >>> outputs = np.array([0.9, 0.1])
+    >>> sure_distances(outputs, np.array([0.1, 0.9]), np.array([1, 1])).round(2).tolist()
     [1.05, 1.45]
     """
-    return distances + asymmetric_distances(outputs, codes) / (
-        2 * float(np.abs(outputs).sum()) or 1.0
-    )
+    return distances + asymmetric / (2 * float(np.abs(outputs).sum()) or 1.0)
 
 
 def asymmetric_distances(
@@ -133,17 +135,6 @@ def asymmetric_distances(
     for byte, table in enumerate(tables):
         distances += table[differing[:, byte]]
     return distances
-
-
-def rerank(outputs: NDArray[np.floating[Any]], codes: PackedCodes, first: int) -> NDArray[np.int64]:
-    """Order the ``first`` answers by asymmetric distance; ties by Hamming distance, then by id.
-
-    >>> rerank(np.array([0.9, -0.1]), pack(np.array([[0, 0], [1, 1]])), first=2).tolist()
-    [1, 0]
-    """
-    # Stable: ties keep the order that answers have, by Hamming distance and id.
-    head = np.argsort(asymmetric_distances(outputs, codes[:first]), kind="stable")
-    return np.concatenate([head, np.arange(len(head), len(codes))])
 
 
 class Ranking(NamedTuple):

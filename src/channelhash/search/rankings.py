@@ -3,8 +3,8 @@
 Codes are ranked by all that is known of the query:
 
 * With outputs of the model, in a store with projections: by score, in two stages.
-* With outputs, in other stores and within a radius: by distance, equal distances by how sure the
-  model was of the bits that differ (`Store.search_surest`).
+* With outputs, in other stores: by their asymmetric distance to the codes; within a radius by
+  distance, equal distances by asymmetric distance (`Store.search_outputs`).
 * A query known only by its bits: by distance.
 
 Remaining ties are broken by id.
@@ -69,7 +69,7 @@ def _rankings_asked_for(store: Store, query: Query, options: SearchOptions) -> S
 
 def _by_codes_alone(query: Query, options: SearchOptions) -> bool:
     """Return whether the codes of one modality are searched alone, if ``by`` is not given."""
-    return not query.words or options.modality is not None or options.by_distance
+    return not query.words or options.modality is not None or options.radius is not None
 
 
 def _check_words_alone(query: Query, options: SearchOptions) -> None:
@@ -111,8 +111,8 @@ def rank_codes(store: Store, query: Query, count: int | None, options: SearchOpt
         )
     if outputs is not None:
         signed = outputs[None, : store.n_bits]
-        surest = store.search_surest(signed, count, modality, where, radius)
-        return Ranking(surest.ids[0], surest.keys[0].tolist(), surest.distances[0].tolist())
+        found = store.search_outputs(signed, count, modality, where, radius)
+        return Ranking(found.ids[0], found.keys[0].tolist(), found.distances[0].tolist())
     if radius is not None:
         answers = store.search_radius(query.code[None], radius, modality, where, count)
     else:

@@ -258,7 +258,7 @@ class Store(ABC):
         scope = self._scope(modality, where)
         return self._search(queries, bits, count, scope) if scope else Answers.none(len(queries))
 
-    def search_surest(
+    def search_outputs(
         self,
         outputs: NDArray[Any],
         k: int | None = 10,
@@ -266,11 +266,12 @@ class Store(ABC):
         where: str | None = None,
         radius: int | None = None,
     ) -> KeyedAnswers:
-        """Find items by distance, equal distances by how sure the model was of the bits that
-        differ, then by id.
+        """Find items by the asymmetric distance of a query's outputs and their codes: the surer the
+        model was of the bits that differ, the farther. Ties are broken by distance, then by id.
 
-        It orders the ``max(k, 500)`` items that `search` or `search_radius` finds. A store without
-        codes at hand orders equal distances as these methods do.
+        It orders the ``4 · max(k, 500)`` nearest codes. Within a radius it orders by distance, and
+        equal distances by asymmetric distance. A store that has no codes at hand orders as `search`
+        does.
 
         Args:
             outputs: ``(nq, n_bits)`` real-valued outputs of the model, whose signs are the queries'
@@ -290,7 +291,7 @@ class Store(ABC):
             checks.check_count(k or 0, "k", 1)
         rows = self._outputs(outputs)
         scope = self._scope(modality, where)
-        return self._surest(rows, k, radius, scope) if scope else KeyedAnswers.none(len(rows))
+        return self._by_outputs(rows, k, radius, scope) if scope else KeyedAnswers.none(len(rows))
 
     def search_projections(
         self,
@@ -300,8 +301,8 @@ class Store(ABC):
         where: str | None = None,
         first: int | None = None,
     ) -> KeyedAnswers:
-        """Find items in two stages: the nearest codes by distance, then the best of them by the
-        similarity of their projections.
+        """Find items in two stages: the nearest codes, then the best of them by the similarity of
+        their projections. Ties are broken by distance, then by id.
 
         Args:
             outputs: ``(nq, stage.n_outputs)`` real-valued outputs of the model; the signs of the
@@ -309,8 +310,9 @@ class Store(ABC):
             k: at least 1; all items if there are fewer.
             modality: as in `search`.
             where: as in `search`.
-            first: number of nearest items to score, at least ``k``. By default, all items if no
-                more than 5,000 are searched, so that the answer is exact; else 500.
+            first: number of items to score, at least ``k``: those that `search_outputs` finds. By
+                default, all items if no more than 5,000 are searched, so that the answer is exact;
+                else 500.
 
         Raises:
             InputError: the store keeps no projections, outputs are not finite or of another length;
@@ -330,9 +332,9 @@ class Store(ABC):
         scope = self._scope(modality, where)
         if scope is None:
             return KeyedAnswers.none(len(rows))
-        codes = pack(binarize(rows[:, : stage.n_bits]))
         score = partial(stage.scores, scope.modality)
-        return self._scored(codes, [partial(score, row) for row in rows], count, scored, scope)
+        scores = [partial(score, row) for row in rows]
+        return self._scored(rows[:, : stage.n_bits], scores, count, scored, scope)
 
     def search_words(
         self,
@@ -579,10 +581,10 @@ class Store(ABC):
     ) -> Answers:
         """Find the first ``limit`` items within ``radius`` bits of every query; None means all."""
 
-    def _surest(
+    def _by_outputs(
         self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope
     ) -> KeyedAnswers:
-        """Do what `search_surest` does; by default, equal distances are ordered by id."""
+        """Do what `search_outputs` does; by default, items are ordered as `search` orders them."""
         answers = self._search(pack(binarize(outputs)), radius, k, scope)
         return KeyedAnswers(
             *answers, [distances.astype(np.float64) for distances in answers.distances]
@@ -596,15 +598,15 @@ class Store(ABC):
 
     def _scored(
         self,
-        codes: PackedCodes,
+        outputs: NDArray[Any],
         scores: Sequence[Score],
         k: int,
         first: int | None,
         scope: Scope,
     ) -> KeyedAnswers:
-        """Do what `search_projections` does for queries, of each of which a code and a function
-        from projections ``(n, bytes)`` to similarities ``(n,)`` are given. Only called if
-        `projected`.
+        """Do what `search_projections` does for queries, of each of which are given the ``n_bits``
+        outputs of its code, and a function from projections ``(n, bytes)`` to similarities
+        ``(n,)``. Only called if `projected`.
         """
         raise NotImplementedError
 

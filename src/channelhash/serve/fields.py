@@ -26,7 +26,6 @@ from channelhash.search.store import Store
 #: Key, or what is counted -> the most that a request may ask for.
 MOST = {
     "k": 1000,  # results of a search, whose answer is kept in memory
-    "rerank": 10_000,  # nearest codes that a search may rank again
     "items": 1000,  # items of a write, all of which are encoded together
     "characters": 2000,  # of a text
 }

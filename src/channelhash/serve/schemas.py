@@ -59,17 +59,11 @@ class SearchFields(Narrowing):
     minus: Annotated[list[NonEmptyText], FailFast(), Field(max_length=31)] = Field(
         [], description="Unwanted words."
     )
-    rerank: int = Field(
-        0,
-        le=MOST["rerank"],
-        json_schema_extra={"minimum": 0},
-        description="Number of nearest items that the query's outputs rank again.",
-    )
     collapse: Natural | bool | None = Field(
         None,
         description=(
             "Fold results within this many bits of an earlier one into it. true: within the usual "
-            "number, as by default where images are searched without ``radius`` and ``rerank``. "
+            "number, as by default where images are searched without ``radius``. "
             "false: fold none."
         ),
     )
@@ -87,7 +81,6 @@ class SearchFields(Narrowing):
         question.SearchOptions(
             k=self.k,
             radius=self.radius,
-            rerank=self.rerank or None,
             collapse=self.collapse,
             offset=self.offset,
         )

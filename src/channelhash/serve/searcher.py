@@ -104,7 +104,7 @@ class Searcher:
         a few answers are asked for and nothing more, words are encoded at once, and no image is
         read.
         """
-        if request.is_narrowed or request.radius is not None or request.rerank:
+        if request.is_narrowed or request.radius is not None:
             return False
         if request.offset + request.k > DEPTH or request.by == WORDS:
             return False
@@ -171,7 +171,6 @@ class Searcher:
             **request.model_dump(include=_SHARED_KEYS),
             limit=request.k,
             where=request.filter_of(self._store),
-            rerank=request.rerank or None,
             leave_out=left_out,
         )
 

@@ -18,10 +18,9 @@ from tests.search import adding_until_killed as adding, contract
 from tests.search.contract import (
     PROJECTED,
     Expected,
-    Kind,
     check_answers,
     check_any_calls,
-    check_surest,
+    check_outputs,
     random_codes,
 )
 from tests.search.sqlite.damaging import change
@@ -321,16 +320,15 @@ def test_distinct_codes_are_told_where_they_are_known(tmp_path):
     assert info["bytes"] > 1000
 
 
-def test_of_many_as_near_as_the_last_the_surest_are_found(tmp_path):
+def test_of_many_as_near_as_the_last_those_nearest_to_the_outputs_are_found(tmp_path):
     query = np.array([0.9, -0.1, 0.5, -0.7])
     bits = np.eye(4)[[2] * 100 + [0] * 100 + [1, 3] * 100] > 0
     store = ch.open_store(tmp_path / "s", n_bits=4)
     store.add([f"{row:03}" for row in range(len(bits))], ch.codes.pack(bits))
     there = {f"{row:03}": code for row, code in enumerate(bits)}
     for k in (3, 10, 260):
-        check_surest(
-            Kind(lambda _: store), store.search_surest(query[None], k), query[None], there, k, None
-        )
+        found = store.search_outputs(query[None], k)
+        check_outputs(found, query[None], there, k, None)
     store.close()
 
 

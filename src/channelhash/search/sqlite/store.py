@@ -18,8 +18,16 @@ from channelhash.errors import InputError, JobError
 from channelhash.search.checks import check_ids, check_process
 from channelhash.search.filters import Filter
 from channelhash.search.items import Facts, NewItems
-from channelhash.search.rank import ALL, FIRST, KeyedAnswers, Ranking, sure_distances
-from channelhash.search.sqlite.candidates import Candidates, lowest
+from channelhash.search.rank import (
+    ALL,
+    CANDIDATES,
+    FIRST,
+    KeyedAnswers,
+    Ranking,
+    asymmetric_distances,
+    sure_distances,
+)
+from channelhash.search.sqlite.candidates import Candidates
 from channelhash.search.sqlite.database import ItemsDatabase, metadata_of
 from channelhash.search.sqlite.folder import Manifest, StoreFolder
 from channelhash.search.sqlite.guard import Guard
@@ -31,10 +39,6 @@ from channelhash.utils.files import write_text
 from channelhash.utils.locks import locked
 from channelhash.utils.seeds import generator
 
-#: Least number of rows that are searched first, for the ``k`` nearest and all as near as the last.
-_FEW = 50
-#: Rows that are searched first, in multiples of ``k``.
-_TIMES = 5
 #: Items that are listed at a time; in between, others may write.
 _LISTED_AT_ONCE = 10_000
 #: How often opening or reading a store that can only be read is tried while others write to it.
@@ -244,22 +248,16 @@ class EmbeddedStore(Store):
             found.answer(answers, found.best(limit, found.distances))
         return answers
 
-    def _surest(
+    def _by_outputs(
         self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope
     ) -> KeyedAnswers:
-        """Read only the codes of items that are as near as the last answer, or nearer."""
         answers = KeyedAnswers([], [], [])
-        parts = self._parts(scope)
-        most = k and max(k, FIRST)
-        few = k and min(max(k, FIRST), max(_FEW, _TIMES * k))
-        first = _first_candidates(parts, pack(binarize(outputs)), few, radius)
-        for matches, row in zip(first, outputs, strict=True):
-            matches = matches.take(lowest(matches.distances, k))
-            if few != most and len(matches.rows) == few:  # further ones may be as near
-                matches = next(_first_candidates(parts, pack(binarize(row[None])), most, radius))
-                matches = matches.take(lowest(matches.distances, k))
-            keys = sure_distances(row, matches.packed(len(row)), matches.distances)
-            matches.answer(answers, matches.best(k, keys), keys)
+        depth = k and CANDIDATES * max(k, FIRST)
+        for matches, row in _near_outputs(self._parts(scope), outputs, depth, radius):
+            keys = asymmetric_distances(row, matches.packed(len(row)))
+            if radius is not None:
+                keys = sure_distances(row, keys, matches.distances)
+            matches.answer(answers, matches.best(k, keys, matches.distances), keys)
         return answers
 
     def _read_stage(self) -> Stage:
@@ -272,7 +270,7 @@ class EmbeddedStore(Store):
 
     def _scored(
         self,
-        codes: PackedCodes,
+        outputs: NDArray[Any],
         scores: Sequence[Score],
         k: int,
         first: int | None,
@@ -283,11 +281,14 @@ class EmbeddedStore(Store):
             first = ALL if sum(map(len, parts)) <= ALL else max(k, FIRST)
         answers = KeyedAnswers([], [], [])
         width = self._common().projection_bytes
-        candidates = _first_candidates(parts, codes, first, None)
-        for matches, score in zip(candidates, scores, strict=True):
+        found = _near_outputs(parts, outputs, CANDIDATES * first)
+        for (matches, row), score in zip(found, scores, strict=True):
+            if len(matches.rows) > first:
+                keys = asymmetric_distances(row, matches.packed(len(row)))
+                matches = matches.take(matches.best(first, keys, matches.distances))
             projections = np.empty((len(matches.rows), width), np.uint8)
-            found = score(matches.read(projections, lambda part, rows: part.projections[rows]))
-            matches.answer(answers, matches.best(k, -found, matches.distances), found)
+            values = score(matches.read(projections, lambda part, rows: part.projections[rows]))
+            matches.answer(answers, matches.best(k, -values, matches.distances), values)
         return answers
 
     def _all_codes(self, scope: Scope) -> tuple[list[str], PackedCodes]:
@@ -503,16 +504,13 @@ def _close_quietly(opened: _Opened) -> None:
         opened.close()
 
 
-def _first_candidates(
-    parts: list[LayerPart],
-    queries: PackedCodes,
-    k: int | None,
-    radius: int | None,
-) -> Iterator[Candidates]:
-    """Yield the ``k`` nearest rows of each query, or all."""
-    matches = [part.nearest(queries, k, radius) for part in parts]
-    for query in range(len(queries)):
+def _near_outputs(
+    parts: list[LayerPart], outputs: NDArray[Any], k: int | None, radius: int | None = None
+) -> Iterator[tuple[Candidates, NDArray[Any]]]:
+    """Yield the ``k`` rows nearest to the code of each query, or all, and its outputs."""
+    matches = [part.nearest(pack(binarize(outputs)), k, radius) for part in parts]
+    for query, row in enumerate(outputs):
         candidates = Candidates.of(parts, [of_part[query] for of_part in matches])
         if k is not None and k < len(candidates.rows):
             candidates = candidates.take(candidates.best(k, candidates.distances))
-        yield candidates
+        yield candidates, row
