@@ -126,6 +126,7 @@ def test_a_code_asks_and_answers_carry_codes_texts_labels_and_addresses_of_pictu
         "distance": 0,
         "match": result["match"],
         "fit": None,
+        "similarity": None,
         "duplicates": [],
         "labels": ["red"],
         "date": "",
@@ -186,8 +187,8 @@ def picture(format: str = "PNG", size=(40, 30), **options) -> bytes:
 
 BAD_BODIES = {
     "an empty query": ({"text": "  "}, 422, "text: is empty"),
-    "two queries": ({"id": "item001", "code": "0000"}, 422, "id and code are two queries"),
-    "no query": ({}, 422, "give text, id or code"),
+    "two queries": ({"id": "item001", "code": "0000"}, 422, "id and code are several queries"),
+    "no query": ({}, 422, "give text, id, code or vector"),
     "nothing that is wanted": ({"text": "-people"}, 422, "only what is not wanted"),
     "an open quote": ({"text": 'a "dog'}, 422, "a quote is opened"),
     "too many parts": ({"text": "a " + "-b " * 40}, 422, "at most 32"),

@@ -35,8 +35,8 @@ _STORE = typer.Argument(
 )
 _FOLDER = typer.Argument(..., help="A store's folder.")
 _SOURCE = (
-    "Folder of images (any depth), table, file of features or codes, or a YAML configuration "
-    "(section data)."
+    "Folder of images (any depth), table, file of vectors, features or codes, or a YAML "
+    "configuration (section data)."
 )
 
 
@@ -57,6 +57,8 @@ def _create(
         None, help="Keep outputs beside the bits; by default with fitted codes."
     ),
     root: shared.TableRoot = None,
+    array: shared.Array = None,
+    ids: shared.Ids = None,
     exclude: shared.Exclude = [],
     captions: shared.Captions = None,
     ocr: _Ocr = None,
@@ -69,7 +71,7 @@ def _create(
     Example: channelhash index create photos.store photos --captions captions.csv
     """
     address = ch.search.Address.parse(store)
-    is_encoded = any([model, encoder, root, captions, exclude, projections, ocr])
+    is_encoded = any([model, encoder, root, array, ids, captions, exclude, projections, ocr])
     if _put_codes(address, source, True, is_encoded, as_json):
         return
     word = read_words(encoder) if encoder else None
@@ -90,13 +92,13 @@ def _create(
         is_made = address.path is None or address.kind == "store"
         if source is None or not is_made:
             return same_command()
-        options = {"--model": model, "--root": root, "--captions": captions}
+        options = {"--model": model, "--root": root, "--captions": captions, "--ids": ids}
         return _add_command(address, source, options, exclude)
 
     with shared.progress_bars(f"{address} keeps the items written so far", go_on) as progress:
         items = None
         if any([source, exclude, captions, ocr]):
-            items = read_again(address, source, root, exclude, captions, ocr)
+            items = read_again(address, source, root, exclude, captions, ocr, array, ids)
         done = create_store(address, new, items, progress, projections)
     _report(address, done, as_json)
 
@@ -128,6 +130,8 @@ def _add(
         None, help="For a store without a model: the run of its codes, or one extending it."
     ),
     root: shared.TableRoot = None,
+    array: shared.Array = None,
+    ids: shared.Ids = None,
     exclude: shared.Exclude = [],
     captions: shared.Captions = None,
     ocr: _Ocr = None,
@@ -143,14 +147,14 @@ def _add(
     Example: channelhash index add photos.store photos
     """
     address = ch.search.Address.parse(store)
-    is_encoded = any([model, root, captions, exclude, ocr, prune])
+    is_encoded = any([model, root, array, ids, captions, exclude, ocr, prune])
     if _put_codes(address, source, False, is_encoded, as_json):
         return
     with naming_extra("train" if model else "photos"):
         from channelhash.indexing.stores import add_to_store, read_again
 
     with shared.progress_bars(f"{address} keeps the items written so far") as progress:
-        items = read_again(address, source, root, exclude, captions, ocr)
+        items = read_again(address, source, root, exclude, captions, ocr, array, ids)
         done = add_to_store(address, items, model, progress, prune)
     _report(address, done, as_json)
 

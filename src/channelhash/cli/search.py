@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from channelhash.search.hits import Hit, Hits
     from channelhash.search.question import SearchOptions
 
-_By = Literal["all", "image", "text", "words"]
 Sheet = Annotated[
     Path | None, typer.Option(help="Also draw the result as a PNG file with this name.")
 ]
+_By = Literal["all", "image", "text", "vector", "words"]
 #: Images that --open shows.
 _OPENED = 3
 
@@ -35,6 +35,10 @@ def search(
     like: str | None = typer.Option(
         None, help="Search with the codes of the item that has this id."
     ),
+    vector: Path | None = typer.Option(
+        None, help="Search a store of vectors with those of this file, one by one."
+    ),
+    array: shared.Array = None,
     minus: list[str] = typer.Option(
         [], help="Words or an image that are not wanted. May be repeated."
     ),
@@ -74,26 +78,37 @@ def search(
 
     Example: channelhash search photos.store "a dog on a beach -people" -k 5
     """
+    from channelhash.data.vectors import load_vectors
     from channelhash.search.hits import Hits
-    from channelhash.search.query import search_store
+    from channelhash.search.query import load_query_encoder, search_store
     from channelhash.search.question import SearchOptions
 
     words = _words_of(question, text)
     options = SearchOptions(k, radius, None, modality, where, collapse)
     index_options = IndexOptions(model, encoder, captions, exclude)
     opened, problems = open_searched(store, index_options, by == "words")
+    ask = partial(
+        search_store,
+        opened,
+        options,
+        text=words,
+        image=image,
+        like=like,
+        by=by,
+        minus=list(map(_image_or_words, minus)),
+        minus_like=minus_like,
+    )
     with opened:
-        hits = search_store(
-            opened,
-            options,
-            text=words,
-            image=image,
-            like=like,
-            by=by,
-            minus=list(map(_image_or_words, minus)),
-            minus_like=minus_like,
-            model=model,
-        )
+        if vector is not None:
+            questions = load_vectors(vector, array)
+            encoder_of_store = load_query_encoder(opened, model)
+            answers = [ask(vector=row, model=encoder_of_store) for row in questions[:]]
+        else:
+            answers = [ask(model=model)]
+    if vector is not None and len(answers) != 1:
+        _print_all(answers, questions.ids, as_json, quiet)
+        return
+    hits = answers[0]
     shown = hits if everything else Hits(hit for hit in hits if hit.fits)
     _say_remarks(hits)
     if as_json:
@@ -107,6 +122,27 @@ def search(
         draw_sheet(draw, sheet, named=not (as_json or quiet))
     if view:
         _open_files([str(sheet.absolute())] if sheet else _images_of(shown))
+
+
+def _print_all(
+    answers: "Sequence[Hits]", questions: Sequence[str], as_json: bool, quiet: bool
+) -> None:
+    """Print the answers to several questions: a line an answer, with the question's id first."""
+    if as_json:
+        named = zip(questions, answers, strict=True)
+        shared.print_json(
+            {"answers": [{"question": name, **_as_object(hits, [])} for name, hits in named]}
+        )
+        return
+    for name, hits in zip(questions, answers, strict=True):
+        for hit in hits:
+            cells = [name, hit.id]
+            if not quiet:
+                cells += [
+                    str(hit.distance),
+                    "" if hit.similarity is None else f"{hit.similarity:.4f}",
+                ]
+            typer.echo("\t".join(map(shared.printable, cells)))
 
 
 def _words_of(question: str | None, text: str | None) -> str | None:

@@ -43,7 +43,11 @@ SearchableStore = Annotated[
     str, typer.Argument(help="A store, a run's folder, a file of codes, or postgresql://….")
 ]
 
-Modality = Literal["image", "text"]
+Array = Annotated[
+    str | None, typer.Option(help="The array or column of vectors, where there are several.")
+]
+Ids = Annotated[Path | None, typer.Option(help="Text file of the vectors' ids, one a line.")]
+Modality = Literal["image", "text", "vector"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Captions = Annotated[
     Path | None,

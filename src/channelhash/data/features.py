@@ -3,7 +3,7 @@ exchanges.
 """
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -338,6 +338,16 @@ class _Roles:
     def of(cls, by_role: Arrays, part_ids: tuple[str, ...] = ()) -> "_Roles":
         features: Arrays = {role: by_role[role] for role in ("image", "text") if role in by_role}
         return cls(features, by_role.get("labels"), part_ids)
+
+
+def are_features(names: Collection[str]) -> bool:
+    """Return whether the arrays or columns of a file are said to be of images, texts or codes.
+
+    >>> are_features(["I_tr", "L_tr"]), are_features(["embeddings", "id"])
+    (True, False)
+    """
+    known = {*_NAMES["image"], *_NAMES["text"]}
+    return any(name in known or name.startswith(("I_", "T_", "B_")) for name in names)
 
 
 def _find_roles(

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from channelhash.data.features import are_features
 from channelhash.data.label_arrays import first_repeated, texts_of
 from channelhash.data.records import Problems
 from channelhash.errors import InputError, argument, naming
@@ -29,6 +30,8 @@ from channelhash.utils.optional_imports import naming_extra
 VECTOR_ENDINGS = (".npy", ".npz", ".parquet", ".jsonl", ".h5", ".hdf5", ".fvecs")
 #: Arrays and columns that hold ids.
 _IDS = ("id", "ids", "_id")
+#: Columns of numbers that are no vectors.
+_LABELS = ("labels",)
 #: Rows that are read at a time, which bounds memory.
 _ROWS = 8192
 
@@ -45,6 +48,7 @@ class Vectors:
         rows: the ``n`` usable rows of it; None if all are.
         columns: name -> ``n`` further values of a table.
         problems: a line for each row that was left out.
+        numbered: whether the ids are the numbers of the rows.
 
     >>> vectors = Vectors.of(np.eye(3, dtype=np.float64))
     >>> len(vectors), vectors.width, vectors[1:].tolist()
@@ -56,6 +60,7 @@ class Vectors:
     rows: NDArray[np.int64] | None = None
     columns: Mapping[str, Sequence[Any]] | None = None
     problems: tuple[str, ...] = ()
+    numbered: bool = False
 
     @classmethod
     def of(cls, values: NDArray[Any], ids: Sequence[str] | None = None) -> "Vectors":
@@ -157,7 +162,59 @@ def load_vectors(
         if problem:
             raise InputError(problem)
         names = _names(file, ids)
-        return _usable(Vectors(names, file.values, None, file.columns), file.bad, path, skip_bad)
+        numbered = ids is None and file.ids is None
+        vectors = Vectors(names, file.values, None, file.columns, numbered=numbered)
+        return _usable(vectors, file.bad, path, skip_bad)
+
+
+def holds_vectors(path: Path) -> bool:
+    """Return whether a file holds vectors that are not said to be of images or texts, and neither
+    images nor texts.
+
+    >>> holds_vectors(Path("vectors.npy")), holds_vectors(Path("photos"))
+    (True, False)
+    """
+    ending = path.suffix.lower()
+    if ending in (".npy", ".fvecs"):
+        return True
+    names = _NAMES.get(ending)
+    if names is None or not path.is_file():
+        return False
+    with naming(path):
+        arrays = names(path)
+    return not are_features(arrays) and any(arrays.values())
+
+
+def _names_of_arrays(path: Path) -> dict[str, bool]:
+    """Return name -> whether it may be vectors, of the arrays of an archive."""
+    with (
+        reading(path, "not a readable .npz file, perhaps truncated"),
+        zipfile.ZipFile(path) as zipped,
+    ):
+        headers = {
+            name.removesuffix(".npy"): _npy_header(zipped, name) for name in zipped.namelist()
+        }
+    return {name: _may_be_vectors(header) for name, header in headers.items()}
+
+
+def _names_in_hdf5(path: Path) -> dict[str, bool]:
+    return {name: _may_be_vectors(values) for name, values in read_arrays(path).items()}
+
+
+def _columns_of_parquet(path: Path) -> dict[str, bool]:
+    with naming_extra("parquet"):
+        import pyarrow.parquet as pq
+    with reading(path, "is no Parquet file, or damaged"):
+        schema = pq.read_schema(path)
+    lists = _lists_of_numbers(schema)
+    return {name: name in lists for name in schema.names}
+
+
+def _columns_of_lines(path: Path) -> dict[str, bool]:
+    """Return the same of the first line of a file of JSON lines."""
+    for row in _json_lines(path):
+        return {name: name not in _LABELS and _is_numbers(cell) for name, cell in row.items()}
+    return {}
 
 
 def _shape_problem(values: NDArray[Any]) -> str | None:
@@ -314,32 +371,35 @@ def _read_fvecs(path: Path, array: str | None) -> _File:
 
 def _read_parquet(path: Path, array: str | None) -> _File:
     with naming_extra("parquet"):
-        import pyarrow as pa
         import pyarrow.parquet as pq
+
+        from channelhash.utils.plain_values import plain_values
     with reading(path, "is no Parquet file, or damaged"):
         schema = pq.read_schema(path)
-        lists = [
-            field.name
-            for field in schema
-            if pa.types.is_list(field.type)
-            or pa.types.is_large_list(field.type)
-            or pa.types.is_fixed_size_list(field.type)
-        ]
-        numeric = [name for name in lists if _holds_numbers(schema.field(name).type.value_type)]
-        chosen = _choose_column(numeric, schema.names, array)
+        lists = _lists_of_numbers(schema)
+        chosen = _choose_column(lists, schema.names, array)
         table = pq.read_table(path)
         column = table.column(chosen).combine_chunks()
         others = {
-            name: table.column(name).to_pylist() for name in schema.names if name not in lists
+            name: plain_values(table.column(name)) for name in schema.names if name not in lists
         }
     values, bad = _from_lists(column)
     return _with_ids(values, others, bad)
 
 
-def _holds_numbers(kind: Any) -> bool:
+def _lists_of_numbers(schema: Any) -> list[str]:
+    """Return the columns of a schema of Arrow that may be vectors."""
     import pyarrow as pa
 
-    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+    names = []
+    for field in schema:
+        kind = field.type
+        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        if not (is_list or pa.types.is_fixed_size_list(kind)) or field.name in _LABELS:
+            continue
+        if pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type):
+            names.append(field.name)
+    return names
 
 
 def _choose_column(lists: Sequence[str], columns: Sequence[str], named: str | None) -> str:
@@ -388,7 +448,11 @@ def _width_problems(lengths: NDArray[np.int64], width: int) -> dict[int, str]:
 def _read_jsonl(path: Path, array: str | None) -> _File:
     rows = list(_json_lines(path))
     columns = {name: [row.get(name) for row in rows] for name in _keys_of(rows)}
-    lists = [name for name, cells in columns.items() if any(map(_is_numbers, cells))]
+    lists = [
+        name
+        for name, cells in columns.items()
+        if name not in _LABELS and any(map(_is_numbers, cells))
+    ]
     chosen = _choose_column(lists, list(columns), array)
     values, bad = _from_cells(columns[chosen])
     others = {name: cells for name, cells in columns.items() if name not in lists}
@@ -438,6 +502,14 @@ def _with_ids(values: _Floats, columns: dict[str, list[Any]], bad: Mapping[int, 
     return _File(values, ids, columns, bad)
 
 
+#: Ending -> a function that returns the names of what a file holds, and whether each may be vectors.
+_NAMES = {
+    ".npz": _names_of_arrays,
+    ".h5": _names_in_hdf5,
+    ".hdf5": _names_in_hdf5,
+    ".parquet": _columns_of_parquet,
+    ".jsonl": _columns_of_lines,
+}
 _READERS = {
     ".npy": _read_npy,
     ".npz": _read_npz,

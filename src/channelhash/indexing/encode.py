@@ -19,6 +19,7 @@ from channelhash.data.images import image_problem
 from channelhash.errors import InputError, JobError, argument
 from channelhash.indexing.changes import (
     STATE,
+    Changes,
     Header,
     describe_row,
     file_state,
@@ -37,6 +38,8 @@ from channelhash.utils.progress import Progress, StageProgress, no_stage_progres
 
 #: Items encoded and written at once. A killed job loses them, and memory holds their images.
 _BATCH = 256
+#: The same of rows of features, which take milliseconds.
+_ROWS = 8192
 
 ModelOutputs = dict[str, NDArray[np.float32]]
 
@@ -195,6 +198,7 @@ def index_source(
     began = time.perf_counter()
     _check_prune(source, prune)
     changes = find_changes(store, source, progress("look"))
+    _check_numbered(source, changes)
     moved = rename_moved(store, source, changes)
     unread = _still_unread(source, changes.rows)
     todo = [row for row in changes.rows if moved.get(row, True) and row not in unread]
@@ -223,6 +227,16 @@ def index_source(
         skipped=_skipped(source),
     )
     return indexed, unread_by_id
+
+
+def _check_numbered(source: Source, changes: Changes) -> None:
+    """Refuse vectors without ids that would replace others of the same row numbers."""
+    replaced = changes.stored.intersection(changes.rows)
+    if source.numbered is not None and replaced:
+        raise InputError(
+            f"{source.numbered}: has no ids, and row numbers are those of {len(replaced):,} items "
+            f"with other vectors; give a text file of ids with {argument('ids')}"
+        )
 
 
 def _skipped(source: Source) -> dict[str, int]:
@@ -318,7 +332,8 @@ def encode_batches(model: Model, source: Source, todo: Sequence[int]) -> Iterato
     """Encode rows of a source, and captions of images, batch by batch in order. The source comes
     from `Source.encodable`.
     """
-    batches = [list(todo[start : start + _BATCH]) for start in range(0, len(todo), _BATCH)]
+    size = _ROWS if source.has_only_rows else _BATCH
+    batches = [list(todo[start : start + size]) for start in range(0, len(todo), size)]
     read = _read_images if source.reads_files else _read_values
     for rows, readings in zip(batches, read(source, model, batches), strict=True):
         yield _encode_batch(model, source, dict(zip(rows, readings, strict=True)))

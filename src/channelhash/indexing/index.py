@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.duplicates import DuplicateGroup, find_duplicates
@@ -54,12 +55,13 @@ class Index:
         *,
         image: str | Path | Image.Image | None = None,
         like: str | None = None,
+        vector: NDArray[Any] | None = None,
         minus: Sequence[str | Path | Image.Image] = (),
         minus_like: Sequence[str] = (),
         k: int = 10,
         radius: int | None = None,
         limit: int | None = None,
-        by: Literal["all", "image", "text", "words"] | None = None,
+        by: Literal["all", "image", "text", "vector", "words"] | None = None,
         modality: str | None = None,
         where: str | None = None,
         collapse: int | bool | None = None,
@@ -73,6 +75,7 @@ class Index:
             text: words. Dates and places among them narrow the search, ``-word`` steers away.
             image: an image file or an opened image.
             like: id of an item of the store.
+            vector: ``(d,)``, in an index of vectors.
             minus: words or images that are not wanted.
             minus_like: ids of items that are not wanted.
             k: number of answers, 1 or more. This option and the next ones are those of
@@ -99,6 +102,7 @@ class Index:
             text=text,
             image=Path(image) if isinstance(image, str) else image,
             like=like,
+            vector=vector,
             minus=minus,
             minus_like=minus_like,
             model=self.encoder,

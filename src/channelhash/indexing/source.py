@@ -139,6 +139,7 @@ class Source:
             the text of new images in a folder is read, if the extra ``ocr`` is installed.
         unmatched: for a folder, a line for each exclusion that excludes nothing.
         with_raw: for a folder, the ids of images whose raw original is left out.
+        numbered: the file, if the ids are the numbers of its rows.
 
     >>> records = Records(("a",), {"text": ("a dog",)}, np.zeros((1, 0), dtype=bool), ())
     >>> Source(records, [{"text": "a dog"}]).folder is None
@@ -153,6 +154,7 @@ class Source:
     ocr: bool | None = None
     unmatched: tuple[str, ...] = ()
     with_raw: frozenset[str] = frozenset()
+    numbered: Path | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -165,6 +167,11 @@ class Source:
         return "image" in self.records.items and not isinstance(
             self.records.items["image"], Features
         )
+
+    @property
+    def has_only_rows(self) -> bool:
+        """Whether all values are rows of features."""
+        return all(isinstance(values, Features) for values in self.records.items.values())
 
     @cached_property
     def reads_text(self) -> bool:

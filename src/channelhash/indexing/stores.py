@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 
 from channelhash.codes import CodeSet
+from channelhash.data.vectors import holds_vectors
 from channelhash.errors import InputError, argument
 from channelhash.indexing.changes import reading_state
 from channelhash.indexing.encode import EncodedBatch, Indexed, index_source
 from channelhash.indexing.fit import NewCodes, fit_source
 from channelhash.indexing.ocr import open_reader
 from channelhash.indexing.source import PhotoSource, Source
+from channelhash.indexing.vectors import read_vectors
 from channelhash.models import load_model
 from channelhash.models.description import EncoderWord, Model, fit_facts, in_one_word
 from channelhash.models.encoders import absolute_word, is_encoder
@@ -53,10 +55,14 @@ def read_again(
     exclude: Sequence[str] = (),
     captions: Path | None = None,
     ocr: bool | None = None,
+    array: str | None = None,
+    ids: Path | None = None,
 ) -> Source:
     """Read the items for a store. For a folder that it was made of before, exclusions, captions and
-    an ``ocr`` of False are remembered.
+    an ``ocr`` of False are remembered. ``array`` and ``ids`` are those of `load_vectors`.
     """
+    if source is not None and (array or ids or holds_vectors(source)):
+        return read_vectors(source, array, ids)
     if ocr:
         open_reader()
     known = _known_photos(address, source)

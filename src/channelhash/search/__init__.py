@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         encode_queries as encode_queries,
         load_encoder as load_encoder,
         search_store as search_store,
+        search_vectors as search_vectors,
     )
     from channelhash.search.question import (
         Query as Query,
@@ -47,6 +48,7 @@ _MODULES = {
     "query_like": "channelhash.search.question",
     "search_hits": "channelhash.search.hits",
     "search_store": "channelhash.search.query",
+    "search_vectors": "channelhash.search.query",
 }
 
 __all__ = ["Answers", "CodeIndex", "Item", "Store", "open_store", *_MODULES]

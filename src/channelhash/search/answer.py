@@ -49,6 +49,7 @@ class Ranked(NamedTuple):
         fit: the probability that it answers a question in words, 1 where its own words do; None
             where the store cannot say.
         by_words: whether its words helped to find it.
+        similarity: see `Hit.similarity`.
         copies: ids of the near-duplicates of the same depth that were folded into it; None if none
             are folded.
 
@@ -59,6 +60,7 @@ class Ranked(NamedTuple):
     id: str
     fit: float | None = None
     by_words: bool = False
+    similarity: float | None = None
     copies: tuple[str, ...] | None = None
 
     @property
@@ -278,7 +280,12 @@ class AnswerOrder:
         by_words = set(rankings.get(WORDS, _NO_RANKING).ids)
         nearest = rankings.get(self.modality, _NO_RANKING)
         fits = self._fits(names, nearest, by_words)
-        answers = [Ranked(name, fits.get(name), name in by_words) for name in names]
+        similarities: dict[str, float] = {}
+        if nearest.similarities is not None:
+            similarities = dict(zip(nearest.ids, nearest.similarities, strict=True))
+        answers = [
+            Ranked(name, fits.get(name), name in by_words, similarities.get(name)) for name in names
+        ]
         if self._fits_first:
             answers.sort(key=lambda answer: not answer.fits)
         if self._folds:

@@ -72,16 +72,18 @@ def check_codes(codes: Any, n_bits: int, what: str) -> PackedCodes:
     return packed
 
 
-def check_outputs(outputs: Any, n_bits: int, what: str) -> NDArray[Any]:
-    """Return outputs as an array ``(n, n_bits)`` of finite numbers.
+def check_outputs(outputs: Any, n_bits: int | None, what: str) -> NDArray[Any]:
+    """Return outputs as an array ``(n, n_bits)`` of finite numbers, of any width if it is None.
 
     >>> check_outputs([[0.5, -0.25]], 2, "queries").shape
     (1, 2)
     """
     rows = np.asarray(outputs)
-    if rows.ndim != 2 or rows.shape[1] != n_bits or rows.dtype.kind not in "fiu":
+    is_matrix = rows.ndim == 2 and rows.dtype.kind in "fiu"
+    if not is_matrix or rows.shape[1] != (n_bits or rows.shape[1]):
+        width = n_bits or "d"
         raise InputError(
-            f"{what}: (n, {n_bits}) numbers are expected, not {rows.shape} {rows.dtype}"
+            f"{what}: (n, {width}) numbers are expected, not {rows.shape} {rows.dtype}"
         )
     if not np.isfinite(rows).all():
         raise InputError(

@@ -15,7 +15,7 @@ from channelhash.search.browsing import date_of
 from channelhash.search.items import DEFAULT_MODALITY, Value
 from channelhash.search.match import FITS
 from channelhash.search.question import WORDS, Query, SearchOptions
-from channelhash.search.rankings import ALONE, choose_rankings
+from channelhash.search.rankings import choose_rankings, why_no_text
 from channelhash.search.store import Item, Store
 from channelhash.text.phrases import Phrase
 from channelhash.utils.contact_sheet import SheetCell, write_contact_sheet
@@ -50,6 +50,9 @@ class Hit:
             See `channelhash.search.match`.
         fit: the probability that it answers a question in words, 1 if its own words do; None if the
             store cannot say.
+        similarity: of its vector and the query's, by the store's projections: their cosine, inner
+            product or negative squared distance, as the encoder means it; None if the store keeps
+            none, or the item was found otherwise.
         duplicates: ids of the near-duplicates that were folded into this answer; None if none are
             folded. Answers of one depth are folded together, the first being the first 100 items of
             each ranking.
@@ -71,6 +74,7 @@ class Hit:
     modalities: tuple[str, ...] = ()
     match: float | None = None
     fit: float | None = None
+    similarity: float | None = None
     duplicates: list[str] | None = None
     by_words: bool = False
     quote: str = ""
@@ -115,7 +119,8 @@ class Hit:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the main attributes as JSON-able values."""
-        names = ["id", "distance", "match", "fit", "text", "labels", "image", "metadata"]
+        names = ["id", "distance", "similarity", "match", "fit", "text", "labels", "image"]
+        names.append("metadata")
         if self.duplicates is not None:
             names.append("duplicates")
         return {name: getattr(self, name) for name in names}
@@ -223,7 +228,7 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     options = options or SearchOptions()
     hits = _cut(store, query, options, choose_rankings(store, query, options))
     if not query.words_coded and options.by != WORDS:
-        hits.note = f"what you wrote is looked for by its words: {ALONE}"
+        hits.note = f"what you wrote is looked for by its words: {why_no_text(store)}"
     return hits
 
 
@@ -302,6 +307,7 @@ def _make_hits(
             distance,
             match=match,
             fit=answer.fit,
+            similarity=answer.similarity,
             duplicates=None if answer.copies is None else list(answer.copies),
             by_words=answer.by_words,
             quote=store.quote(item, query.words) if answer.by_words else "",

@@ -23,12 +23,14 @@ from channelhash.models.photo import LANGUAGES, is_unread, spelling
 from channelhash.search.browsing import Catalogue
 from channelhash.search.hits import Hits, answer, list_hits
 from channelhash.search.question import (
+    VECTOR,
     WORDS,
     ImageSource,
     Part,
     Query,
     Question,
     SearchOptions,
+    VectorOf,
     check_parts,
     find_item,
     leave_plain,
@@ -109,14 +111,17 @@ class Search:
         return [*self.words, *self.others]
 
     @property
-    def to_encode(self) -> dict[str, list[str | ImageSource]]:
+    def to_encode(self) -> dict[str, list[str | ImageSource | NDArray[Any]]]:
         """Modality -> what has to be encoded; empty for a search by words alone."""
-        items: dict[str, list[str | ImageSource]] = {}
+        items: dict[str, list[str | ImageSource | NDArray[Any]]] = {}
         if self.options.by == WORDS:
             return items
         for part in self.parts:
-            if not isinstance(part.content, Query):
-                items.setdefault(part.modality, []).append(part.content)
+            content = part.content
+            if isinstance(content, VectorOf):
+                items.setdefault(part.modality, []).append(content.values)
+            elif not isinstance(content, Query):
+                items.setdefault(part.modality, []).append(content)
         return items
 
     def answer(
@@ -209,11 +214,21 @@ def _other_parts(store: Store, question: Question, searched: str | None) -> list
         parts.append(Part(_query_of_item(store, question.like, question.like_modality, searched)))
     if question.code is not None:
         parts.append(Part(Query(question.code)))
+    if question.vector is not None:
+        vector = np.asarray(question.vector, np.float32)
+        parts.append(Part(VectorOf(choose_rows(store, searched), vector)))
     parts += [Part(unwanted, -1.0) for unwanted in question.minus]
     for item_id in question.minus_like:
         item = find_item(store, item_id, "minus_like")
         parts.append(Part(Query.of_item(item, min(item.codes), store.stage), -1.0))
     return parts
+
+
+def choose_rows(store: Store, searched: str | None) -> str:
+    """Return the modality that a vector which asks is encoded as: that of vectors if the store has
+    them, else the one that is searched.
+    """
+    return VECTOR if VECTOR in store.modalities else store.choose_modality(searched)
 
 
 def _query_of_item(store: Store, item_id: str, named: str | None, searched: str | None) -> Query:

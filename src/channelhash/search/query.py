@@ -18,15 +18,18 @@ from channelhash.codes import binarize, pack
 from channelhash.errors import InputError, argument
 from channelhash.models.description import Model, QueryEncoder
 from channelhash.models.exported import DESCRIPTION, FOLDER, ExportedModel
+from channelhash.search.checks import check_outputs
 from channelhash.search.hits import Hits
-from channelhash.search.plan import Search
+from channelhash.search.plan import Search, choose_rows
 from channelhash.search.question import (
+    WORDS,
     ImageSource,
     Query,
     Question,
     SearchOptions,
     query_like as query_like,  # for those who encode and search by themselves
 )
+from channelhash.search.rank import KeyedAnswers
 from channelhash.search.store import Store
 from channelhash.utils.optional_imports import naming_extra
 
@@ -120,7 +123,18 @@ def encode_items(encoder: QueryEncoder, modality: str, items: Any) -> NDArray[np
     """Encode ``n`` raw items of one modality as real-valued outputs, those of the code first.
 
     Errors are those of `HashModel.outputs`.
+
+    Raises:
+        InputError: items are vectors, and the encoder reads images and texts of this modality.
     """
+    if len(items) and isinstance(items[0], np.ndarray):
+        takes_rows = getattr(encoder, "takes_rows", None)
+        if takes_rows is None or not takes_rows(modality):
+            raise InputError(
+                f"{argument('vector')}: the encoder of this store reads the {modality}s themselves; "
+                "ask with one of these"
+            )
+        items = np.stack(items)
     return np.asarray(encoder.outputs(modality, items), np.float32)
 
 
@@ -149,6 +163,7 @@ def search_store(
     text: str | None = None,
     image: ImageSource | None = None,
     like: str | None = None,
+    vector: NDArray[Any] | None = None,
     by: str | None = None,
     minus: Sequence[str | ImageSource] = (),
     minus_like: Sequence[str] = (),
@@ -167,20 +182,21 @@ def search_store(
         text: words that are wanted.
         image: an image or its file.
         like: id of a stored item.
+        vector: ``(d,)``, of the encoder whose vectors the store was made of.
         by: as in `SearchOptions`; with ``like`` alone, the modality of its code to search with.
         minus: words and images that are not wanted.
         minus_like: ids of stored items that are not wanted.
         model: a run or saved model, or one that is loaded; the store's own if None.
     """
     options = options or SearchOptions()
-    question = Question(text, image, like, minus=minus, minus_like=minus_like)
+    question = Question(text, image, like, vector=vector, minus=minus, minus_like=minus_like)
     question.check()
     if not store.has_codes:
         raise InputError(
             f"{store.address}: this store has no items yet; add some with `channelhash index add`"
         )
     store.choose_modality(options.modality)  # before a model is loaded in vain
-    if by in ("image", "text") and question.is_item_alone:
+    if by not in (None, "all", WORDS) and question.is_item_alone:
         question = replace(question, like_modality=by)
     else:
         options = replace(options, by=by or options.by)
@@ -193,6 +209,55 @@ def search_store(
     if corrected is not None:
         corrected.suggest_to(hits, _encode(encoder, corrected))
     return hits
+
+
+def search_vectors(
+    store: Store,
+    vectors: NDArray[Any],
+    options: SearchOptions | None = None,
+    model: Path | QueryEncoder | None = None,
+) -> list[Hits]:
+    """Search a store of vectors with each of some vectors, as `search_store` does with one.
+
+    Args:
+        store: a store that was made of vectors or features, with items.
+        vectors: ``(nq, d)``, of the same encoder.
+        options: which items are returned.
+        model: the model of the store's codes; its own if None.
+
+    Raises:
+        InputError: vectors have another width or are not finite, or the store is not of vectors.
+
+    Example::
+
+        search_vectors(store, np.load("questions.npy"), SearchOptions(k=10))
+    """
+    rows = check_outputs(vectors, None, argument("vectors"))
+    encoder = load_query_encoder(store, model)
+    return [search_store(store, options, vector=row, model=encoder) for row in rows]
+
+
+def find_vectors(
+    store: Store,
+    encoder: QueryEncoder | None,
+    vectors: NDArray[Any],
+    k: int,
+    modality: str | None = None,
+    where: str | None = None,
+) -> KeyedAnswers:
+    """Find the nearest items of each of some vectors ``(nq, d)``, without reading the items.
+
+    Raises:
+        InputError: there is no encoder, vectors have another width or are not finite, or the store
+            is not of vectors.
+    """
+    if encoder is None:
+        raise InputError(f"{store.address}: has no model, which vectors need; name it")
+    rows = check_outputs(vectors, None, argument("vectors"))
+    outputs = encode_items(encoder, choose_rows(store, modality), list(rows))
+    if store.stage is not None:
+        return store.search_projections(outputs, k, modality, where)
+    return store.search_outputs(outputs[:, : store.n_bits], k, modality, where)
 
 
 def _encode(encoder: QueryEncoder | None, search: Search) -> dict[str, NDArray[np.float32]]:

@@ -26,12 +26,15 @@ from PIL import Image
 from channelhash.codes import PackedCodes, unpack
 from channelhash.codes.stage import Stage
 from channelhash.errors import InputError, argument
+from channelhash.search import checks
 from channelhash.search.items import Item
 from channelhash.search.store import Store
 from channelhash.text.phrases import Phrase, find_phrases, says_nothing
 from channelhash.text.places import PlaceNames
 
 ImageSource = Path | Image.Image
+#: The modality of vectors that are neither said to be of images nor of texts.
+VECTOR = "vector"
 #: The ranking by words, among those by modalities; also a value of `SearchOptions.by`.
 WORDS = "words"
 #: Most parts of a question.
@@ -69,7 +72,7 @@ class UnknownItemError(InputError):
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: words, an image, a stored item or a code, or several of them together.
+    """What is asked: words, an image, a vector, a stored item or a code, or several of them.
 
     Attributes:
         text: words that are wanted.
@@ -78,6 +81,7 @@ class Question:
         like_modality: modality of the item's code to search with. By default, the one that is
             searched if the item has it, else another.
         code: ``(ceil(n_bits / 8),)`` packed code.
+        vector: ``(d,)``, of the encoder whose vectors the store was made of.
         minus: words and images that are not wanted.
         minus_like: ids of stored items that are not wanted.
         phrases: the dates and places that `narrow` took out of the text.
@@ -91,16 +95,20 @@ class Question:
     like: str | None = None
     like_modality: str | None = None
     code: PackedCodes | None = None
+    vector: NDArray[Any] | None = None
     minus: Sequence[str | ImageSource] = ()
     minus_like: Sequence[str] = ()
     phrases: tuple[Phrase, ...] = ()
 
     def check(self) -> None:
         """Raise `InputError` if nothing is asked for, or some words are empty."""
-        if all(asked is None for asked in (self.text, self.image, self.like, self.code)):
+        asked = (self.text, self.image, self.like, self.code, self.vector)
+        if all(part is None for part in asked):
             raise InputError(
                 f"search: say what to search for: words, {argument('image')} or {argument('like')}"
             )
+        if self.vector is not None:
+            checks.check_outputs(np.asarray(self.vector)[None], None, argument("vector"))
         if self.text is not None and not self.text.strip():
             raise InputError(f"{argument('text')}: is empty; give some words")
         if any(isinstance(unwanted, str) and not unwanted.strip() for unwanted in self.minus):
@@ -111,7 +119,8 @@ class Question:
         """Whether the question is a stored item and nothing else."""
         if self.like is None or self.minus or self.minus_like:
             return False
-        return all(asked is None for asked in (self.text, self.image, self.code))
+        others = (self.text, self.image, self.code, self.vector)
+        return all(part is None for part in others)
 
     def said(self, text: str) -> str:
         """Return a text together with the dates and places of this question."""
@@ -185,8 +194,8 @@ class SearchOptions:
             alike, too, see `Hit.duplicates`. True chooses the number of bits; False folds nothing.
             None means True for a search of images whose files the store knows, unless ``radius`` is
             given.
-        by: what `answer` searches: ``"image"`` or ``"text"`` codes, ``"words"``, or ``"all"``
-            that the store has.
+        by: what `answer` searches: the codes of a modality, such as ``"image"`` or ``"text"``,
+            ``"words"``, or ``"all"`` that the store has.
         offset: number of answers to skip. A page is a slice of one order, which is the same for
             every ``k``.
         leave_out: id of an item to leave out, such as the one that is searched with. If answers are
@@ -194,7 +203,7 @@ class SearchOptions:
         fitting: leave out answers that are unlikely to fit, where that is known, see `Hit.fits`.
 
     Raises:
-        InputError: a number is out of range, or ``by`` is none of these values.
+        InputError: a number is out of range.
 
     >>> SearchOptions(k=5, where="label = 'dog'").radius is None
     True
@@ -216,8 +225,6 @@ class SearchOptions:
             value = getattr(self, option)
             if value is not None and value < least:
                 raise InputError(f"{argument(option)} {value}: takes at least {least} {unit}")
-        if self.by not in (None, "all", "image", "text", WORDS):
-            raise InputError(f"{argument('by')} {self.by}: none of all, image, text and words")
 
     @property
     def count(self) -> int | None:
@@ -229,18 +236,25 @@ class SearchOptions:
         return self.k if self.radius is None else self.limit
 
 
+class VectorOf(NamedTuple):
+    """A vector that asks, ``(d,)``, and the modality that it is encoded as."""
+
+    modality: str
+    values: NDArray[np.float32]
+
+
 class Part(NamedTuple):
     """A part of a question.
 
     Attributes:
-        content: words, an image or its file; a stored item or a code as a query.
+        content: words, an image or its file, a vector; a stored item or a code as a query.
         weight: how much the part counts; below 0 if it is not wanted.
 
     >>> Part("people", -1.0).weight
     -1.0
     """
 
-    content: "str | ImageSource | Query"
+    content: "str | ImageSource | VectorOf | Query"
     weight: float = 1.0
 
     @property
@@ -248,6 +262,8 @@ class Part(NamedTuple):
         """The modality that encodes the part; empty for a query, which has a code."""
         if isinstance(self.content, Query):
             return ""
+        if isinstance(self.content, VectorOf):
+            return self.content.modality
         return "text" if isinstance(self.content, str) else "image"
 
 

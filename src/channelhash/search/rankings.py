@@ -16,17 +16,31 @@ from typing import Any
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError, argument
-from channelhash.search.question import WORDS, Query, SearchOptions
+from channelhash.search.question import VECTOR, WORDS, Query, SearchOptions
 from channelhash.search.rank import FIRST, Ranking
 from channelhash.search.store import Store
 
-#: Why a text cannot be compared with the codes of an encoder without a text side, and what to do.
-ALONE = (
+#: Why a text cannot be compared with codes of images alone, and what to do.
+_ALONE = (
     "these codes are of images alone, which a text cannot be compared with; make the store with "
     "at least 100 captions (`channelhash index create STORE PHOTOS --captions FILE`) or with an "
     "encoder of texts, too (`--encoder openclip:NAME/WEIGHTS`), or ask with a picture or an item "
     "of the store"
 )
+#: The same of codes of vectors.
+_VECTORS_ALONE = (
+    "these codes are of vectors, and nothing here turns a text into one; ask with a vector or an "
+    "item of the store, or make the store with what embeds texts (`--encoder text=KIND:WHAT`)"
+)
+#: Value of ``by`` for all that the store has.
+_ALL = "all"
+
+
+def why_no_text(store: Store) -> str:
+    """Return why a text cannot be compared with the codes of a store whose encoder has no text
+    side, and what to do.
+    """
+    return _VECTORS_ALONE if VECTOR in store.modalities else _ALONE
 
 
 def choose_rankings(store: Store, query: Query, options: SearchOptions) -> Sequence[str]:
@@ -48,7 +62,7 @@ def choose_rankings(store: Store, query: Query, options: SearchOptions) -> Seque
         )
     rankings = _rankings_asked_for(store, query, options)
     if not query.words_coded and WORDS not in rankings:
-        raise InputError(ALONE)
+        raise InputError(why_no_text(store))
     if rankings == [WORDS]:
         _check_words_alone(query, options)
     return rankings
@@ -57,7 +71,7 @@ def choose_rankings(store: Store, query: Query, options: SearchOptions) -> Seque
 def _rankings_asked_for(store: Store, query: Query, options: SearchOptions) -> Sequence[str]:
     if options.by == WORDS:
         return [WORDS]
-    if options.by in ("image", "text"):
+    if options.by not in (None, _ALL):
         return [store.choose_modality(options.by)]
     if options.by is None and _by_codes_alone(query, options):
         return [store.choose_modality(options.modality)]

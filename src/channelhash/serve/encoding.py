@@ -19,7 +19,7 @@ from channelhash.models.description import QueryEncoder
 from channelhash.models.fitted import FittedModel
 from channelhash.search.plan import has_unknown_words
 from channelhash.search.query import check_model, encode_items
-from channelhash.search.rankings import ALONE
+from channelhash.search.rankings import why_no_text
 from channelhash.search.store import Store
 
 _BatchItem = TypeVar("_BatchItem")
@@ -126,13 +126,26 @@ class Encoding:
 
     async def encode(self, modality: str, item: Any) -> Outputs:
         """Encode a text or an image to real-valued outputs ``(k,)``, in a batch shared with other
-        requests.
+        requests; or a vector, which takes less time than another thread takes to wake.
         """
+        if isinstance(item, np.ndarray):
+            return self.encode_vectors({modality: [item]})[modality][0]
         if modality in self.problems:
             raise InputError(
                 f"this server cannot encode a new {modality}: {self.problems[modality]}"
             )
         return await self.batchers[modality](item)
+
+    def encode_vectors(self, items: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Outputs]]:
+        """Encode the vectors among the items of a search: modality -> outputs."""
+        outputs: dict[str, Sequence[Outputs]] = {}
+        for modality, values in items.items():
+            if not isinstance(values[0], np.ndarray):
+                continue
+            if self.model is None:
+                raise InputError(f"this server cannot encode a vector: {_NO_MODEL}")
+            outputs[modality] = list(encode_items(self.model, modality, values))
+        return outputs
 
     @classmethod
     def prepare(
@@ -163,7 +176,7 @@ class Encoding:
         problems: dict[str, str] = {}
         batchers: dict[str, Batcher[Any, Outputs]] = {}
         for modality in _MODALITIES:
-            problem = _problem(model, modality)
+            problem = _problem(store, model, modality)
             if problem:
                 problems[modality] = problem
             else:
@@ -208,12 +221,12 @@ def _seconds_of_a_text(model: QueryEncoder) -> float:
     return time.thread_time() - start
 
 
-def _problem(model: QueryEncoder, modality: str) -> str:
+def _problem(store: Store, model: QueryEncoder, modality: str) -> str:
     """Return why new items of a modality cannot be encoded; empty if they can. A model of features
     may name no extractor.
     """
     if modality == "text" and modality not in model.modalities:
-        return ALONE
+        return why_no_text(store)
     if modality == "image" and isinstance(model, FittedModel) and not model.takes_rows(modality):
         return ""  # the first image opens the network: 75 MB that a server of words does without
     probe: Any = "a picture" if modality == "text" else Image.new("RGB", (64, 64))

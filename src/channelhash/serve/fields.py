@@ -28,6 +28,8 @@ MOST = {
     "k": 1000,  # results of a search, whose answer is kept in memory
     "items": 1000,  # items of a write, all of which are encoded together
     "characters": 2000,  # of a text
+    "numbers": 16_384,  # of a vector
+    "vectors": 1000,  # that ask at once
 }
 
 
@@ -43,7 +45,7 @@ def _check_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
 Text = Annotated[str, Field(max_length=MOST["characters"])]
 NonEmptyText = Annotated[Text, AfterValidator(check_words)]
 ItemId = Annotated[Text, Field(min_length=1)]
-Modality = Literal["image", "text"]
+Modality = Literal["image", "text", "vector"]
 #: Checked as in Python, by `checks.check_metadata`: an error of a union would name any one of its
 #: types.
 _NewValue = Annotated[
@@ -53,6 +55,7 @@ NewMetadata = Annotated[dict[str, _NewValue], AfterValidator(_check_metadata)]
 HexCode = Annotated[
     str, Field(pattern="^([0-9a-fA-F]{2})+$", description="A packed code as hexadecimal digits.")
 ]
+Vector = Annotated[list[float], FailFast(), Field(min_length=1, max_length=MOST["numbers"])]
 #: The library refuses numbers below 0.
 Natural = Annotated[int, WithJsonSchema({"minimum": 0, "type": "integer"})]
 PageSize = Annotated[int, Field(ge=1, le=MOST["k"])]
@@ -64,7 +67,7 @@ Upload = Annotated[
 #: A request without any query. Generators of clients take each entry of "anyOf" or "oneOf" for a
 #: whole request, so neither is used.
 _NO_QUERY: dict[str, JsonValue] = {
-    "properties": {name: {"type": "null"} for name in ("text", "id", "code")}
+    "properties": {name: {"type": "null"} for name in ("text", "id", "code", "vector")}
 }
 
 
@@ -82,7 +85,8 @@ def json_body(*exclusive: tuple[str, str], **extra: JsonValue) -> ConfigDict:
 
 def _both(pair: tuple[str, str]) -> dict[str, JsonValue]:
     """Return the schema of a query that has both keys."""
-    return {"required": [*pair], "properties": {name: {"type": "string"} for name in pair}}
+    given: JsonValue = {"type": ["string", "array"]}
+    return {"required": [*pair], "properties": dict.fromkeys(pair, given)}
 
 
 class RequestModel(BaseModel):

@@ -20,6 +20,7 @@ from channelhash.serve.fields import (
     RequestModel,
     Text,
     Upload,
+    Vector,
     json_body,
 )
 from channelhash.serve.item_schemas import BrowsedItem
@@ -33,6 +34,7 @@ PartKind = Literal[
     "item",
     "without_item",
     "code",
+    "vector",
     "label",
     "folder",
     "month",
@@ -53,7 +55,7 @@ class SearchFields(Narrowing):
         description="Number of results; at most so many with ``radius``.",
     )
     radius: Natural | None = Field(None, description="Only items within this many bits, inclusive.")
-    by: Literal["all", "image", "text", "words"] | None = Field(
+    by: Literal["all", "image", "text", "vector", "words"] | None = Field(
         None, description="What is searched; all by default, for plain words."
     )
     minus: Annotated[list[NonEmptyText], FailFast(), Field(max_length=31)] = Field(
@@ -99,10 +101,14 @@ class ImageSearch(SearchFields):
 
 
 class SearchRequest(SearchFields):
-    """The query: ``text``, ``id`` or ``code``; or ``text`` together with one of the others."""
+    """The query: ``text``, ``id``, ``code`` or ``vector``; or ``text`` together with one of the
+    others.
+    """
 
     model_config = json_body(
         ("id", "code"),
+        ("id", "vector"),
+        ("code", "vector"),
         examples=[{"text": "a dog on a beach -people", "k": 5}, {"id": "17", "text": "at night"}],
     )
 
@@ -110,6 +116,12 @@ class SearchRequest(SearchFields):
         None, description='"two dogs"^2 is a phrase that counts twice, -people is not wanted.'
     )
     id: Text | None = Field(None, description="An item of the store; its own code is the query.")
+    vector: list[float] | None = Field(
+        None,
+        min_length=1,
+        max_length=MOST["numbers"],
+        description="A vector of the encoder whose vectors the store was made of.",
+    )
     query_modality: Modality | None = Field(
         None, description="Modality of the item's code; that of ``modality`` if it has one."
     )
@@ -124,14 +136,52 @@ class SearchRequest(SearchFields):
 
     @model_validator(mode="after")
     def _check_query(self) -> Self:
-        if self.text is None and self.id is None and self.code is None:
-            raise ValueError("give text, id or code: what to search for")
-        if self.id is not None and self.code is not None:
-            raise ValueError("id and code are two queries; give one of them, or one with text")
+        asked = [key for key in ("id", "code", "vector") if getattr(self, key) is not None]
+        if self.text is None and not asked:
+            raise ValueError("give text, id, code or vector: what to search for")
+        if len(asked) > 1:
+            named = " and ".join(asked)
+            raise ValueError(f"{named} are several queries; give one of them, or one with text")
         for key in ("query_modality", "exclude_self"):
             if getattr(self, key) and self.id is None:
                 raise ValueError(f"{key}: belongs to the item that asks; give it with id")
         return self
+
+
+class VectorsRequest(Narrowing):
+    """Vectors, each of which is a question."""
+
+    model_config = json_body(examples=[{"vectors": [[0.25, -0.5], [1.0, 0.0]], "k": 5}])
+
+    vectors: Annotated[
+        list[Vector], FailFast(), Field(min_length=1, max_length=MOST["vectors"])
+    ] = Field(description="Of the encoder whose vectors the store was made of.")
+    modality: Modality | None = Field(
+        None, description="Modality of the codes that are searched; image if the store has any."
+    )
+    k: int = Field(
+        10,
+        le=MOST["k"],
+        json_schema_extra={"minimum": 1},
+        description="Largest number of answers to each.",
+    )
+
+
+class Nearest(BaseModel):
+    """The nearest items of one vector, best first."""
+
+    ids: list[str]
+    distances: list[int] = Field(description="Bits in which their codes differ.")
+    similarities: list[float] | None = Field(
+        description="By the projections of the store; null where it keeps none."
+    )
+
+
+class VectorsResponse(BaseModel):
+    """The answers to vectors, in their order."""
+
+    answers: list[Nearest]
+    seconds: float = Field(description="Time from the request's arrival to its response.")
 
 
 class Result(BrowsedItem):
@@ -142,6 +192,10 @@ class Result(BrowsedItem):
     )
     code: str = Field(description="Its code of the searched modality.")
     modalities: list[str] = Field(description="The modalities of its codes.")
+    similarity: float | None = Field(
+        None,
+        description="Of its vector and the query's, by the store's projections; null without.",
+    )
     match: float | None = Field(
         None, description="Share of random items that are at least as near; null if unknown."
     )

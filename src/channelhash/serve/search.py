@@ -20,6 +20,14 @@ async def search(request: schemas.SearchRequest, service: CurrentService) -> Res
     return await service.searcher.answer(request, time.perf_counter())
 
 
+@router.post("/search/vectors", tags=["search"])
+async def search_by_vectors(
+    request: schemas.VectorsRequest, service: CurrentService
+) -> schemas.VectorsResponse:
+    """Return the ids of the items nearest to each of many vectors."""
+    return await service.searcher.answer_vectors(request, time.perf_counter())
+
+
 @router.post("/search/image", tags=["search"], response_model=schemas.SearchResponse)
 async def search_by_image(
     service: CurrentService, request: Annotated[schemas.ImageSearch, File()]

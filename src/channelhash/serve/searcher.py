@@ -27,6 +27,7 @@ from channelhash.search.answer import DEPTH
 from channelhash.search.hits import Hits, sort_by_date
 from channelhash.search.items import Item
 from channelhash.search.plan import Outputs, Search, has_unknown_words
+from channelhash.search.query import find_vectors
 from channelhash.search.question import WORDS, Query, Question, SearchOptions
 from channelhash.search.store import Store
 from channelhash.serve import schemas
@@ -99,6 +100,39 @@ class Searcher:
             self._respond, request, start, plan, outputs, encoding.model, correction
         )
 
+    async def answer_vectors(
+        self, request: schemas.VectorsRequest, start: float
+    ) -> schemas.VectorsResponse:
+        """Return the nearest items of each vector of a request that arrived at ``start``."""
+        encoding = await wait_for(self._encoding)
+        answers = await self._in_thread(self._nearest, request, encoding)
+        return schemas.VectorsResponse(answers=answers, seconds=time.perf_counter() - start)
+
+    def _nearest(
+        self, request: schemas.VectorsRequest, encoding: Encoding
+    ) -> list[schemas.Nearest]:
+        widths = sorted(set(map(len, request.vectors)))
+        if len(widths) > 1:
+            raise HTTPException(422, f"vectors: are of {widths[0]} and of {widths[1]} numbers")
+        rows = np.array(request.vectors, np.float32)
+        found = find_vectors(
+            self._store,
+            encoding.model,
+            rows,
+            request.k,
+            request.modality,
+            request.filter_of(self._store),
+        )
+        is_scored = self._store.projected
+        return [
+            schemas.Nearest(
+                ids=ids,
+                distances=distances.tolist(),
+                similarities=keys.tolist() if is_scored else None,
+            )
+            for ids, distances, keys in zip(*found, strict=True)
+        ]
+
     def _is_quick(self, request: schemas.SearchRequest) -> bool:
         """Return whether a search takes milliseconds, unless its words name a date or are unknown:
         a few answers are asked for and nothing more, words are encoded at once, and no image is
@@ -110,11 +144,15 @@ class Searcher:
             return False
         if (request.text or request.minus) and not self._encodes_quickly():
             return False
+        if request.vector is not None and not self._is_loaded():
+            return False
         return not self._compares_images(request)
 
     def _encodes_quickly(self) -> bool:
-        is_loaded = self._encoding.done() and not self._encoding.exception()
-        return is_loaded and self._encoding.result().quick
+        return self._is_loaded() and self._encoding.result().quick
+
+    def _is_loaded(self) -> bool:
+        return self._encoding.done() and not self._encoding.exception()
 
     def _compares_images(self, request: schemas.SearchRequest) -> bool:
         """Return whether images may be read, to fold near-duplicates."""
@@ -128,14 +166,16 @@ class Searcher:
         """Answer quick searches in this thread; None where one turns out to take longer."""
         plans = [self._plan_quickly(request) for request, _ in requests]
         texts = list(chain.from_iterable(map(_texts_of, plans)))
-        encoding = self._encoding.result() if texts else NO_ENCODING
+        encodes = any(plan is not None and plan.to_encode for plan in plans)
+        encoding = self._encoding.result() if encodes else NO_ENCODING
         rows = iter(encoding.batchers["text"].work(texts) if texts else ())
         responses: list[Response | None] = []
         for (request, start), plan in zip(requests, plans, strict=True):
             if plan is None:
                 responses.append(None)
             else:
-                outputs = {"text": list(islice(rows, len(_texts_of(plan))))}
+                outputs = encoding.encode_vectors(plan.to_encode)
+                outputs["text"] = list(islice(rows, len(_texts_of(plan))))
                 responses.append(self._respond(request, start, plan, outputs, encoding.model))
         return responses
 
@@ -160,6 +200,7 @@ class Searcher:
             like=request.id,
             like_modality=request.query_modality,
             code=unpack_hex(self._store, request.code) if request.code else None,
+            vector=None if request.vector is None else np.array(request.vector, np.float32),
             minus_like=request.minus_ids,
         )
 
@@ -290,6 +331,8 @@ def _understood(request: SearchBody, plan: Search) -> list[schemas.Understood]:
     parts: list[schemas.Understood] = []
     if isinstance(request, schemas.ImageSearch):
         parts.append(schemas.Understood(kind="image", value=""))
+    elif request.vector is not None:
+        parts.append(schemas.Understood(kind="vector", value=f"{len(request.vector)} numbers"))
     parts += _understood_keys(request, _BEFORE_WORDS)
     for part in plan.words:
         kind: schemas.PartKind = "without" if part.weight < 0 else "words"
