@@ -11,6 +11,8 @@ from channelhash.errors import InputError, argument
 if TYPE_CHECKING:
     from channelhash.compression.report import Report
     from channelhash.compression.task import Task
+    from channelhash.compression.trials import Plan
+    from channelhash.data.vectors import Vectors
 
 
 def _percentage(text: str) -> float:
@@ -53,6 +55,9 @@ def compress(
     plot: Path | None = typer.Option(
         None, help="File for a plot of quality over bytes: .png, .svg or .pdf."
     ),
+    out: str | None = typer.Option(
+        None, help="Folder of a new store, of all vectors in the code that is named."
+    ),
     seed: int = typer.Option(0, help="Seed of samples, rotations and drawn questions."),
     skip_bad: shared.SkipBad = False,
     as_json: shared.AsJson = False,
@@ -67,11 +72,15 @@ def compress(
     from channelhash.compression import report as reports
     from channelhash.compression.proof import prove
     from channelhash.compression.trials import Plan
+    from channelhash.data.vectors import load_vectors
     from channelhash.utils.files import write_text
 
     if plot is not None:
         reports.check_plot(plot)
-    task = _read_task((vectors, ids), (questions, question_ids), qrels, array, skip_bad, seed)
+    if out is not None:
+        _check_out(out)
+    database = load_vectors(vectors, array, ids, skip_bad)
+    task = _make_task(database, (questions, question_ids), qrels, array, skip_bad, seed)
     plan = Plan(similarity, bits, first=first, seed=seed, centred=centred)
     with shared.progress_bars() as progress:
         proof = prove(task, plan, progress)
@@ -83,21 +92,62 @@ def compress(
     if plot is not None:
         reports.write_plot(report, plot)
     shared.print_either(report.as_dict(), as_json, _print_report, report)
+    if out is not None:
+        _write_store(out, database, vectors, report, plan)
 
 
-def _read_task(
-    database: tuple[Path, Path | None],
+def _check_out(out: str) -> None:
+    from channelhash.indexing.stores import check_free
+    from channelhash.search import Address
+
+    check_free(Address.parse(out), keeps_model=True)
+
+
+def _write_store(out: str, database: "Vectors", path: Path, report: "Report", plan: "Plan") -> None:
+    """Fit the code that was chosen to all vectors, and make a store of them."""
+    from channelhash.compression.compressor import Compressor
+    from channelhash.compression.models import to_model
+    from channelhash.indexing.stores import create_store
+    from channelhash.indexing.vectors import source_of
+    from channelhash.search import Address
+
+    chosen = report.chosen
+    if chosen is None or chosen.n_bits is None:
+        raise InputError(
+            f"{out}: no code keeps enough, so no store is made; give {argument('keep')} less"
+        )
+    compressor = Compressor.fit(
+        database,
+        chosen.n_bits,
+        chosen.second,
+        plan.similarity,
+        seed=plan.seed,
+        centred=report.proof.is_centred and chosen.second is not None,
+    )
+    model = to_model(compressor)
+    with shared.progress_bars(f"{out} keeps the items written so far") as progress:
+        done = create_store(
+            Address.parse(out),
+            model,
+            source_of(database, path),
+            progress,
+            chosen.second is not None,
+        )
+    shared.say(f"{done.items:,} items in {out}, {compressor.n_bytes:,} bytes of code each")
+
+
+def _make_task(
+    vectors: "Vectors",
     questions: tuple[Path | None, Path | None],
     qrels: Path | None,
     array: str | None,
     skip_bad: bool,
     seed: int,
 ) -> "Task":
-    """Read vectors, questions, each with the file of their ids, and judgements."""
+    """Read questions with the file of their ids, and judgements."""
     from channelhash.compression.task import make_task, read_judgements
     from channelhash.data.vectors import load_vectors
 
-    vectors = load_vectors(database[0], array, database[1], skip_bad)
     asked = None
     if questions[0] is not None:
         asked = load_vectors(questions[0], array, questions[1], skip_bad)

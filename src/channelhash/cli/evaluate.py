@@ -30,7 +30,8 @@ _WorkerCount = Annotated[
 def encode(
     run: shared.SavedModel,
     data: str = typer.Option(
-        ..., help="A table, a file of features or a folder of images; for shards any address."
+        ...,
+        help="A table, vectors, features or a folder of images; for shards any address.",
     ),
     out: str = typer.Option(
         ..., help="Parquet file to write, or a folder of shards (a name without ending)."
@@ -92,11 +93,16 @@ def _encode_one(
     """Encode all items at once, into one file."""
     from channelhash.data.collection import readable
     from channelhash.data.folder import load_any
-    from channelhash.models import load_hash_model
+    from channelhash.data.vectors import holds_vectors, load_vectors
+    from channelhash.indexing.vectors import source_of
+    from channelhash.models import load_model
     from channelhash.models.hash_model import encode_records
 
-    model = load_hash_model(run)
-    records = load_any(data, root, skip_bad)
+    model = load_model(run)
+    if holds_vectors(data):
+        records = source_of(load_vectors(data, skip_bad=skip_bad), data).records
+    else:
+        records = load_any(data, root, skip_bad)
     if skip_bad and not data.is_dir():  # those of a folder are decoded as they are found
         records = readable(records)
     with shared.progress_bars() as progress:

@@ -38,7 +38,7 @@ def _consent(context: typer.Context, trust_code: bool) -> bool:
     return trust_code
 
 
-SavedModel = Annotated[Path, typer.Argument(help="A run's folder or a saved model.")]
+SavedModel = Annotated[Path, typer.Argument(help="A run's folder, a saved model or a store.")]
 SearchableStore = Annotated[
     str, typer.Argument(help="A store, a run's folder, a file of codes, or postgresql://….")
 ]

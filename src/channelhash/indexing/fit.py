@@ -42,12 +42,17 @@ class NewCodes:
 
     def __post_init__(self) -> None:
         chosen = (self.codes, self.n_bits, self.seed) != ("auto", fitted.N_BITS, 0)
-        if self.encoder is not None and not is_encoder(self.encoder) and chosen:
+        if not self.are_fitted and chosen:
             raise InputError(
                 f"{argument('encoder')} {self.encoder}: a run has its own codes; leave out "
                 f"{argument('codes')}, {argument('n_bits')} and {argument('seed')}, or name an "
                 "encoder"
             )
+
+    @property
+    def are_fitted(self) -> bool:
+        """Whether they are fitted to items, not those of a run or saved model."""
+        return self.encoder is None or is_encoder(self.encoder)
 
 
 def fit_source(

@@ -130,12 +130,12 @@ def _check_encoder(store: Store, word: EncoderWord) -> None:
 
 def create_store(
     address: Address,
-    codes: NewCodes,
+    codes: NewCodes | Model,
     source: Source | None = None,
     progress: StageProgress = no_stage_progress,
     projections: bool | None = None,
 ) -> Indexed:
-    """Create a store with the items of ``source``.
+    """Create a store with the items of ``source``, by a model or by codes that are fitted to them.
 
     A folder gets a copy of the model in ``model/``, so that it can be moved and searched without
     the run. Other stores keep only the model's fingerprint.
@@ -148,27 +148,25 @@ def create_store(
 
 def open_new_store(
     address: Address,
-    codes: NewCodes,
+    codes: NewCodes | Model,
     source: Source | None,
     progress: StageProgress,
     projections: bool | None = None,
 ) -> tuple[Store, Indexed]:
     """Do as `create_store`, and return the open store."""
     began = time.perf_counter()
-    is_fitted = codes.encoder is None or is_encoder(codes.encoder)
-    if is_fitted and address.path is None:
-        raise InputError(
-            f"{address}: keeps no model; make a store in a folder, then `channelhash index push` it"
-        )
-    _check_free(address)
+    is_run = isinstance(codes, NewCodes) and not codes.are_fitted
+    check_free(address, keeps_model=not is_run)
     encoded = list[EncodedBatch]()
-    if not is_fitted:
-        encoder: Model = load_model(Path(str(codes.encoder)), device="auto")
+    if not isinstance(codes, NewCodes):
+        encoder: Model = codes
+    elif is_run:
+        encoder = load_model(Path(str(codes.encoder)), device="auto")
     else:
         encoder, encoded, source = fit_source(_check_items(address, source), codes, progress("fit"))
     if address.path is not None:
         encoder.save_pretrained(address.path / "model")
-    stage = encoder.stage if projections or (projections is None and is_fitted) else None
+    stage = encoder.stage if projections or (projections is None and not is_run) else None
     indexed = Indexed()
     with ExitStack() as opened:
         store = open_store(address, encoder.n_bits, encoder.fingerprint(), stage)
@@ -300,7 +298,7 @@ def put_codes(
     """
     codes = CodeSet.load(file)
     if is_new:
-        _check_free(address)
+        check_free(address)
     else:
         _check_store(address, str(file))
     with open_store(address, codes.n_bits, codes.model) as store:
@@ -346,8 +344,14 @@ def _put_changed(store: Store, codes: CodeSet, known: Set[str]) -> int:
     return len(rows)
 
 
-def _check_free(address: Address) -> None:
-    """Refuse to create a store where there is one, or in a folder with other content."""
+def check_free(address: Address, keeps_model: bool = False) -> None:
+    """Refuse to create a store where there is one, in a folder with other content, or where no
+    model can be kept.
+    """
+    if keeps_model and address.path is None:
+        raise InputError(
+            f"{address}: keeps no model; make a store in a folder, then `channelhash index push` it"
+        )
     if holds_items(address):
         raise InputError(
             f"{address}: already a store; add to it with `channelhash index add {address} SOURCE`"

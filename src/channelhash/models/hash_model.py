@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import torch
@@ -23,6 +23,9 @@ from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.machine import usable_cores
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.typed_settings import read_settings, settings_of
+
+if TYPE_CHECKING:
+    from channelhash.models.fitted import FittedModel
 
 _DAMAGED = "weights are damaged or the training broke, train again"
 
@@ -388,7 +391,7 @@ _BATCH = 128
 
 
 def encode_records(
-    model: HashModel,
+    model: "HashModel | FittedModel",
     records: Records,
     progress: Progress = no_progress,
     fingerprint: str | None = None,
@@ -401,6 +404,11 @@ def encode_records(
         if modality in records.items:
             items = records.items[modality]
             codes[modality] = encode_items(model, modality, items, usable_cores(), progress)
+    if not codes:
+        raise InputError(
+            f"the items have {' and '.join(records.items)}s, this model encodes "
+            f"{' and '.join(model.modalities)}s; there is nothing to encode"
+        )
     return CodeSet(
         records.ids,
         codes,
@@ -414,10 +422,16 @@ def encode_records(
 
 
 def encode_items(
-    model: HashModel, modality: str, items: RawItems, workers: int, progress: Progress = no_progress
+    model: "HashModel | FittedModel",
+    modality: str,
+    items: RawItems,
+    workers: int,
+    progress: Progress = no_progress,
 ) -> PackedCodes:
-    """Return packed codes as `HashModel.encode` does, with image files read by worker processes."""
-    if not are_files(items) or not workers:
+    """Return packed codes as `HashModel.encode` does, with image files of a trained model read by
+    worker processes.
+    """
+    if not are_files(items) or not workers or not isinstance(model, HashModel):
         return model.encode(modality, items, progress)
     images = ImageFiles(items, model.branch(modality).prepare)
     n = len(items)
