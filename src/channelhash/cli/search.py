@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,6 +14,8 @@ from channelhash.cli.stores import IndexOptions, StoreModel, open_searched
 from channelhash.errors import InputError
 
 if TYPE_CHECKING:
+    from channelhash.data.vectors import Vectors
+    from channelhash.search import Store
     from channelhash.search.hits import Hit, Hits
     from channelhash.search.question import SearchOptions
 
@@ -80,7 +82,7 @@ def search(
     """
     from channelhash.data.vectors import load_vectors
     from channelhash.search.hits import Hits
-    from channelhash.search.query import load_query_encoder, search_store
+    from channelhash.search.query import search_store
     from channelhash.search.question import SearchOptions
 
     words = _words_of(question, text)
@@ -99,16 +101,14 @@ def search(
         minus_like=minus_like,
     )
     with opened:
-        if vector is not None:
-            questions = load_vectors(vector, array)
-            encoder_of_store = load_query_encoder(opened, model)
-            answers = [ask(vector=row, model=encoder_of_store) for row in questions[:]]
+        if vector is None:
+            answers = {"": ask(model=model)}
         else:
-            answers = [ask(model=model)]
-    if vector is not None and len(answers) != 1:
-        _print_all(answers, questions.ids, as_json, quiet)
+            answers = _ask_with_vectors(ask, load_vectors(vector, array), opened, model)
+    if len(answers) > 1:
+        _print_all(answers, as_json, quiet)
         return
-    hits = answers[0]
+    [hits] = answers.values()
     shown = hits if everything else Hits(hit for hit in hits if hit.fits)
     _say_remarks(hits)
     if as_json:
@@ -124,24 +124,29 @@ def search(
         _open_files([str(sheet.absolute())] if sheet else _images_of(shown))
 
 
-def _print_all(
-    answers: "Sequence[Hits]", questions: Sequence[str], as_json: bool, quiet: bool
-) -> None:
+def _ask_with_vectors(
+    ask: Callable[..., "Hits"], questions: "Vectors", store: "Store", model: Path | None
+) -> dict[str, "Hits"]:
+    """Return the answers to each vector, by its id."""
+    from channelhash.search.query import load_query_encoder
+
+    encoder = load_query_encoder(store, model)
+    rows = zip(questions.ids, questions[:], strict=True)
+    return {name: ask(vector=row, model=encoder) for name, row in rows}
+
+
+def _print_all(answers: Mapping[str, "Hits"], as_json: bool, quiet: bool) -> None:
     """Print the answers to several questions: a line an answer, with the question's id first."""
     if as_json:
-        named = zip(questions, answers, strict=True)
-        shared.print_json(
-            {"answers": [{"question": name, **_as_object(hits, [])} for name, hits in named]}
-        )
+        objects = [{"question": name, **_as_object(hits, [])} for name, hits in answers.items()]
+        shared.print_json({"answers": objects})
         return
-    for name, hits in zip(questions, answers, strict=True):
+    for name, hits in answers.items():
         for hit in hits:
             cells = [name, hit.id]
             if not quiet:
-                cells += [
-                    str(hit.distance),
-                    "" if hit.similarity is None else f"{hit.similarity:.4f}",
-                ]
+                similarity = "" if hit.similarity is None else f"{hit.similarity:.4f}"
+                cells += [str(hit.distance), similarity]
             typer.echo("\t".join(map(shared.printable, cells)))
 
 

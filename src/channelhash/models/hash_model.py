@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -19,13 +19,11 @@ from channelhash.errors import InputError, JobError
 from channelhash.models import description
 from channelhash.models.backbones import Frozen, Precision, load_weights
 from channelhash.models.extractors import FeatureRows
+from channelhash.models.fitted import FittedModel
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.machine import usable_cores
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.typed_settings import read_settings, settings_of
-
-if TYPE_CHECKING:
-    from channelhash.models.fitted import FittedModel
 
 _DAMAGED = "weights are damaged or the training broke, train again"
 
@@ -391,7 +389,7 @@ _BATCH = 128
 
 
 def encode_records(
-    model: "HashModel | FittedModel",
+    model: HashModel | FittedModel,
     records: Records,
     progress: Progress = no_progress,
     fingerprint: str | None = None,
@@ -422,7 +420,7 @@ def encode_records(
 
 
 def encode_items(
-    model: "HashModel | FittedModel",
+    model: HashModel | FittedModel,
     modality: str,
     items: RawItems,
     workers: int,

@@ -92,6 +92,21 @@ def check_outputs(outputs: Any, n_bits: int | None, what: str) -> NDArray[Any]:
     return rows
 
 
+def check_vectors(vectors: Any, what: str) -> NDArray[np.float32]:
+    """Return vectors as an array ``(n, d)`` of finite numbers that are not all 0, as float32.
+
+    >>> check_vectors([[0.5, -0.25]], "vectors").dtype
+    dtype('float32')
+    """
+    with np.errstate(over="ignore"):  # infinite ones are refused
+        rows = np.asarray(check_outputs(vectors, None, what), np.float32)
+    check_outputs(rows, None, what)
+    zeros = np.flatnonzero(~rows.any(axis=1))
+    if len(zeros):
+        raise InputError(f"{what}: row {zeros[0]} is zero, which is near nothing")
+    return rows
+
+
 def codes_by_modality(
     codes: PackedCodes | Mapping[str, PackedCodes], modality: str | None, n: int, n_bits: int | None
 ) -> tuple[dict[str, PackedCodes], int]:

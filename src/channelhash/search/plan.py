@@ -21,6 +21,7 @@ from channelhash.errors import InputError, argument
 from channelhash.models.description import QueryEncoder
 from channelhash.models.photo import LANGUAGES, is_unread, spelling
 from channelhash.search.browsing import Catalogue
+from channelhash.search.checks import check_vectors
 from channelhash.search.hits import Hits, answer, list_hits
 from channelhash.search.question import (
     VECTOR,
@@ -215,7 +216,7 @@ def _other_parts(store: Store, question: Question, searched: str | None) -> list
     if question.code is not None:
         parts.append(Part(Query(question.code)))
     if question.vector is not None:
-        vector = np.asarray(question.vector, np.float32)
+        [vector] = check_vectors(np.asarray(question.vector)[None], argument("vector"))
         parts.append(Part(VectorOf(choose_rows(store, searched), vector)))
     parts += [Part(unwanted, -1.0) for unwanted in question.minus]
     for item_id in question.minus_like:

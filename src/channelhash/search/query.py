@@ -18,7 +18,7 @@ from channelhash.codes import binarize, pack
 from channelhash.errors import InputError, argument
 from channelhash.models.description import Model, QueryEncoder
 from channelhash.models.exported import DESCRIPTION, FOLDER, ExportedModel
-from channelhash.search.checks import check_outputs
+from channelhash.search.checks import check_vectors
 from channelhash.search.hits import Hits
 from channelhash.search.plan import Search, choose_rows
 from channelhash.search.question import (
@@ -131,8 +131,8 @@ def encode_items(encoder: QueryEncoder, modality: str, items: Any) -> NDArray[np
         takes_rows = getattr(encoder, "takes_rows", None)
         if takes_rows is None or not takes_rows(modality):
             raise InputError(
-                f"{argument('vector')}: the encoder of this store reads the {modality}s themselves; "
-                "ask with one of these"
+                f"{argument('vector')}: the encoder of this store reads {modality}s themselves; ask "
+                "with one of these"
             )
         items = np.stack(items)
     return np.asarray(encoder.outputs(modality, items), np.float32)
@@ -232,7 +232,7 @@ def search_vectors(
 
         search_vectors(store, np.load("questions.npy"), SearchOptions(k=10))
     """
-    rows = check_outputs(vectors, None, argument("vectors"))
+    rows = check_vectors(vectors, argument("vectors"))
     encoder = load_query_encoder(store, model)
     return [search_store(store, options, vector=row, model=encoder) for row in rows]
 
@@ -253,7 +253,7 @@ def find_vectors(
     """
     if encoder is None:
         raise InputError(f"{store.address}: has no model, which vectors need; name it")
-    rows = check_outputs(vectors, None, argument("vectors"))
+    rows = check_vectors(vectors, argument("vectors"))
     outputs = encode_items(encoder, choose_rows(store, modality), list(rows))
     if store.stage is not None:
         return store.search_projections(outputs, k, modality, where)

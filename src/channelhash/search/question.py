@@ -26,7 +26,6 @@ from PIL import Image
 from channelhash.codes import PackedCodes, unpack
 from channelhash.codes.stage import Stage
 from channelhash.errors import InputError, argument
-from channelhash.search import checks
 from channelhash.search.items import Item
 from channelhash.search.store import Store
 from channelhash.text.phrases import Phrase, find_phrases, says_nothing
@@ -107,8 +106,6 @@ class Question:
             raise InputError(
                 f"search: say what to search for: words, {argument('image')} or {argument('like')}"
             )
-        if self.vector is not None:
-            checks.check_outputs(np.asarray(self.vector)[None], None, argument("vector"))
         if self.text is not None and not self.text.strip():
             raise InputError(f"{argument('text')}: is empty; give some words")
         if any(isinstance(unwanted, str) and not unwanted.strip() for unwanted in self.minus):

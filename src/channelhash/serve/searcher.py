@@ -114,7 +114,7 @@ class Searcher:
         widths = sorted(set(map(len, request.vectors)))
         if len(widths) > 1:
             raise HTTPException(422, f"vectors: are of {widths[0]} and of {widths[1]} numbers")
-        rows = np.array(request.vectors, np.float32)
+        rows = np.array(request.vectors)
         found = find_vectors(
             self._store,
             encoding.model,
@@ -200,7 +200,7 @@ class Searcher:
             like=request.id,
             like_modality=request.query_modality,
             code=unpack_hex(self._store, request.code) if request.code else None,
-            vector=None if request.vector is None else np.array(request.vector, np.float32),
+            vector=None if request.vector is None else np.array(request.vector),
             minus_like=request.minus_ids,
         )
 
