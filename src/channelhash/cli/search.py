@@ -111,6 +111,7 @@ def search(
     [hits] = answers.values()
     shown = hits if everything else Hits(hit for hit in hits if hit.fits)
     _say_remarks(hits)
+    is_table = not (as_json or quiet)
     if as_json:
         shared.print_json(_as_object(hits, problems))
     elif quiet:
@@ -118,8 +119,8 @@ def search(
     else:
         _print_answers(hits, shown, options, store)
     if sheet:
-        draw = partial(shown.draw, words or image or like or "")
-        draw_sheet(draw, sheet, named=not (as_json or quiet))
+        asked = next(filter(None, (words, image, like)), "")
+        draw_sheet(partial(shown.draw, asked), sheet, named=is_table)
     if view:
         _open_files([str(sheet.absolute())] if sheet else _images_of(shown))
 

@@ -1,5 +1,5 @@
-"""Read files of vectors: NumPy's ``.npy`` and ``.npz``, Parquet and JSON lines with a column of lists,
-HDF5, and ``.fvecs``.
+"""Read files of vectors: NumPy's ``.npy`` and ``.npz``, Parquet and JSON lines with a column of
+lists, HDF5, and ``.fvecs``.
 """
 
 import json

@@ -100,10 +100,8 @@ def open_store(
     place = Address.parse(address).store
     if n_bits is not None:
         check_count(n_bits, "n_bits", 1)
-    new = Facts(n_bits or 0, model)
-    if stage is not None:
-        new = new._replace(projection_bytes=stage.n_bytes, stage=stage.fingerprint)
-    if stage is not None and not place.keeps_projections:
+    new = Facts.of(n_bits or 0, model, stage)
+    if new.projected and not place.keeps_projections:
         raise InputError(
             f"{place}: keeps no projections; make a store in a folder, or search codes alone"
         )
@@ -111,7 +109,7 @@ def open_store(
         return _check_made(_with_stage(STORES[place.scheme](place.text, new), stage))
     codes = place.codes_file
     if codes is not None:
-        if stage is not None:
+        if new.projected:
             raise InputError(f"{place}: holds codes without projections; make a store in a folder")
         model_folder = place.path if place.kind == "run" else None
         return open_codes(CodeSet.load(codes), place.text, model_folder, n_bits, model)

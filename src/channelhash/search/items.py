@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.codes.quantizer import QuantizedRows
+from channelhash.codes.stage import Stage
 from channelhash.errors import InputError
 
 #: A value of an item's metadata.
@@ -44,6 +45,13 @@ class Facts(NamedTuple):
     model: str
     projection_bytes: int = 0
     stage: str = ""
+
+    @classmethod
+    def of(cls, n_bits: int, model: str, stage: Stage | None) -> Self:
+        """Return the facts of a store that keeps projections by a stage, or none."""
+        if stage is None:
+            return cls(n_bits, model)
+        return cls(n_bits, model, stage.n_bytes, stage.fingerprint)
 
     @property
     def projected(self) -> bool:

@@ -265,15 +265,20 @@ def make_query(parts: Sequence[Part], outputs: Sequence[NDArray[Any] | None], n_
     weights = [part.weight for part in coded]
     if max(weights, default=0.0) <= 0:
         return words
-    stacked = np.stack(rows)
-    combined = combine(stacked[:, :n_bits], weights)
+    combined = _combine_outputs(np.stack(rows), weights, n_bits)
     modalities = {part.modality for part in coded}
     modality = modalities.pop() if len(modalities) == 1 else ""
-    code = pack(binarize(combined[None]))[0]
-    vectors = stacked[:, n_bits:]
-    if vectors.any():
-        combined = np.concatenate([combined, combine(vectors, weights)])
+    code = pack(binarize(combined[None, :n_bits]))[0]
     return replace(words, code=code, outputs=combined, modality=modality)
+
+
+def _combine_outputs(
+    outputs: NDArray[Any], weights: Sequence[float], n_bits: int
+) -> NDArray[np.float32]:
+    """Combine the outputs of codes, and the vectors that follow them where there are any."""
+    combined = combine(outputs[:, :n_bits], weights)
+    vectors = outputs[:, n_bits:]
+    return np.concatenate([combined, combine(vectors, weights)]) if vectors.any() else combined
 
 
 def _query_by_words(parts: Sequence[Part], outputs: Sequence[NDArray[Any] | None]) -> Query:

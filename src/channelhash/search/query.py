@@ -131,8 +131,8 @@ def encode_items(encoder: QueryEncoder, modality: str, items: Any) -> NDArray[np
         takes_rows = getattr(encoder, "takes_rows", None)
         if takes_rows is None or not takes_rows(modality):
             raise InputError(
-                f"{argument('vector')}: the encoder of this store reads {modality}s themselves; ask "
-                "with one of these"
+                f"{argument('vector')}: the encoder of this store reads {modality}s themselves; "
+                "ask with one of these"
             )
         items = np.stack(items)
     return np.asarray(encoder.outputs(modality, items), np.float32)
