@@ -119,8 +119,7 @@ def search(
     else:
         _print_answers(hits, shown, options, store)
     if sheet:
-        asked = next(filter(None, (words, image, like)), "")
-        draw_sheet(partial(shown.draw, asked), sheet, named=is_table)
+        draw_sheet(partial(shown.draw, _first_given(words, image, like)), sheet, named=is_table)
     if view:
         _open_files([str(sheet.absolute())] if sheet else _images_of(shown))
 
@@ -149,6 +148,11 @@ def _print_all(answers: Mapping[str, "Hits"], as_json: bool, quiet: bool) -> Non
                 similarity = "" if hit.similarity is None else f"{hit.similarity:.4f}"
                 cells += [str(hit.distance), similarity]
             typer.echo("\t".join(map(shared.printable, cells)))
+
+
+def _first_given(*values: str | Path | None) -> str | Path:
+    """Return what a sheet shows as the question; empty where a vector asks."""
+    return next((value for value in values if value), "")
 
 
 def _words_of(question: str | None, text: str | None) -> str | None:
