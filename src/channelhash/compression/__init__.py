@@ -2,6 +2,6 @@
 
 from channelhash.compression.compressor import Compressed, Compressor, Found
 from channelhash.compression.exports import export_compressor
-from channelhash.compression.files import compress
+from channelhash.compression.models import compress
 
 __all__ = ["Compressed", "Compressor", "Found", "compress", "export_compressor"]

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -231,34 +232,34 @@ class Compressor:
         codes, rows = self.encode(vectors)
         return codes if rows is None else np.hstack([codes, rows])
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write this compressor to one safetensors file, whole or not at all.
-
-        Needs the extra ``photos`` or ``train``, as `load` does.
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write this compressor to a folder, as a saved model that ``channelhash encode`` and
+        ``index create --model`` take, too.
         """
-        from channelhash.compression.files import save
+        from channelhash.compression.models import to_model
 
-        save(self, path)
+        to_model(self).save_pretrained(Path(folder))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Compressor":
-        """Read a compressor that `save` wrote; it makes the same codes, bit for bit.
+    def load(cls, folder: str | os.PathLike[str]) -> "Compressor":
+        """Read a compressor that `save` wrote, or that of a store of vectors; it makes the same
+        codes, bit for bit.
 
         Raises:
-            InputError: the file is missing, damaged, of another format, or of a later version.
+            InputError: there is none, or it is damaged.
 
         >>> import tempfile
         >>> vectors = np.random.default_rng(0).normal(size=(50, 16)).astype(np.float32)
         >>> compressor = Compressor.fit(vectors, n_bits=8)
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     compressor.save(f"{folder}/codes.safetensors")
-        ...     loaded = Compressor.load(f"{folder}/codes.safetensors")
+        ...     compressor.save(f"{folder}/codes")
+        ...     loaded = Compressor.load(f"{folder}/codes")
         >>> bool((loaded.transform(vectors) == compressor.transform(vectors)).all())
         True
         """
-        from channelhash.compression.files import load
+        from channelhash.compression.models import load
 
-        return load(path)
+        return load(folder)
 
 
 class Found(NamedTuple):

@@ -362,28 +362,6 @@ def _weights_checksum(content: bytes) -> str:
     return content_hash(*parts)
 
 
-def checked_content(
-    save: Callable[..., bytes], weights: Mapping[str, Any], metadata: Mapping[str, str]
-) -> bytes:
-    """Return the content of a safetensors file that says its `_weights_checksum`, for
-    `read_checked`.
-
-    By ``save`` and not ``save_file``, whose files only their owner may read.
-    """
-    return save(weights, {**metadata, _CHECKSUM: _weights_checksum(save(weights))})
-
-
-def metadata_of(content: bytes) -> dict[str, str]:
-    """Return the metadata in the content of a safetensors file.
-
-    >>> from safetensors.numpy import save
-    >>> metadata_of(save({}, {"of": "example"})), metadata_of(save({}))
-    ({'of': 'example'}, {})
-    """
-    length = int.from_bytes(content[:8], "little")
-    return dict(json.loads(content[8 : 8 + length]).get("__metadata__", {}))
-
-
 def write_model(
     folder: Path, save: Callable[..., bytes], weights: Mapping[str, Any], description: Any
 ) -> None:
@@ -398,7 +376,8 @@ def write_model(
     []
     """
     with atomic_path(folder / "model.safetensors") as path:
-        path.write_bytes(checked_content(save, weights, {}))
+        # Not `save_file`: only the owner may read its files.
+        path.write_bytes(save(weights, {_CHECKSUM: _weights_checksum(save(weights))}))
     write_text(
         folder / "config.json",
         json.dumps(description | {_CHECKSUM: fingerprint_of(description)}, indent=2),
@@ -424,7 +403,8 @@ def read_checked(path: Path) -> bytes:
     with reading_weights(path):
         content = path.read_bytes()
         checksum = _weights_checksum(content)
-        expected = metadata_of(content).get(_CHECKSUM)
+        length = int.from_bytes(content[:8], "little")
+        expected = json.loads(content[8 : 8 + length]).get("__metadata__", {}).get(_CHECKSUM)
     if expected not in (None, checksum):
         raise InputError(
             f"{path}: is damaged: the weights have changed since they were saved; restore the file"
