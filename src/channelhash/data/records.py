@@ -24,6 +24,8 @@ from channelhash.utils.hashes import content_hash, file_hash
 Labels = NDArray[np.bool_]
 #: Rows of precomputed features ``(n, d)``.
 Features = np.ndarray | SparseRows
+#: The modality of vectors that are neither said to be of images nor of texts.
+VECTOR = "vector"
 #: Raw values of one modality: image files, texts, or features.
 RawItems = Sequence[Path] | Sequence[str] | NDArray[np.floating[Any]] | SparseRows
 

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from channelhash.data.records import Records
+from channelhash.data.records import VECTOR, Records
 from channelhash.data.vectors import Vectors, load_vectors
 from channelhash.indexing.source import Source
 from channelhash.search.checks import key_problem
 from channelhash.search.items import Value
-from channelhash.search.question import VECTOR
 
 #: Largest whole number of metadata, and the largest opposite; others become texts.
 _LARGEST = 2**63 - 1

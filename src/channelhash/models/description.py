@@ -323,7 +323,7 @@ def fit_facts(description: Mapping[str, Any]) -> dict[str, str]:
     if codes in whole:
         return {"encoder": in_one_word(architecture["encoder"]), "fitted": whole[codes]}
     n = architecture["fitted_on"]
-    items = "pairs of image and text" if codes == "cca-itq" else f"{min(modalities)}s"
+    items = "pairs of image and text" if codes == "cca-itq" else f"{_fitted_to(modalities)}s"
     fitted = f"{codes} to {n:,} {items}"
     if modalities == ["image"]:
         fitted += "; no captions join texts to them"
@@ -331,6 +331,11 @@ def fit_facts(description: Mapping[str, Any]) -> dict[str, str]:
         "encoder": in_one_word(architecture.get("extractors") or architecture["encoder"]),
         "fitted": fitted,
     }
+
+
+def _fitted_to(modalities: Sequence[str]) -> str:
+    """Return the modality that codes were fitted to; texts are encoded as the others are."""
+    return min(modalities, key=lambda name: (name == "text", name))
 
 
 def in_one_word(word: str | Mapping[str, str]) -> str:

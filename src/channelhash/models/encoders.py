@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from channelhash.data.records import RawItems
-from channelhash.errors import InputError
+from channelhash.data.records import VECTOR, RawItems
+from channelhash.errors import InputError, argument
 from channelhash.models import photo
 from channelhash.models.description import (
     FEATURES,
     EncoderWord,
+    in_one_word,
     read_arrays,
     read_description,
     split_source,
@@ -83,7 +84,8 @@ class Encoder:
     Attributes:
         word: its name, with absolute paths; `open_encoder` opens it again.
         sides: modality -> its way to features.
-        one_space: a text's features can be compared with an image's by their cosine.
+        one_space: a text's features can be compared with an image's, or with vectors, by their
+            cosine.
         seen: modality -> numbers that identify an extractor: what it computes of a fixed item
             (`_look_at_probe`).
         own_bits: length of the encoder's own code, whose bits are the signs of its features; the
@@ -195,7 +197,7 @@ def open_encoder(
     Args:
         word: one of the forms in `description.ENCODER_FORMS`.
         widths: modality -> number of features, for items that are features already and for a saved
-            model.
+            model. Beside vectors, a word names what makes such vectors of texts.
         seen: `Encoder.seen` of a saved model's extractors, which are compared with it when they are
             first used. Without it each extractor runs once here.
 
@@ -291,19 +293,43 @@ def _extractors(
     names = absolute_names(word)
     sides = {}
     extractors = {}
+    if VECTOR in widths:
+        _check_asks_vectors(names)
+        width = widths[VECTOR]
+        sides[VECTOR] = EncoderSide(FeatureRows(VECTOR, width), None, width)
     for modality, name in names.items():
         if seen is not None and modality not in seen:
             continue  # its codes cannot be compared with those of the other modality
         if seen is None:
-            unknown_extractor = Extractor(name, modality, widths.get(modality))
-            unknown_extractor.check_file()
-            width, extractors[modality] = _look_at_probe(unknown_extractor, modality)
+            width, extractors[modality] = _look_at_new(name, modality, widths)
         else:
             width = widths[modality]
             extractors[modality] = seen[modality]
         extractor = _KnownExtractor(name, modality, width, extractors[modality])
         sides[modality] = EncoderSide(FeatureRows(modality, width, extractor), None, width)
-    return Encoder(names, sides, seen=extractors)
+    return Encoder(names, sides, one_space=VECTOR in widths, seen=extractors)
+
+
+def _check_asks_vectors(names: Mapping[str, str]) -> None:
+    """Raise `InputError` unless extractors beside vectors are one of texts."""
+    if set(names) != {"text"}:
+        raise InputError(
+            f"{argument('encoder')} {in_one_word(names)}: the items are vectors; name only what "
+            "makes such vectors of words, text=KIND:WHAT, or nothing"
+        )
+
+
+def _look_at_new(name: str, modality: str, widths: Mapping[str, int]) -> tuple[int, list[float]]:
+    """Return (number of features, `Encoder.seen`) of an extractor that runs here first."""
+    extractor = Extractor(name, modality, widths.get(modality))
+    extractor.check_file()
+    width, seen = _look_at_probe(extractor, modality)
+    if width != widths.get(VECTOR, width):
+        raise InputError(
+            f"{argument('encoder')} {modality}={extractor.name}: makes {width} numbers of a "
+            f"{modality}, but the vectors have {widths[VECTOR]}; name what made them"
+        )
+    return width, seen
 
 
 def _look_at_probe(extractor: Callable[[Any], Any], modality: str) -> tuple[int, list[float]]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from channelhash.codes import unit_rows
 from channelhash.codes.quantizer import Quantizer
 from channelhash.codes.stage import Stage
-from channelhash.data.records import Features, RawItems, Records
+from channelhash.data.records import VECTOR, Features, RawItems, Records
 from channelhash.errors import InputError, argument
 from channelhash.models import description
 from channelhash.models.encoders import Encoder, open_encoder
@@ -254,7 +254,8 @@ def fit_codes(
     as good as ``sign`` for five items and better for more. Features get unit length first, but for
     ``cca-itq`` of different spaces. Those of one space share a map, but each modality is centred on
     its own mean, because texts and images lie apart in such a space. Without texts, the mean of
-    texts is that of `_PHRASES`.
+    texts is that of `_PHRASES`; where items are vectors, texts become such vectors and share their
+    mean.
 
     Args:
         encoder: computes the features of new items.
@@ -364,9 +365,15 @@ def _fit_shared_map(
     centred = np.concatenate([values - means[name] for name, values in views.items()])
     shared = fit(centred, n_bits, seed, "all")
     if "text" in encoder.sides and "text" not in means:
-        phrases = _PHRASES.read_text(encoding="utf-8").splitlines()
-        means["text"] = unit_rows(encoder.features("text", phrases)).mean(axis=0)
+        # What is made of a text is such a vector, with no mean of its own.
+        means["text"] = means[VECTOR] if VECTOR in means else _mean_of_phrases(encoder)
     return {name: LinearMap(mean, shared.weights) for name, mean in sorted(means.items())}
+
+
+def _mean_of_phrases(encoder: Encoder) -> NDArray[np.float32]:
+    phrases = _PHRASES.read_text(encoding="utf-8").splitlines()
+    mean: NDArray[np.float32] = unit_rows(encoder.features("text", phrases)).mean(axis=0)
+    return mean
 
 
 def _fit_quantizers(
@@ -416,5 +423,5 @@ def _describe_extractors(encoder: Encoder, modalities: Iterable[str]) -> dict[st
     """Return names of extractors and the numbers that identify them; nothing for other encoders."""
     if isinstance(encoder.word, str):
         return {}
-    seen = {name: encoder.seen[name] for name in modalities}
+    seen = {name: encoder.seen[name] for name in modalities if name in encoder.seen}
     return {"extractors": dict(encoder.word), "seen": seen}

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import binarize, pack
+from channelhash.data.records import VECTOR
 from channelhash.errors import InputError, argument
 from channelhash.models.description import QueryEncoder
 from channelhash.models.photo import LANGUAGES, is_unread, spelling
@@ -24,7 +25,6 @@ from channelhash.search.browsing import Catalogue
 from channelhash.search.checks import check_vectors
 from channelhash.search.hits import Hits, answer, list_hits
 from channelhash.search.question import (
-    VECTOR,
     WORDS,
     ImageSource,
     Part,

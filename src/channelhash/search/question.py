@@ -32,8 +32,6 @@ from channelhash.text.phrases import Phrase, find_phrases, says_nothing
 from channelhash.text.places import PlaceNames
 
 ImageSource = Path | Image.Image
-#: The modality of vectors that are neither said to be of images nor of texts.
-VECTOR = "vector"
 #: The ranking by words, among those by modalities; also a value of `SearchOptions.by`.
 WORDS = "words"
 #: Most parts of a question.

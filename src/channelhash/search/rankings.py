@@ -15,8 +15,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from channelhash.data.records import VECTOR
 from channelhash.errors import InputError, argument
-from channelhash.search.question import VECTOR, WORDS, Query, SearchOptions
+from channelhash.search.question import WORDS, Query, SearchOptions
 from channelhash.search.rank import FIRST, Ranking
 from channelhash.search.store import Store
 
