@@ -221,14 +221,23 @@ def _seconds_of_a_text(model: QueryEncoder) -> float:
     return time.thread_time() - start
 
 
+def _opens_images_later(model: QueryEncoder) -> bool:
+    """Return whether the first image opens the network: 75 MB that a server of words does
+    without.
+    """
+    if not isinstance(model, FittedModel) or "image" not in model.modalities:
+        return False
+    return not model.takes_rows("image")
+
+
 def _problem(store: Store, model: QueryEncoder, modality: str) -> str:
     """Return why new items of a modality cannot be encoded; empty if they can. A model of features
     may name no extractor.
     """
     if modality == "text" and modality not in model.modalities:
         return why_no_text(store)
-    if modality == "image" and isinstance(model, FittedModel) and not model.takes_rows(modality):
-        return ""  # the first image opens the network: 75 MB that a server of words does without
+    if modality == "image" and _opens_images_later(model):
+        return ""
     probe: Any = "a picture" if modality == "text" else Image.new("RGB", (64, 64))
     try:
         encode_items(model, modality, [probe])
