@@ -331,6 +331,8 @@ def _put_codes(
 def _report(address: "ch.search.Address", done: "Indexed", as_json: bool) -> None:
     skipped = [f"{count:,} × {reason}" for reason, count in done.skipped.items()]
     shared.say_left_out([*done.problems, *skipped])
+    for remark in done.remarks:
+        shared.say(remark)
     counts = f"{done.added} items added, {done.replaced} replaced, {done.unchanged} unchanged"
     rare = {"moved": done.moved, "pruned": done.pruned, "left out": len(done.problems)}
     for name, count in rare.items():

@@ -75,6 +75,7 @@ class Indexed:
             new id.
         skipped: for a folder, reason -> number of files left out for it, besides those in
             ``problems``.
+        remarks: lines on what else to know of a new store.
 
     >>> Indexed(added=3, items=3).replaced
     0
@@ -90,6 +91,7 @@ class Indexed:
     rate: float = 0.0
     moved: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
     def __add__(self, rest: "Indexed") -> "Indexed":
         """Return the counts of a source that was read again, with more items."""

@@ -1,23 +1,30 @@
 """Fit the codes of a new store to its items."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 from numpy.typing import NDArray
 
+from channelhash.codes import unit_rows
+from channelhash.data.records import VECTOR
 from channelhash.errors import InputError, argument
 from channelhash.indexing.encode import EncodedBatch, ModelOutputs, encode_batches, mean_by_image
 from channelhash.indexing.source import Source
 from channelhash.models import fitted
-from channelhash.models.description import FEATURES, EncoderWord, Model
+from channelhash.models.description import FEATURES, EncoderWord, Model, in_one_word
 from channelhash.models.encoders import Encoder, is_encoder, open_encoder
 from channelhash.utils.progress import Progress
 from channelhash.utils.seeds import generator
 
 #: The most items that codes are fitted to. More change little, and their features stay in memory.
 _SAMPLE = 20_000
+#: Texts whose vectors are compared with what an extractor makes of them.
+_TEXTS = 20
+#: Mean cosine from which these count as the same: other digits, or words that were added to each
+#: text, leave more.
+_SAME = 0.9
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,37 @@ def fit_source(
     features = _features(encoder, batches)
     model = fitted.fit_codes(encoder, features, codes.n_bits, codes.codes, codes.seed)
     return model, [_project_batch(model, batch) for batch in batches], source
+
+
+def compare_with_texts(model: fitted.FittedModel, source: Source) -> tuple[str, ...]:
+    """Return a remark if a model makes other vectors of texts than those that the items have.
+
+    It is no error: the vectors may be of something else than these texts, as those of photographs
+    by CLIP, and yet be compared with words. Without texts, or if words are not encoded, there is
+    nothing to compare.
+    """
+    if not {VECTOR, "text"} <= set(model.modalities):
+        return ()
+    texts = dict(islice(_texts(source), _TEXTS))
+    if not texts:
+        return ()
+    made = unit_rows(model.encoder.features("text", list(texts.values())))
+    vectors = unit_rows(np.asarray(source.records.take([*texts]).items[VECTOR]))
+    cosine = float((made * vectors).sum(axis=1).mean())
+    if cosine >= _SAME:
+        return ()
+    return (
+        f"these vectors are not what {in_one_word(model.encoder.word)} makes of their texts "
+        f"(cosine {cosine:.2f}): words may find nothing useful",
+    )
+
+
+def _texts(source: Source) -> Iterator[tuple[int, str]]:
+    """Yield the rows that have a text, each with it."""
+    for row, values in enumerate(source.metadata):
+        text = values.get("text")
+        if isinstance(text, str) and text:
+            yield row, text
 
 
 def _with_raw_originals(source: Source, batches: Sequence[EncodedBatch]) -> Source:

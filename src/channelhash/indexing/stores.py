@@ -18,7 +18,7 @@ from channelhash.data.vectors import holds_vectors
 from channelhash.errors import InputError, argument
 from channelhash.indexing.changes import reading_state
 from channelhash.indexing.encode import EncodedBatch, Indexed, index_source
-from channelhash.indexing.fit import NewCodes, fit_source
+from channelhash.indexing.fit import NewCodes, compare_with_texts, fit_source
 from channelhash.indexing.ocr import open_reader
 from channelhash.indexing.source import PhotoSource, Source
 from channelhash.indexing.vectors import read_vectors
@@ -158,12 +158,14 @@ def open_new_store(
     is_run = isinstance(codes, NewCodes) and not codes.are_fitted
     check_free(address, keeps_model=not is_run)
     encoded = list[EncodedBatch]()
+    remarks: tuple[str, ...] = ()
     if not isinstance(codes, NewCodes):
         encoder: Model = codes
     elif is_run:
         encoder = load_model(Path(str(codes.encoder)), device="auto")
     else:
         encoder, encoded, source = fit_source(_check_items(address, source), codes, progress("fit"))
+        remarks = compare_with_texts(encoder, source)
     if address.path is not None:
         encoder.save_pretrained(address.path / "model")
     stage = encoder.stage if projections or (projections is None and not is_run) else None
@@ -176,6 +178,7 @@ def open_new_store(
             source = source.encodable(encoder)
             indexed = _add(store, lambda: encoder, source, progress, encoded=encoded)
         opened.pop_all()
+    indexed = replace(indexed, remarks=remarks)
     if encoded:  # the time of fitting counts
         seconds = time.perf_counter() - began
         indexed = replace(indexed, seconds=seconds, rate=indexed.added / seconds)
