@@ -91,10 +91,13 @@ def test_command_python_and_http_find_the_same_by_words_as_by_their_vector(folde
         hits = search_store(store, options, text=texts[7], model=model)
         by_vector = search_store(store, options, vector=embed(texts[7:8])[0], model=model)
         with TestClient(app_of(store, model, hosts={"testserver"})) as client:
-            answer = client.post("/search", json={"text": texts[7], "k": 5}).json()
+            answer, quick = (
+                client.post("/search", json={"text": texts[7], "k": 5}).json() for _ in range(2)
+            )
             image = client.post("/search/image", files={"image": b"no picture"})
     assert page(hits)[0][:2] == ("7", 0)
     assert rows_of(found["results"]) == page(hits) == page(by_vector) == rows_of(answer["results"])
+    assert quick["results"] == answer["results"]  # now the store is known to hold no pictures
     assert (answer["query_modality"], answer["modality"]) == ("text", "vector")
     # What near means is known of questions that the store holds; texts are none of these.
     assert (hits.close, hits.note, hits.suggestion, found["close"]) == (None, "", "", None)
