@@ -234,11 +234,8 @@ class Quantizer:
         places, _ = self._places
         shares = (vector @ self.rotation)[:, None] * self._levels
         tables = np.add.reduceat(shares, np.unique(places, return_index=True)[1])
-        products = np.zeros(len(rows), np.float32)
-        for table, column in zip(
-            tables, np.ascontiguousarray(rows[:, : len(tables)].T), strict=True
-        ):
-            products += table[column]
+        values = rows[:, : len(tables)] + 256 * np.arange(len(tables), dtype=np.int32)
+        products = tables.ravel().take(values).sum(axis=1)
         return np.asarray(products * _scales(rows) + np.float32(vector @ self.mean), np.float32)
 
     def decode(self, rows: QuantizedRows) -> _Floats:

@@ -128,6 +128,8 @@ def index(
     codes: fitted.Codes = "auto",
     n_bits: int = fitted.N_BITS,
     root: str | Path | None = None,
+    array: str | None = None,
+    ids: str | Path | None = None,
     exclude: Sequence[str] = (),
     captions: str | Path | None = None,
     ocr: bool | None = None,
@@ -138,7 +140,7 @@ def index(
     """Create the store of a collection, or bring it up to date, and open it for searching.
 
     Args:
-        source: a folder of images, a table, a file of features or a configuration.
+        source: a folder of images, a table, a file of vectors or features, or a configuration.
         store: the address of the store. Default for a folder of images: ``.channelhash`` in it, or
             in the user's cache if the folder is read-only; for ``items.csv``: ``items.store``.
         model: a run, its folder or a saved model. A store that keeps its model needs none later.
@@ -147,6 +149,9 @@ def index(
         codes: with an encoder: ``auto``, ``learned``, ``sign``, ``itq`` or ``cca-itq``.
         n_bits: with an encoder, the code length k, 1 or more.
         root: for a table, the folder of its images.
+        array: the array or column of vectors, where there are several or a table has texts, too.
+        ids: a text file of the vectors' ids, one a line; by default the file's own, else the
+            numbers of its rows.
         exclude: for a folder, paths in it to leave out, or patterns as in a ``.gitignore``; if
             empty, those of the last time. Items that they leave out are removed.
         captions: for a folder, a file with captions of its images; if None, that of the last time.
@@ -167,9 +172,9 @@ def index(
     """
     path = Path(source).resolve()
     address = Address.parse(default_address(path) if store is None else store)
-    saved, table_root, caption_file = map(_optional_path, (model, root, captions))
+    saved, table_root, caption_file, id_file = map(_optional_path, (model, root, captions, ids))
     with trusting(trust_code):
-        items = read_again(address, path, table_root, exclude, caption_file, ocr)
+        items = read_again(address, path, table_root, exclude, caption_file, ocr, array, id_file)
         with only_run(address, progress):
             if holds_items(address):
                 opened, indexed = open_updated_store(
