@@ -341,7 +341,7 @@ class _Roles:
 
 
 def are_features(names: Collection[str]) -> bool:
-    """Return whether the arrays or columns of a file are said to be of images, texts or codes.
+    """Return whether the arrays of a file are said to be of images, texts or codes.
 
     >>> are_features(["I_tr", "L_tr"]), are_features(["embeddings", "id"])
     (True, False)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from channelhash.data.features import are_features
 from channelhash.data.label_arrays import first_repeated
 from channelhash.data.records import Problems
+from channelhash.data.table import TABLE_ENDINGS
 from channelhash.data.vector_files import FORMATS, VectorFile
 from channelhash.errors import InputError, argument, naming
 from channelhash.utils.decode import read_text, split_lines
@@ -164,7 +165,11 @@ def holds_vectors(path: Path) -> bool:
         return True
     with naming(path):
         arrays = form.names(path)
-    return not are_features(arrays) and any(arrays.values())
+    if path.suffix.lower() in TABLE_ENDINGS:
+        is_described = "image" in arrays or "text" in arrays
+    else:
+        is_described = are_features(arrays)
+    return not is_described and any(arrays.values())
 
 
 def _shape_problem(values: NDArray[Any]) -> str | None:

@@ -91,7 +91,7 @@ def _values_of(path: Path, cells: Sequence[Any]) -> tuple[dict[int, Value], dict
         cells = _numbers(cells)
     for row, cell in enumerate(cells):
         try:
-            values[row] = _value(cell)
+            values[row] = value_of(cell)
         except ValueError as error:
             reasons[row] = str(error)
     return values, reasons
@@ -126,8 +126,12 @@ def _number(cell: str) -> int | float | str | None:
     return int(cell) if len(cell) <= _MOST_DIGITS else cell
 
 
-def _value(cell: Any) -> Value:
-    """Return a plain value as a store keeps it. Raise ValueError if none can."""
+def value_of(cell: Any) -> Value:
+    """Return a plain value as a store keeps it. Raise ValueError if none can.
+
+    >>> value_of(2**70), value_of([1, None, "dog"]), value_of(float("nan"))
+    ('1180591620717411303424', ['1', 'dog'], None)
+    """
     if cell in (None, ""):
         return None
     if isinstance(cell, float):

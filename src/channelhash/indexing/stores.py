@@ -62,6 +62,7 @@ def read_again(
     an ``ocr`` of False are remembered. ``array`` and ``ids`` are those of `load_vectors`.
     """
     if source is not None and (array or ids or holds_vectors(source)):
+        _check_unused(source, {"root": root, "exclude": exclude, "captions": captions, "ocr": ocr})
         return read_vectors(source, array, ids)
     if ocr:
         open_reader()
@@ -80,6 +81,15 @@ def read_again(
     if photos is not None:
         photos = replace(photos, unread=known.unread, ocr=known.ocr if ocr is None else ocr)
     return replace(items, records=records, photos=photos, ocr=ocr)
+
+
+def _check_unused(source: Path, options: Mapping[str, Any]) -> None:
+    """Refuse options that vectors do not take."""
+    for name, value in options.items():
+        if value:
+            raise InputError(
+                f"{argument(name)}: goes with images and texts, {source} holds vectors; leave it out"
+            )
 
 
 def _known_photos(address: Address, source: Path | None) -> PhotoSource:

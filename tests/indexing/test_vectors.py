@@ -1,0 +1,249 @@
+"""Files of vectors become stores and grow by further files, in one command each."""
+
+import datetime
+import json
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import channelhash as ch
+from channelhash.indexing import encode, fit, stores
+from channelhash.utils.progress import no_progress
+from small_runs import assert_refused, interrupt_at, run_json
+
+N = 40
+VALUES = np.random.default_rng(0).normal(size=(N, 16)).astype(np.float32)
+IDS = [f"d{row:02}" for row in range(N)]
+COLUMNS = {
+    "year": list(range(N)),
+    "title": ["a tale"] * N,
+    "tags": [["new", "long"]] * N,
+}
+
+
+def write_npy(path, values=VALUES, ids=IDS):
+    np.save(path, values)
+
+
+def write_npz(path, values=VALUES, ids=IDS):
+    np.savez(path, embeddings=values)
+
+
+def write_parquet(path, values=VALUES, ids=IDS, **columns):
+    lists = pa.array(list(map(list, values)), pa.list_(pa.float32()))
+    further = columns or {key: cells[: len(values)] for key, cells in COLUMNS.items()}
+    pq.write_table(pa.table({"id": ids, "embedding": lists, **further}), path)
+
+
+def write_jsonl(path, values=VALUES, ids=IDS, **columns):
+    columns = columns or COLUMNS
+    lines = []
+    for row, (name, vector) in enumerate(zip(ids, values, strict=True)):
+        further = {key: cells[row] for key, cells in columns.items()}
+        line = {"id": name, "embedding": list(map(float, vector)), **further}
+        lines.append(json.dumps(line) + "\n")
+    path.write_text("".join(lines))
+
+
+def write_hdf5(path, values=VALUES, ids=IDS):
+    with h5py.File(path, "w") as file:
+        file["embeddings"] = values
+        file["id"] = ids
+
+
+def write_fvecs(path, values=VALUES, ids=IDS):
+    widths = np.full((len(values), 1), values.shape[1], "<i4").view("<f4")
+    np.hstack([widths, values]).astype("<f4").tofile(path)
+
+
+FORMS = [
+    ("v.npy", write_npy),
+    ("v.npz", write_npz),
+    ("v.parquet", write_parquet),
+    ("v.jsonl", write_jsonl),
+    ("v.h5", write_hdf5),
+    ("v.fvecs", write_fvecs),
+]
+
+
+def create(capsys, folder, file, *options):
+    return run_json(capsys, "index", "create", folder / "s", file, "--bits", 8, *options)
+
+
+@pytest.mark.parametrize(("name", "write"), FORMS)
+def test_a_file_of_vectors_becomes_a_store_in_one_command(name, write, tmp_path, capsys):
+    file = tmp_path / name
+    write(file)
+    done = create(capsys, tmp_path, file)
+    assert (done["added"], done["items"], done["problems"]) == (N, N, [])
+    done = run_json(capsys, "index", "add", tmp_path / "s", file)
+    assert (done["added"], done["replaced"], done["unchanged"]) == (0, 0, N)
+    with ch.open_store(tmp_path / "s") as store:
+        assert store.modalities == ("vector",)
+        ids = IDS if name.endswith((".parquet", ".jsonl", ".h5")) else list(map(str, range(N)))
+        assert sorted(store.ids()) == sorted(ids)
+        (item,) = store.get([ids[3]])
+        assert item.projections["vector"].shape == (store.stage.n_bytes,)
+    known = {key: item.metadata.get(key) for key in COLUMNS}
+    columns = {key: cells[3] for key, cells in COLUMNS.items()}
+    assert known == (columns if name.endswith((".parquet", ".jsonl")) else dict.fromkeys(COLUMNS))
+
+
+@pytest.mark.parametrize(("name", "write"), FORMS)
+def test_a_further_file_brings_further_items(name, write, tmp_path, capsys):
+    file = tmp_path / name
+    write_parquet(tmp_path / "first.parquet")
+    create(capsys, tmp_path, tmp_path / "first.parquet")
+    ids = [f"later{row}" for row in range(5)]
+    write(file, VALUES[:5], ids)
+    (tmp_path / "ids.txt").write_text("\n".join(ids))
+    done = run_json(capsys, "index", "add", tmp_path / "s", file, "--ids", tmp_path / "ids.txt")
+    assert (done["added"], done["replaced"], done["items"]) == (5, 0, N + 5)
+    with ch.open_store(tmp_path / "s") as store:
+        first, later = store.get([IDS[4], ids[4]])
+        np.testing.assert_array_equal(later.codes["vector"], first.codes["vector"])
+        np.testing.assert_array_equal(later.projections["vector"], first.projections["vector"])
+
+
+@pytest.mark.parametrize(("name", "write"), FORMS[2:4])
+def test_columns_of_every_type_are_kept(name, write, tmp_path, capsys):
+    day = datetime.date(2020, 5, 17)
+    columns = {
+        "huge": [2**63] * N,
+        "lowest": [-(2**63)] * N,
+        "share": [0.5] * N,
+        "is_new": [True] * N,
+        "nothing": [None] * N,
+        "none of": [[]] * N,
+        "day": [day if name.endswith("parquet") else str(day)] * N,
+        "label": ["a"] * N,
+    }
+    if name.endswith("parquet"):
+        columns["huge"] = pa.array(columns["huge"], pa.uint64())
+        columns["none of"] = pa.array(columns["none of"], pa.list_(pa.string()))
+    write(tmp_path / name, **columns)
+    done = create(capsys, tmp_path, tmp_path / name)
+    (problem,) = done["problems"]
+    assert "the column 'label' is left out: 'label' means something else in filters" in problem
+    with ch.open_store(tmp_path / "s") as store:
+        known = store.get([IDS[0]])[0].metadata
+    known.pop("encoded_from")
+    assert known == {
+        "huge": str(2**63), "lowest": -(2**63), "share": 0.5, "is_new": True, "none of": [],
+        "day": "2020-05-17",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ([0.0] * 16, "is zero"),
+        ([np.nan] * 16, "is not finite"),
+        ([1.0] * 15, "has 15 numbers, others have 16"),
+        ([], "has 0 numbers, others have 16"),
+    ],
+)
+@pytest.mark.parametrize(("name", "write"), FORMS[2:4])
+def test_bad_rows_are_left_out_and_listed(name, write, value, says, tmp_path, capsys):
+    values = VALUES.tolist()
+    values[7] = value
+    write(tmp_path / name, values)
+    done = create(capsys, tmp_path, tmp_path / name)
+    assert done["items"] == N - 1
+    (problem,) = done["problems"]
+    assert f"{name}, row 7 (id d07): {says}" in problem
+    with ch.open_store(tmp_path / "s") as store:
+        assert "d07" not in store
+        assert store.get(["d08"])[0].metadata["year"] == 8
+
+
+def test_one_of_several_arrays_is_named(tmp_path, capsys):
+    file = tmp_path / "v.npz"
+    np.savez(file, title=VALUES, body=VALUES[::-1])
+    says = "has several arrays of vectors: body, title; name one with --array"
+    assert_refused(capsys, "index", "create", tmp_path / "s", file, "--bits", 8, says=says)
+    assert not (tmp_path / "s").exists()
+    assert create(capsys, tmp_path, file, "--array", "title")["items"] == N
+    done = run_json(capsys, "index", "add", tmp_path / "s", file, "--array", "title")
+    assert done["unchanged"] == N
+    says = "has no array 'abstract'; it has body, title"
+    words = ("index", "add", tmp_path / "s", file, "--array", "abstract")
+    assert_refused(capsys, *words, says=says)
+
+
+def test_a_table_of_texts_with_vectors_is_one_of_texts_unless_vectors_are_named(tmp_path, capsys):
+    file = tmp_path / "v.parquet"
+    write_parquet(file, text=[f"tale {row}" for row in range(N)])
+    source = stores.read_again(ch.search.Address.parse(str(tmp_path / "s")), file)
+    assert list(source.records.items) == ["text"]
+    assert create(capsys, tmp_path, file, "--array", "embedding")["items"] == N
+    with ch.open_store(tmp_path / "s") as store:
+        assert store.modalities == ("vector",)
+        assert store.get(["d03"])[0].metadata["text"] == "tale 3"
+
+
+def test_numbers_of_labels_are_no_vectors(tmp_path, capsys):
+    file = tmp_path / "v.parquet"
+    write_parquet(file, labels=[[1, 2]] * N)
+    assert create(capsys, tmp_path, file)["items"] == N
+    with ch.open_store(tmp_path / "s") as store:
+        assert store.get(["d03"])[0].metadata["labels"] == ["1", "2"]
+
+
+def test_row_numbers_do_not_replace_other_vectors(tmp_path, capsys):
+    np.save(tmp_path / "a.npy", VALUES)
+    np.save(tmp_path / "b.npy", VALUES[::-1])
+    create(capsys, tmp_path, tmp_path / "a.npy")
+    says = f"b.npy: has no ids, and row numbers are those of {N} items with other vectors; give a "
+    assert_refused(capsys, "index", "add", tmp_path / "s", tmp_path / "b.npy", says=says + "text")
+    (tmp_path / "ids.txt").write_text("\n".join(IDS))
+    words = ("index", "add", tmp_path / "s", tmp_path / "b.npy", "--ids", tmp_path / "ids.txt")
+    assert run_json(capsys, *words)["added"] == N
+    # the file that the store was made of may grow
+    np.save(tmp_path / "a.npy", np.vstack([VALUES, VALUES[:3] + 1]))
+    done = run_json(capsys, "index", "add", tmp_path / "s", tmp_path / "a.npy")
+    assert (done["added"], done["unchanged"]) == (3, N)
+
+
+def test_vectors_with_ids_replace_those_that_changed(tmp_path, capsys):
+    file = tmp_path / "v.parquet"
+    write_parquet(file)
+    create(capsys, tmp_path, file)
+    values = VALUES.copy()
+    values[7] *= -1
+    write_parquet(file, values)
+    done = run_json(capsys, "index", "add", tmp_path / "s", file)
+    assert (done["replaced"], done["unchanged"]) == (1, N - 1)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--root", "."), ("--captions", "c.csv"), ("--exclude", "a"), ("--ocr", None)],
+)
+def test_options_of_images_are_refused(option, value, tmp_path, capsys):
+    np.save(tmp_path / "v.npy", VALUES)
+    words = ("index", "create", tmp_path / "s", tmp_path / "v.npy", option)
+    says = f"{option}: goes with images and texts, {tmp_path / 'v.npy'} holds vectors; leave it out"
+    assert_refused(capsys, *words, *([] if value is None else [value]), says=says)
+
+
+def test_a_killed_job_goes_on(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(encode, "_ROWS", 10)
+    monkeypatch.setattr(fit, "_SAMPLE", 20)
+    np.save(tmp_path / "v.npy", VALUES)
+    address = ch.search.Address.parse(str(tmp_path / "s"))
+    source = stores.read_again(address, tmp_path / "v.npy")
+
+    def progress(stage):
+        return interrupt_at(20) if stage == "encode" else no_progress
+
+    with pytest.raises(KeyboardInterrupt):
+        stores.create_store(address, fit.NewCodes(n_bits=8), source, progress)
+    with ch.open_store(tmp_path / "s") as store:
+        done = len(store)
+    assert 0 < done < N
+    again = run_json(capsys, "index", "add", tmp_path / "s", tmp_path / "v.npy")
+    assert (again["added"], again["unchanged"]) == (N - done, done)
