@@ -80,12 +80,12 @@ def search(
 
     Example: channelhash search photos.store "a dog on a beach -people" -k 5
     """
-    from channelhash.data.vectors import load_vectors
     from channelhash.search.hits import Hits
     from channelhash.search.query import search_store
     from channelhash.search.question import SearchOptions
 
     words = _words_of(question, text)
+    questions = _load_questions(vector, array, bool(sheet or view))
     options = SearchOptions(k, radius, None, modality, where, collapse)
     index_options = IndexOptions(model, encoder, captions, exclude)
     opened, problems = open_searched(store, index_options, by == "words")
@@ -101,11 +101,12 @@ def search(
         minus_like=minus_like,
     )
     with opened:
-        if vector is None:
+        if questions is None:
             answers = {"": ask(model=model)}
         else:
-            answers = _ask_with_vectors(ask, load_vectors(vector, array), opened, model)
+            answers = _ask_with_vectors(ask, questions, opened, model)
     if len(answers) > 1:
+        _say_remarks(next(iter(answers.values())))
         _print_all(answers, as_json, quiet)
         return
     [hits] = answers.values()
@@ -133,6 +134,27 @@ def _ask_with_vectors(
     encoder = load_query_encoder(store, model)
     rows = zip(questions.ids, questions[:], strict=True)
     return {name: ask(vector=row, model=encoder) for name, row in rows}
+
+
+def _load_questions(file: Path | None, array: str | None, are_shown: bool) -> "Vectors | None":
+    """Read the vectors that ask, None without a file. Only the answers to one are shown as
+    images.
+    """
+    from channelhash.data.vectors import load_vectors
+
+    if file is None:
+        if array is not None:
+            raise InputError("--array: says what of a file of vectors asks; name it with --vector")
+        return None
+    questions = load_vectors(file, array, skip_bad=True)
+    if questions.problems:
+        raise InputError(f"--vector: {questions.problems[0]}; take such rows out")
+    if are_shown and len(questions) > 1:
+        raise InputError(
+            f"--sheet and --open: show the answers to one vector, {file} holds {len(questions)}; "
+            "leave them out"
+        )
+    return questions
 
 
 def _print_all(answers: Mapping[str, "Hits"], as_json: bool, quiet: bool) -> None:

@@ -137,6 +137,8 @@ def load_vectors(
     if form is None:
         raise InputError(f"{path}: a file of vectors ends in {', '.join(FORMATS)}")
     with naming(path):
+        if array is not None and form.names is None:
+            raise InputError(f"holds one array, without a name; leave {argument('array')} out")
         file = form.read(path, array)
         problem = _shape_problem(file.values)
         if problem:
@@ -144,7 +146,7 @@ def load_vectors(
         names = _names(file, ids)
         numbered = ids is None and file.ids is None
         vectors = Vectors(names, file.values, None, file.columns, numbered=numbered)
-        return _usable(vectors, file.bad, path, skip_bad)
+    return _usable(vectors, file.bad, path, skip_bad)
 
 
 def holds_vectors(path: Path) -> bool:
@@ -214,7 +216,7 @@ def _usable(vectors: Vectors, bad: Mapping[int, str], path: Path, skip_bad: bool
         listed.add(line, remedy + argument("skip_bad"), problem)
     good = np.setdiff1d(np.arange(len(vectors)), list(problems))
     if not len(good):
-        raise InputError(f"none of its {len(vectors)} vectors can be used: {listed.lines[-1]}")
+        raise InputError(f"{listed.lines[-1]}; none of the {len(vectors)} vectors can be used")
     return replace(vectors.take(good), problems=tuple(listed.lines))
 
 

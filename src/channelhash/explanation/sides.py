@@ -14,7 +14,11 @@ from channelhash.search.store import Item
 from channelhash.utils.contact_sheet import bits as bits_word
 
 # Modality -> why a stored item of it is known only by its bits.
-_UNKNOWN = {"image": "its picture is not known here", "text": "its words are not known here"}
+_UNKNOWN = {
+    "image": "its picture is not known here",
+    "text": "its words are not known here",
+    "vector": "its vector is not kept",
+}
 
 
 class Side(NamedTuple):

@@ -116,7 +116,8 @@ class FittedModel(description.Model):
 
     def takes_rows(self, modality: str) -> bool:
         """Return whether the items of a modality may be rows of features."""
-        return isinstance(self.encoder.sides[modality].prepare, FeatureRows)
+        side = self.encoder.sides.get(modality)
+        return side is not None and isinstance(side.prepare, FeatureRows)
 
     def project(self, modality: str, features: NDArray[np.float32]) -> NDArray[np.float32]:
         """Compute outputs of features ``(n, d)`` of the encoder: the ``k`` of codes, then the

@@ -127,7 +127,10 @@ def encode_items(encoder: QueryEncoder, modality: str, items: Any) -> NDArray[np
     Raises:
         InputError: items are vectors, and the encoder reads images and texts of this modality.
     """
-    if len(items) and isinstance(items[0], np.ndarray):
+    are_rows = [isinstance(item, np.ndarray) for item in items]
+    if any(are_rows) and not all(are_rows):  # words and a vector in a store of one side
+        return np.concatenate([encode_items(encoder, modality, [item]) for item in items])
+    if any(are_rows):
         takes_rows = getattr(encoder, "takes_rows", None)
         if takes_rows is None or not takes_rows(modality):
             raise InputError(
@@ -226,7 +229,7 @@ def search_vectors(
         model: the model of the store's codes; its own if None.
 
     Raises:
-        InputError: vectors have another width or are not finite, or the store is not of vectors.
+        InputError: vectors have another width, are zero or not finite, or the store is not of vectors.
 
     Example::
 
@@ -248,8 +251,8 @@ def find_vectors(
     """Find the nearest items of each of some vectors ``(nq, d)``, without reading the items.
 
     Raises:
-        InputError: there is no encoder, vectors have another width or are not finite, or the store
-            is not of vectors.
+        InputError: there is no encoder, vectors have another width, are zero or not finite, or the
+            store is not of vectors.
     """
     if encoder is None:
         raise InputError(f"{store.address}: has no model, which vectors need; name it")
