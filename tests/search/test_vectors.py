@@ -278,7 +278,7 @@ def test_files_of_other_vectors_do_not_ask(rows, says, folder, tmp_path, capsys)
     [
         (np.ones((2, 25)), r"vector features are \(n, 24\) for this model, not \(.*, 25\)"),
         (np.full((1, 24), np.nan), "vectors: row 0 is not finite"),
-        (np.ones(24), r"vectors: \(n, d\) numbers are expected, not \(24,\) float64"),
+        (np.ones(24), r"vectors: \(n, d\) numbers are expected, not \(24,\)"),
         (np.array([["a"]]), r"vectors: \(n, d\) numbers are expected"),
     ],
 )

@@ -234,8 +234,9 @@ def _problem(store: Store, model: QueryEncoder, modality: str) -> str:
     """Return why new items of a modality cannot be encoded; empty if they can. A model of features
     may name no extractor.
     """
-    if modality == "text" and modality not in model.modalities:
-        return why_no_text(store)
+    if modality not in model.modalities:
+        encoded = " and ".join(model.modalities)
+        return why_no_text(store) if modality == "text" else f"its model encodes {encoded}s"
     if modality == "image" and _opens_images_later(model):
         return ""
     probe: Any = "a picture" if modality == "text" else Image.new("RGB", (64, 64))

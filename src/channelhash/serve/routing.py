@@ -61,6 +61,8 @@ class Route(APIRoute):
     """A route that reads the store."""
 
     writes: ClassVar[bool] = False
+    #: Whether its body may be as large as an upload.
+    takes_much: ClassVar[bool] = False
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of FastAPI behind the checks."""
@@ -89,7 +91,7 @@ class Route(APIRoute):
         )
         _check_type(request.headers, takes)
         limits = service.limits
-        is_question = takes == "application/json" and not self.writes
+        is_question = takes == "application/json" and not self.takes_much
         limit = limits.question_bytes if is_question else limits.upload_bytes
         seconds = limits.question_seconds if is_question else limits.upload_seconds
         try:
@@ -110,6 +112,17 @@ class WriteRoute(Route):
     """
 
     writes = True
+    takes_much = True
+
+
+class LargeRoute(Route):
+    """A route that reads the store, and takes many questions at once.
+
+    >>> LargeRoute.writes, LargeRoute.takes_much
+    (False, True)
+    """
+
+    takes_much = True
 
 
 def _check_type(headers: Headers, takes: str) -> None:
