@@ -40,9 +40,9 @@ class Limits:
     """Upper bounds, inclusive. Beyond them, a request is refused so that the server stays quick.
 
     Attributes:
-        upload_bytes: size of a body with an image, or of a write.
+        upload_bytes: size of a body with an image, of a write, or with many vectors.
         question_bytes: size of any other body.
-        upload_seconds: time for a body with an image, or of a write, to arrive.
+        upload_seconds: time for a body of this size to arrive.
         question_seconds: time for any other body to arrive.
         pixels: width times height of an image, read from its header before anything is decoded.
         side: longer side of an image, read likewise.
