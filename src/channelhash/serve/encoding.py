@@ -225,9 +225,7 @@ def _opens_images_later(model: QueryEncoder) -> bool:
     """Return whether the first image opens the network: 75 MB that a server of words does
     without.
     """
-    if not isinstance(model, FittedModel) or "image" not in model.modalities:
-        return False
-    return not model.takes_rows("image")
+    return isinstance(model, FittedModel) and not model.takes_rows("image")
 
 
 def _problem(store: Store, model: QueryEncoder, modality: str) -> str:
