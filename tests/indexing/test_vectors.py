@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import channelhash as ch
+from channelhash.cli import shared
 from channelhash.indexing import encode, fit, stores
 from channelhash.utils.progress import no_progress
 from small_runs import assert_refused, interrupt_at, run_json
@@ -247,3 +248,57 @@ def test_a_killed_job_goes_on(tmp_path, capsys, monkeypatch):
     assert 0 < done < N
     again = run_json(capsys, "index", "add", tmp_path / "s", tmp_path / "v.npy")
     assert (again["added"], again["unchanged"]) == (N - done, done)
+
+
+@pytest.mark.parametrize("first", [None, []])
+def test_the_first_line_need_not_have_a_vector(first, tmp_path, capsys):
+    file = tmp_path / "v.jsonl"
+    lines = [{"id": name, "v": v} for name, v in zip(IDS, VALUES.tolist(), strict=True)]
+    lines[0]["v"] = first
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = create(capsys, tmp_path, file)
+    assert done["items"] == N - 1
+    assert "row 0 (id d00): has 0 numbers, others have 16" in done["problems"][0]
+
+
+def test_a_damaged_line_of_a_table_of_texts_is_left_out_as_before(tmp_path):
+    file = tmp_path / "t.jsonl"
+    file.write_text('{"id": "a", "text": "a dog"\n{"id": "b", "text": "a cat"}\n')
+    source = stores.read_again(ch.search.Address.parse(str(tmp_path / "s")), file)
+    assert source.records.ids == ("b",)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (None, "v.jsonl: row 3 has no id; give every row one"),
+        ("", "v.jsonl: row 3 has no id; give every row one"),
+        ({"a": 1}, "v.jsonl: column id: holds an object, expected a text"),
+        ("d00", "v.jsonl: several vectors have the id 'd00'"),
+    ],
+)
+def test_every_vector_has_an_id_of_its_own(name, says, tmp_path, capsys):
+    file = tmp_path / "v.jsonl"
+    write_jsonl(file, ids=[*IDS[:3], name, *IDS[4:]])
+    words = ("index", "create", tmp_path / "s", file, "--bits", 8)
+    assert_refused(capsys, *words, says=says)
+
+
+def test_numbers_are_ids_as_they_are_written(tmp_path, capsys):
+    write_jsonl(tmp_path / "v.jsonl", ids=[row + 0.0 for row in range(N)])
+    create(capsys, tmp_path, tmp_path / "v.jsonl")
+    with ch.open_store(tmp_path / "s") as store:
+        assert sorted(store.ids()) == sorted(map(str, range(N)))
+
+
+def test_the_command_that_continues_a_killed_one_names_array_and_ids(tmp_path, capsys, monkeypatch):
+    going_on = []
+    monkeypatch.setattr(shared, "when_stopped", lambda message, go_on: going_on.append(go_on))
+    np.savez(tmp_path / "v.npz", title=VALUES, body=VALUES[::-1])
+    (tmp_path / "ids.txt").write_text("\n".join(IDS))
+    options = ["--array", "title", "--ids", str(tmp_path / "ids.txt")]
+    create(capsys, tmp_path, tmp_path / "v.npz", *options)
+    program, *words = going_on[0]()
+    assert program == "channelhash"
+    assert words == ["index", "add", str(tmp_path / "s"), str(tmp_path / "v.npz"), *options]
+    assert run_json(capsys, *words)["unchanged"] == N

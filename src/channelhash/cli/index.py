@@ -92,7 +92,8 @@ def _create(
         is_made = address.path is None or address.kind == "store"
         if source is None or not is_made:
             return same_command()
-        options = {"--model": model, "--root": root, "--captions": captions, "--ids": ids}
+        options = {"--model": model, "--root": root, "--captions": captions}
+        options |= {"--array": array, "--ids": ids}
         return _add_command(address, source, options, exclude)
 
     with shared.progress_bars(f"{address} keeps the items written so far", go_on) as progress:
@@ -106,7 +107,7 @@ def _create(
 def _add_command(
     address: "ch.search.Address",
     source: Path,
-    options: Mapping[str, Path | None],
+    options: Mapping[str, object],
     exclude: Sequence[str],
 ) -> list[str]:
     """Return the words of the `index add` that continues a killed `index create`."""

@@ -5,7 +5,8 @@ lists, HDF5, and ``.fvecs``.
 import json
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,8 +14,9 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from channelhash.data.cells import text_of
 from channelhash.data.label_arrays import texts_of
-from channelhash.errors import InputError, argument
+from channelhash.errors import InputError, argument, naming
 from channelhash.utils.array_files import read_arrays
 from channelhash.utils.decode import read_text, reading, split_lines
 from channelhash.utils.optional_imports import naming_extra
@@ -263,7 +265,10 @@ def _with_ids(values: _Floats, columns: dict[str, list[Any]], bad: Mapping[int, 
     named = next((name for name in _IDS if name in columns), None)
     ids = None
     if named is not None:
-        ids = [str(value) for value in columns.pop(named)]
+        with naming(f"column {named}", ValueError):
+            ids = list(map(text_of, columns.pop(named)))
+        if "" in ids:
+            raise InputError(f"row {ids.index('')} has no {named}; give every row one")
     return VectorFile(values, ids, columns, bad)
 
 
@@ -293,10 +298,24 @@ def _columns_of_parquet(path: Path) -> dict[str, bool]:
 
 
 def _columns_of_lines(path: Path) -> dict[str, bool]:
-    """Return the same of the first line of a file of JSON lines."""
-    for row in _json_lines(path):
-        return {name: name not in _LABELS and _is_numbers(cell) for name, cell in row.items()}
-    return {}
+    """Return the same of a file of JSON lines, up to the first that says what the file holds."""
+    names: dict[str, bool] = {}
+    with suppress(InputError):  # whoever reads a damaged file names the line
+        for row in _json_lines(path):
+            for name, cell in row.items():
+                names[name] = name not in _LABELS and _is_numbers(cell)
+            if any(names.values()) or describes_items(names):
+                break
+    return names
+
+
+def describes_items(names: Collection[str]) -> bool:
+    """Return whether the columns of a table hold images or texts.
+
+    >>> describes_items(["id", "text"]), describes_items(["id", "embedding"])
+    (True, False)
+    """
+    return "image" in names or "text" in names
 
 
 class VectorFormat(NamedTuple):

@@ -17,7 +17,7 @@ from channelhash.data.features import are_features
 from channelhash.data.label_arrays import first_repeated
 from channelhash.data.records import Problems
 from channelhash.data.table import TABLE_ENDINGS
-from channelhash.data.vector_files import FORMATS, VectorFile
+from channelhash.data.vector_files import FORMATS, VectorFile, describes_items
 from channelhash.errors import InputError, argument, naming
 from channelhash.utils.decode import read_text, split_lines
 
@@ -168,7 +168,7 @@ def holds_vectors(path: Path) -> bool:
     with naming(path):
         arrays = form.names(path)
     if path.suffix.lower() in TABLE_ENDINGS:
-        is_described = "image" in arrays or "text" in arrays
+        is_described = describes_items(arrays)
     else:
         is_described = are_features(arrays)
     return not is_described and any(arrays.values())
