@@ -138,12 +138,13 @@ class RefusedError(InputError):
 
 @contextmanager
 def naming(place: object, kind: type[Exception] = InputError) -> Iterator[None]:
-    """Raise an error of the block as `InputError` that names a place: ``PLACE: REASON``."""
+    """Raise an error of the block as `InputError` that names a place, once: ``PLACE: REASON``."""
     try:
         yield
     except kind as error:
-        line = error.spelled(argument) if isinstance(error, _OneLineError) else error
-        raise InputError(f"{place}: {line}") from None
+        line = error.spelled(argument) if isinstance(error, _OneLineError) else str(error)
+        is_named = line.startswith((f"{place}: ", f"{place}, "))
+        raise InputError(line if is_named else f"{place}: {line}") from None
 
 
 class JobError(_OneLineError):

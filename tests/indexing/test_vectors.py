@@ -12,6 +12,7 @@ import pytest
 import channelhash as ch
 from channelhash.cli import shared
 from channelhash.indexing import encode, fit, stores
+from channelhash.search.query import search_store
 from channelhash.utils.progress import no_progress
 from small_runs import assert_refused, interrupt_at, run_json
 
@@ -302,3 +303,23 @@ def test_the_command_that_continues_a_killed_one_names_array_and_ids(tmp_path, c
     assert program == "channelhash"
     assert words == ["index", "add", str(tmp_path / "s"), str(tmp_path / "v.npz"), *options]
     assert run_json(capsys, *words)["unchanged"] == N
+
+
+@pytest.mark.parametrize(
+    "values", [VALUES[:1], VALUES[:2], np.ones((20, 16), np.float32)], ids=["one", "two", "equal"]
+)
+def test_few_and_equal_vectors_become_a_store_that_finds_them(values, tmp_path, capsys):
+    np.save(tmp_path / "v.npy", values)
+    assert create(capsys, tmp_path, tmp_path / "v.npy")["items"] == len(values)
+    with ch.open_store(tmp_path / "s") as store:
+        hits = search_store(store, vector=values[0])
+    assert hits[0].distance == 0
+    assert hits[0].id in map(str, range(len(values)))
+
+
+@pytest.mark.parametrize("name", ["v.npy", "v.npz", "v.h5", "v.fvecs", "v.parquet", "v.jsonl"])
+def test_a_damaged_file_is_named_once(name, tmp_path, capsys):
+    file = tmp_path / name
+    file.write_bytes(b"damaged")
+    error = assert_refused(capsys, "index", "create", tmp_path / "s", file, says=str(file))
+    assert error.count(str(file)) == 1

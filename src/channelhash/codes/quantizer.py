@@ -197,7 +197,9 @@ class Quantizer:
             chosen = self.bits == n_bits
             levels = normal_levels(n_bits)
             edges = (levels[1:] + levels[:-1]) / 2
-            numbers[:, chosen] = np.searchsorted(edges, components[:, chosen] / units[:, chosen])
+            unit = units[:, chosen]  # zero where all vectors are equal
+            shares = np.divide(components[:, chosen], unit, np.zeros_like(unit), where=unit > 0)
+            numbers[:, chosen] = np.searchsorted(edges, shares)
             rounded[:, chosen] = levels[numbers[:, chosen]] * self.spread[chosen]
         scales = self._scales_for(vectors, components, rounded).astype(_SCALE)
         return np.hstack([self._pack(numbers), scales[:, None].view(np.uint8)])
