@@ -297,7 +297,7 @@ def test_the_command_that_continues_a_killed_one_names_array_and_ids(tmp_path, c
     monkeypatch.setattr(shared, "when_stopped", lambda message, go_on: going_on.append(go_on))
     np.savez(tmp_path / "v.npz", title=VALUES, body=VALUES[::-1])
     (tmp_path / "ids.txt").write_text("\n".join(IDS))
-    options = ["--array", "title", "--ids", str(tmp_path / "ids.txt")]
+    options = ["--ids", str(tmp_path / "ids.txt"), "--array", "title"]
     create(capsys, tmp_path, tmp_path / "v.npz", *options)
     program, *words = going_on[0]()
     assert program == "channelhash"

@@ -92,9 +92,8 @@ def _create(
         is_made = address.path is None or address.kind == "store"
         if source is None or not is_made:
             return same_command()
-        options = {"--model": model, "--root": root, "--captions": captions}
-        options |= {"--array": array, "--ids": ids}
-        return _add_command(address, source, options, exclude)
+        options = {"--model": model, "--root": root, "--captions": captions, "--ids": ids}
+        return _add_command(address, source, {**options, "--array": array}, exclude)
 
     with shared.progress_bars(f"{address} keeps the items written so far", go_on) as progress:
         items = None
