@@ -144,14 +144,13 @@ def index(
         store: the address of the store. Default for a folder of images: ``.channelhash`` in it, or
             in the user's cache if the folder is read-only; for ``items.csv``: ``items.store``.
         model: a run, its folder or a saved model. A store that keeps its model needs none later.
-        encoder: instead of ``model``, for a new store: an encoder, see
-            `channelhash.models.open_encoder`. Default: none for features, else ``photo``.
+        encoder: instead of ``model``, for a new store, see `channelhash.models.open_encoder`;
+            ``photo`` unless the items are vectors or features.
         codes: with an encoder: ``auto``, ``learned``, ``sign``, ``itq`` or ``cca-itq``.
         n_bits: with an encoder, the code length k, 1 or more.
         root: for a table, the folder of its images.
         array: the array or column of vectors, where there are several or a table has texts, too.
-        ids: a text file of the vectors' ids, one a line; by default the file's own, else the
-            numbers of its rows.
+        ids: a text file of the vectors' ids, one a line.
         exclude: for a folder, paths in it to leave out, or patterns as in a ``.gitignore``; if
             empty, those of the last time. Items that they leave out are removed.
         captions: for a folder, a file with captions of its images; if None, that of the last time.

@@ -88,7 +88,8 @@ def _check_unused(source: Path, options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if value:
             raise InputError(
-                f"{argument(name)}: goes with images and texts, {source} holds vectors; leave it out"
+                f"{argument(name)}: goes with images and texts, {source} holds vectors; leave it "
+                "out"
             )
 
 

@@ -134,8 +134,8 @@ def encode_items(encoder: QueryEncoder, modality: str, items: Any) -> NDArray[np
         takes_rows = getattr(encoder, "takes_rows", None)
         if takes_rows is None or not takes_rows(modality):
             raise InputError(
-                f"{argument('vector')}: the encoder of this store reads {modality}s themselves; "
-                "ask with one of these"
+                f"{argument('vector')}: the encoder of this store reads the {modality}s "
+                "themselves; ask with one of these"
             )
         items = np.stack(items)
     return np.asarray(encoder.outputs(modality, items), np.float32)
@@ -229,7 +229,8 @@ def search_vectors(
         model: the model of the store's codes; its own if None.
 
     Raises:
-        InputError: vectors have another width, are zero or not finite, or the store is not of vectors.
+        InputError: vectors have another width, are zero or not finite, or the store is not of
+            vectors.
 
     Example::
 

@@ -102,8 +102,8 @@ class Question:
         asked = (self.text, self.image, self.like, self.code, self.vector)
         if all(part is None for part in asked):
             raise InputError(
-                f"search: say what to search for: words, {argument('image')}, {argument('like')} or "
-                f"{argument('vector')}"
+                f"search: say what to search for: words, {argument('image')}, "
+                f"{argument('like')} or {argument('vector')}"
             )
         if self.text is not None and not self.text.strip():
             raise InputError(f"{argument('text')}: is empty; give some words")
