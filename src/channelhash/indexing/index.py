@@ -13,6 +13,7 @@ from PIL import Image
 from channelhash.duplicates import DuplicateGroup, find_duplicates
 from channelhash.indexing.encode import Indexed
 from channelhash.indexing.fit import NewCodes
+from channelhash.indexing.source import Source
 from channelhash.indexing.stores import (
     holds_items,
     only_run,
@@ -172,17 +173,27 @@ def index(
     path = Path(source).resolve()
     address = Address.parse(default_address(path) if store is None else store)
     saved, table_root, caption_file, id_file = map(_optional_path, (model, root, captions, ids))
+    new = NewCodes(str(saved) if saved else encoder, codes, n_bits)
     with trusting(trust_code):
         items = read_again(address, path, table_root, exclude, caption_file, ocr, array, id_file)
-        with only_run(address, progress):
-            if holds_items(address):
-                opened, indexed = open_updated_store(
-                    address, items, saved, progress, prune, encoder
-                )
-            else:
-                new = NewCodes(str(saved) if saved else encoder, codes, n_bits)
-                opened, indexed = open_new_store(address, new, items, progress)
+        opened, indexed = _bring_up_to_date(address, new, items, saved, prune, progress)
         return Index(opened, indexed, partial(load_encoder, opened, saved, trust_code))
+
+
+def _bring_up_to_date(
+    address: Address,
+    new: NewCodes,
+    items: Source,
+    model: Path | None,
+    prune: bool,
+    progress: StageProgress,
+) -> tuple[Store, Indexed]:
+    """Add items to a store, which is made with new codes if there is none; return the open store."""
+    with only_run(address, progress):
+        if not holds_items(address):
+            return open_new_store(address, new, items, progress)
+        encoder = None if model else new.encoder
+        return open_updated_store(address, items, model, progress, prune, encoder)
 
 
 def default_address(source: Path) -> str:
