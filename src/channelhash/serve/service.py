@@ -55,7 +55,7 @@ class Limits:
     """
 
     upload_bytes: int = 16_000_000
-    question_bytes: int = 400_000
+    question_bytes: int = 64_000
     upload_seconds: int = 60
     question_seconds: int = 10
     pixels: int = 40_000_000
