@@ -188,7 +188,7 @@ def _bring_up_to_date(
     prune: bool,
     progress: StageProgress,
 ) -> tuple[Store, Indexed]:
-    """Add items to a store, which is made with new codes if there is none; return the open store."""
+    """Add items to a store, which is made if there is none, and return the open store."""
     with only_run(address, progress):
         if not holds_items(address):
             return open_new_store(address, new, items, progress)
