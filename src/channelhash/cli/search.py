@@ -167,8 +167,7 @@ def _print_all(answers: Mapping[str, "Hits"], as_json: bool, quiet: bool) -> Non
         for hit in hits:
             cells = [name, hit.id]
             if not quiet:
-                similarity = "" if hit.similarity is None else f"{hit.similarity:.4f}"
-                cells += [str(hit.distance), similarity]
+                cells += [str(hit.distance), _similarity_of(hit)]
             typer.echo("\t".join(map(shared.printable, cells)))
 
 
@@ -296,7 +295,7 @@ def _header(shown: "Hits") -> list[str]:
     are_files = all(hit.image.endswith(hit.id) for hit in shown)
     name = "file" if are_files else "id"
     closeness = "closer than" if shown[0].fit is None else "fits"
-    return ["rank", name, closeness, "text", "text in it", "labels", "duplicates"]
+    return ["rank", name, closeness, "similarity", "text", "text in it", "labels", "duplicates"]
 
 
 def _cells(hit: "Hit", closeness: str) -> list[str]:
@@ -304,7 +303,17 @@ def _cells(hit: "Hit", closeness: str) -> list[str]:
     name = shared.printable(hit.id)
     quote = shared.printable(hit.quote)
     n_duplicates = str(len(hit.duplicates or ()) or "")
-    return [name, closeness, hit.text, quote, ", ".join(hit.labels), n_duplicates]
+    labels = ", ".join(hit.labels)
+    return [name, closeness, _similarity_of(hit), hit.text, quote, labels, n_duplicates]
+
+
+def _similarity_of(hit: "Hit") -> str:
+    """Return the similarity of a vector; others have none that people can read."""
+    from channelhash.data.records import VECTOR
+
+    if hit.similarity is None or VECTOR not in hit.modalities:
+        return ""
+    return f"{hit.similarity:.4f}"
 
 
 def _closeness(hits: "Hits") -> list[str]:
