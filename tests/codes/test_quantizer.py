@@ -91,7 +91,7 @@ def test_rows_are_the_nearest_levels_of_the_components(bits):
         length = np.linalg.norm(components) / usual
         rounded = np.zeros(len(components))
         for place, value in enumerate(components):
-            levels = normal_levels(int(quantizer.bits[place])).astype(float)
+            levels = quantizer.levels_of(int(quantizer.bits[place])).astype(float)
             spread = quantizer.spread[place]
             rounded[place] = levels[np.abs(value / (spread * length) - levels).argmin()] * spread
         moved = quantizer.rotation @ rounded

@@ -38,7 +38,7 @@ _POWER = 1.5
 _SCALE = np.dtype("<f2")
 #: Attributes of a quantizer.
 _ATTRIBUTES = ("mean", "rotation", "spread", "bits")
-#: Distance of the levels of 8 bits, which are even, so that they need no look-up: where 256 of them
+#: Distance of the levels where all components have 8 bits, which need no look-up: where 256 of them
 #: round a standard normal variable with about the least squared error.
 _EVEN_STEP = 0.0308
 #: Vectors rounded at a time, which bounds memory.
@@ -137,7 +137,7 @@ class Quantizer:
         usual = sqrt(float(np.square(self.spread).sum()))
         edges = np.full((len(self.bits), 255), np.inf, np.float32)
         for row, n_bits in enumerate(self.bits.tolist()):
-            levels = normal_levels(n_bits) * (self.spread[row] / usual)
+            levels = self.levels_of(n_bits) * (self.spread[row] / usual)
             edges[row, : len(levels) - 1] = (levels[1:] + levels[:-1]) / 2
         return {
             "centre": self.mean,
@@ -165,6 +165,17 @@ class Quantizer:
         return -(-int(self.bits.sum()) // 8)
 
     @cached_property
+    def _is_even(self) -> bool:
+        """Whether levels are evenly spaced: 256 of them lose nothing by that."""
+        return bool((self.bits == _STEPS[-1]).all())
+
+    def levels_of(self, n_bits: int) -> _Floats:
+        """Return the levels of components of so many bits, in units of their spread."""
+        if self._is_even:
+            return np.asarray((np.arange(256) - 127.5) * _EVEN_STEP, np.float32)
+        return normal_levels(n_bits)
+
+    @cached_property
     def _places(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """The byte of each component, and how far its number is shifted to the left in it."""
         starts = np.cumsum(self.bits, dtype=np.int64) - self.bits
@@ -178,7 +189,7 @@ class Quantizer:
         levels = np.empty(values.shape, np.float32)
         for n_bits in np.unique(self.bits).tolist():
             chosen = self.bits == n_bits
-            levels[chosen] = normal_levels(n_bits)[values[chosen] % 2**n_bits]
+            levels[chosen] = self.levels_of(n_bits)[values[chosen] % 2**n_bits]
         return levels * self.spread[:, None]
 
     def encode(self, vectors: NDArray[Any]) -> QuantizedRows:
@@ -198,7 +209,7 @@ class Quantizer:
         rounded = np.empty(components.shape, np.float32)
         for n_bits in np.unique(self.bits).tolist():
             chosen = self.bits == n_bits
-            levels = normal_levels(n_bits)
+            levels = self.levels_of(n_bits)
             edges = (levels[1:] + levels[:-1]) / 2
             unit = units[:, chosen]  # zero where all vectors are equal
             shares = np.divide(components[:, chosen], unit, np.zeros_like(unit), where=unit > 0)
@@ -238,7 +249,7 @@ class Quantizer:
         vector = np.asarray(question, np.float32)
         components = vector @ self.rotation
         bytes_of_rows = rows[:, : self._n_code_bytes]
-        if (self.bits == _STEPS[-1]).all():
+        if self._is_even:
             products = self._products_of_even_levels(components, bytes_of_rows)
         else:
             products = self._products_by_tables(components, bytes_of_rows)
@@ -258,7 +269,7 @@ class Quantizer:
     def _products_of_even_levels(
         self, components: _Floats, bytes_of_rows: NDArray[np.uint8]
     ) -> NDArray[np.floating[Any]]:
-        """Return ⟨Rᵀq, σ ĥ⟩ ``(n,)`` where every component has 8 bits."""
+        """Return ⟨Rᵀq, σ ĥ⟩ ``(n,)`` where levels are evenly spaced."""
         weights = components * self.spread * np.float32(_EVEN_STEP)
         # In a matrix product, the order of additions would depend on the row.
         sums = np.einsum("ij,j->i", bytes_of_rows.astype(np.float32), weights)
@@ -337,8 +348,7 @@ def _rotate_within(
 @cache
 def normal_levels(n_bits: int) -> _Floats:
     """Return the 2^b levels that round a standard normal variable with the least squared error
-    (Lloyd, "Least Squares Quantization in PCM", IEEE Trans. Inf. Theory 1982; Max, 1960); even ones
-    for 8 bits.
+    (Lloyd, "Least Squares Quantization in PCM", IEEE Trans. Inf. Theory 1982; Max, 1960).
 
     Each level is the mean of the variable between the edges of its cell, and each edge lies midway
     between two levels.
@@ -346,8 +356,6 @@ def normal_levels(n_bits: int) -> _Floats:
     >>> normal_levels(1).round(4).tolist(), normal_levels(2).round(4).tolist()
     ([-0.7979, 0.7979], [-1.5104, -0.4528, 0.4528, 1.5104])
     """
-    if n_bits == _STEPS[-1]:
-        return np.asarray((np.arange(256) - 127.5) * _EVEN_STEP, np.float32)
     levels = np.linspace(-1, 1, 2**n_bits) * sqrt(n_bits) * 2
     for _ in range(2000):
         means, _ = _cells(levels)
@@ -371,6 +379,5 @@ def _squared_error(n_bits: int) -> float:
     """Return the mean squared error of a standard normal variable that is rounded to its levels."""
     if n_bits == 0:
         return 1.0
-    levels = normal_levels(n_bits).astype(np.float64)
-    means, shares = _cells(levels)
-    return float(1 - (shares * (2 * means * levels - levels**2)).sum())
+    means, shares = _cells(normal_levels(n_bits).astype(np.float64))
+    return float(1 - (shares * means**2).sum())
