@@ -43,7 +43,7 @@ def test_every_component_has_its_own_bits_of_one_byte(d, bits, seed):
     expected = [
         list(
             int(string.ljust(8 * -(-len(string) // 8), "0"), 2).to_bytes(
-                quantizer.n_bytes - 2, "big"
+                quantizer.n_bytes - 4, "big"
             )
         )
         for string in strings
@@ -107,7 +107,7 @@ def test_rows_are_the_nearest_levels_of_the_components(bits):
 def test_a_row_has_as_many_bytes_as_asked(bits):
     quantizer = Quantizer.fit(vectors(), bits)
     assert quantizer.encode(vectors(n=3)).shape == (3, quantizer.n_bytes)
-    assert quantizer.n_bytes == round(24 * bits / 8) + 2
+    assert quantizer.n_bytes == round(24 * bits / 8) + 4
 
 
 def test_inner_products_are_those_of_the_decoded_vectors():

@@ -58,6 +58,17 @@ def exact_compressor(similarity, second=True) -> Compressor:
     return Compressor(-centre, weights, quantizer, similarity)
 
 
+def same_bytes(rows, expected) -> float:
+    """The share of equal bytes of components; scales are equal to rounding where these are."""
+    are_equal = rows[:, :-4] == expected[:, :-4]
+    scales, expected_scales = (
+        np.ascontiguousarray(array[are_equal.all(axis=1), -4:]).view("<f4")
+        for array in (rows, expected)
+    )
+    np.testing.assert_allclose(scales, expected_scales, rtol=1e-4)
+    return float(are_equal.mean())
+
+
 def exact_vectors(n=60) -> np.ndarray:
     return np.random.default_rng(6).integers(-9, 10, (n, 24)).astype(np.float32)
 
@@ -72,7 +83,7 @@ def test_the_script_makes_the_very_same_bytes(similarity, second, tmp_path):
     codes, stored = compressor.encode(rows)
     assert (made["codes"] == codes).all()
     if second:
-        assert (made["rows"] == stored).all()
+        assert same_bytes(made["rows"], stored) == 1
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
@@ -89,7 +100,7 @@ def test_the_script_encodes_and_finds_as_the_compressor_does(similarity, second,
     # a product that lies next to an edge is another one where matrices are multiplied otherwise
     assert (made["codes"] == compressed.codes).mean() > 0.999
     if second:
-        assert (made["rows"] == compressed.rows).mean() > 0.999
+        assert same_bytes(made["rows"], compressed.rows) > 0.999
     searcher = Searcher(compressor, compressed)
     for question, answers in zip(questions, made["answers"], strict=True):
         found = searcher.search(question[None], k=len(rows), first=len(rows))
@@ -139,9 +150,8 @@ def test_the_graph_makes_the_very_same_bytes(similarity, tmp_path):
     made = run_graph(tmp_path / "codes.onnx", rows)
     codes, stored = compressor.encode(rows)
     assert (made["codes"] == codes).all()
-    assert (made["rows"] == stored[:, :-2]).all()
-    scales = stored[:, -2:].copy().view("<f2")[:, 0]
-    np.testing.assert_allclose(made["scales"], scales, rtol=2e-3)
+    own = np.hstack([made["rows"], made["scales"][:, None].view(np.uint8)])
+    assert same_bytes(own, stored) == 1
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
@@ -158,7 +168,7 @@ def test_the_graph_encodes_as_the_compressor_does(similarity, second, centred, t
         assert (made["codes"] == codes).mean() > 0.999
         if second:
             own = np.hstack([made["rows"], made["scales"][:, None].view(np.uint8)])
-            assert (own == stored).mean() > 0.99
+            assert same_bytes(own, stored) > 0.99
 
 
 def test_a_graph_that_makes_other_codes_is_not_kept(tmp_path, monkeypatch):

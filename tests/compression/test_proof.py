@@ -38,7 +38,7 @@ def test_more_bytes_find_more_and_floats_find_all():
     assert means["8 bits by distance"] < means["8 bits, then 2 bits a number"]
     assert means["8 bits, then 2 bits a number"] < means["8 bits, then 4 bits a number"]
     assert means["sign"] < means["sign, first 100, then int8"] <= means["int8"]
-    assert [row.n_bytes for row in rows] == [64, 1, 1, 7, 11, 2, 20, 22]
+    assert [row.n_bytes for row in rows] == [64, 1, 1, 9, 13, 2, 20, 22]
     assert [row.name for row in rows if row.is_rival] == list(means)[-3:]
 
 

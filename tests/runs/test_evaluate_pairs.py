@@ -5,6 +5,7 @@ import pytest
 import yaml
 
 import channelhash as ch
+from channelhash.codes.stage import Stage
 from channelhash.metrics.recall import counterparts
 from channelhash.runs.evaluate import _rankings, _second_stage, evaluate_pairs, run_codes
 from channelhash.runs.folder import open_run
@@ -100,11 +101,13 @@ def test_the_second_stage_orders_the_first_by_int8_values():
     query, items = random.normal(size=(30, 24)), random.normal(size=(60, 24))
     pairs = counterparts([str(row) for row in range(30)], [str(row // 2) for row in range(60)])
     group = _second_stage(query, items, pairs, first=20)
+    stage = Stage(24)
+    rounded = stage.of("image").decode(stage.encode("image", items))
     for row in range(30):
         differing = (query[row] >= 0) != (items >= 0)
         sure = (differing * np.abs(query[row])).sum(axis=1)
         nearest = sorted(range(60), key=lambda item: (sure[item], str(item)))[:20]
-        scores = items @ query[row] / np.linalg.norm(items, axis=1)
+        scores = rounded @ query[row]
         order = sorted(nearest, key=lambda item: -scores[item])
         places = [place for place, item in enumerate(order) if item in pairs[row]]
         expected = (places[0], 1, 1) if places else (20, 40, 2)

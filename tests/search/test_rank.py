@@ -80,7 +80,7 @@ def test_projections_of_the_codes_are_rounded_and_rows_of_bytes_are_kept():
         (PAIR[:, :1], -PAIR, r"image projections: \(n, 2\) numbers are expected"),
         (np.full((2, 2), np.inf), -PAIR, "image projections: row 0 is not finite"),
         ([["a", "b"]], -PAIR, "image projections: .* numbers are expected"),
-        (np.zeros((2, 3), np.uint8), -PAIR, r"image projections: \(n, 4\) numbers are expected"),
+        (np.zeros((2, 3), np.uint8), -PAIR, r"image projections: \(n, 6\) numbers are expected"),
     ],
 )
 def test_other_projections_are_refused(image, text, says):

@@ -34,8 +34,8 @@ _STEPS = (0, 1, 2, 4, 8)
 #: Power of a component's variance that says what its error costs: 1 would count the error of x, 2
 #: that of an inner product of two vectors of one kind; questions vary less like the vectors.
 _POWER = 1.5
-#: A scale is near 1, so that half precision does.
-_SCALE = np.dtype("<f2")
+#: Half precision would let a vector's neighbours come before itself.
+_SCALE = np.dtype("<f4")
 #: Attributes of a quantizer.
 _ATTRIBUTES = ("mean", "rotation", "spread", "bits")
 #: Distance of the levels where all components have 8 bits, which need no look-up: where 256 of them
@@ -59,7 +59,7 @@ class Quantizer:
     >>> quantizer = Quantizer.fit(vectors, bits=4)
     >>> rows = quantizer.encode(vectors)
     >>> rows.shape, quantizer.n_bytes
-    ((100, 18), 18)
+    ((100, 20), 20)
     >>> error = quantizer.inner_products(vectors[0], rows) - vectors @ vectors[0]
     >>> bool(np.abs(error).max() < 4)
     True

@@ -40,7 +40,7 @@ class Stage:
     >>> outputs = np.array([[0.5, -0.25], [0.5, 0.25]])
     >>> rows = stage.encode("image", outputs)
     >>> rows.shape, stage.scores("image", outputs[0], rows).round(2).tolist()
-    ((2, 4), [1.0, 0.6])
+    ((2, 6), [1.0, 0.6])
     """
 
     n_bits: int

@@ -67,7 +67,7 @@ class Compressor:
     >>> vectors = np.random.default_rng(0).normal(size=(500, 32)).astype(np.float32)
     >>> compressor = Compressor.fit(vectors, n_bits=16, second=4)
     >>> compressor.n_bits, compressor.n_bytes
-    (16, 20)
+    (16, 22)
     >>> found = compressor.search(vectors[:2], compressor.encode(vectors), k=3)
     >>> found.rows[:, 0].tolist()
     [0, 1]
@@ -227,7 +227,7 @@ class Compressor:
 
         >>> vectors = np.random.default_rng(0).normal(size=(50, 16)).astype(np.float32)
         >>> Compressor.fit(vectors, n_bits=16, second=2).transform(vectors).shape
-        (50, 8)
+        (50, 10)
         """
         codes, rows = self.encode(vectors)
         return codes if rows is None else np.hstack([codes, rows])

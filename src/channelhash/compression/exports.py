@@ -62,14 +62,14 @@ def encode(vectors):
     # the scale s that keeps the length, |centre + s R h| = |x|, solves a s² + 2 b s + c = 0
     a, b, c = (h * h).sum(axis=1), h @ f["slopes"], f["square"] - (x * x).sum(axis=1)
     root = np.copysign(np.sqrt(np.maximum(b * b - a * c, 0)), (x @ f["rotation"] * h).sum(axis=1))
-    scale = ((root - b) / a).astype("<f2")[:, None]
+    scale = ((root - b) / a).astype("<f4")[:, None]
     packed = np.add.reduceat(values, f["starts"], axis=1).astype(np.uint8)
     return codes, np.hstack([packed, scale.view(np.uint8)])
 
 
 def search(question, codes, rows, k=10):  # by the second stage alone
     q = {question} @ f["rotation"]
-    h = f["levels"][f["columns"], rows[:, f["places"]]] * rows[:, -2:].copy().view("<f2")
+    h = f["levels"][f["columns"], rows[:, f["places"]]] * rows[:, -4:].copy().view("<f4")
     scores = {scores}
     return np.argsort(-scores, kind="stable")[:k]
 """

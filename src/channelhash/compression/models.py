@@ -55,7 +55,7 @@ def compress(
     >>> vectors = np.random.default_rng(0).normal(size=(1000, 64)).astype(np.float32)
     >>> codes = compress(vectors, bits=32)
     >>> codes.transform(vectors).shape, codes.n_bytes
-    ((1000, 38), 38)
+    ((1000, 40), 40)
     >>> codes.search(vectors[:2], codes.encode(vectors), k=3).rows[:, 0].tolist()
     [0, 1]
     """

@@ -25,8 +25,7 @@ _CHECKED_ROWS = 64
 #: Levels of a component, at most.
 _LEVELS = 256
 
-#: The graph, with the operators of exported models. Type 1 is float32, 2 uint8, 7 int64 and 10
-#: float16.
+#: The graph, with the operators of exported models. Type 1 is float32, 2 uint8 and 7 int64.
 _GRAPH = """\
 <
   ir_version: 8, opset_import: ["": 17], producer_name: "channelhash",
@@ -105,15 +104,15 @@ other_root = Neg (root)
 chosen = Where (is_ahead, root, other_root)
 numerator = Sub (chosen, b)
 scale = Div (numerator, a)
-scales = Cast <to = 10> (scale)
+scales = Identity (scale)
 """
 
 
 def write_onnx(compressor: Compressor, path: Path) -> None:
     """Write a graph from ``vectors`` ``(n, d)`` float32 to ``codes`` ``(n, ceil(k / 8))`` uint8.
 
-    With a second stage it also gives ``rows``, uint8 without the last two bytes of each row, and
-    ``scales`` ``(n,)`` float16, which are those bytes: ONNX has no operator that reads a number's
+    With a second stage it also gives ``rows``, uint8 without the last four bytes of each row, and
+    ``scales`` ``(n,)`` float32, which are those bytes: ONNX has no operator that reads a number's
     bytes. onnxruntime runs the graph, and what it gives is compared before the file gets its name.
 
     Raises:
@@ -136,7 +135,7 @@ def _text(compressor: Compressor) -> str:
     outputs = f"uint8[n, {-(-compressor.n_bits // 8)}] codes"
     steps = prepare.format(given="vectors", made="x") + _CODES
     if compressor.quantizer is not None:
-        outputs += f", uint8[n, {compressor.quantizer.n_bytes - 2}] rows, float16[n] scales"
+        outputs += f", uint8[n, {compressor.quantizer.n_bytes - 4}] rows, float[n] scales"
         kept = _AS_IT_IS.format(given="x", made="kept")
         if compressor.centred:
             kept = prepare.format(given="centred", made="kept")
@@ -216,8 +215,10 @@ def _agrees(compressor: Compressor, path: Path) -> bool:
         return False
     if rows is None:
         return True
-    own = np.hstack([made[1], made[2][:, None].astype("<f2").view(np.uint8)])
-    return bool((own != rows).mean() <= _CHANGED)
+    scales = np.ascontiguousarray(rows[:, -4:]).view("<f4")[:, 0]
+    if not np.allclose(made[2], scales, rtol=_CHANGED):
+        return False
+    return bool((made[1] != rows[:, :-4]).mean() <= _CHANGED)
 
 
 def _some_vectors(compressor: Compressor) -> _Floats:

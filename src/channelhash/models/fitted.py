@@ -48,7 +48,7 @@ _PHRASES = Path(__file__).with_name("phrases.txt")
 #: docs/how-to/encoders.md.
 _CCA_RHO = 3.0
 #: Bytes of the features that are kept beside a code, at most, besides their scale.
-_MOST_BYTES = 254
+_MOST_BYTES = 252
 #: Name of the weights of quantizers.
 _SECOND = "second"
 

@@ -63,7 +63,7 @@ def check_projections(
 
     >>> codes = {"image": np.array([[128]], np.uint8)}
     >>> check_projections(np.array([[0.5, -0.25]]), codes, Stage(n_bits=2))["image"].shape
-    (1, 4)
+    (1, 6)
     """
     arrays = projections if isinstance(projections, Mapping) else {next(iter(codes)): projections}
     if arrays.keys() != codes.keys():

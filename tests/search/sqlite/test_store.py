@@ -464,7 +464,7 @@ def test_whether_a_store_keeps_projections_is_settled_when_it_is_made(folder, tm
     assert facts["projections"]
     assert facts["bytes_an_item"] == {
         "code": 2,
-        "projection": 14,
+        "projection": 16,
         "disk": round(facts["bytes"] / N),
     }
 
@@ -512,7 +512,7 @@ def test_all_items_of_a_small_store_and_the_nearest_of_a_large_one_are_scored(fo
         assert few == [sorted(NAMES[:20], key=scores.get)[:-6:-1]]
 
 
-@pytest.mark.parametrize("value", ["x'0102030405060708091011121314'", "x'01'", "NULL", "5"])
+@pytest.mark.parametrize("value", ["x'01020304050607080910111213141516'", "x'01'", "NULL", "5"])
 def test_a_damaged_projection_is_found_not_answered_and_lost_in_a_repair(folder, value):
     change(folder, f"UPDATE codes SET projection = {value} WHERE serial = 4")
     assert [str(finding) for finding in check_store(folder)] == [
