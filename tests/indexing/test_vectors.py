@@ -3,10 +3,7 @@
 import datetime
 import json
 
-import h5py
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import channelhash as ch
@@ -14,6 +11,7 @@ from channelhash.cli import shared
 from channelhash.indexing import encode, fit, stores
 from channelhash.search.query import search_store
 from channelhash.utils.progress import no_progress
+from extras import needs
 from small_runs import assert_refused, interrupt_at, run_json
 
 N = 40
@@ -35,6 +33,10 @@ def write_npz(path, values=VALUES, ids=IDS):
 
 
 def write_parquet(path, values=VALUES, ids=IDS, **columns):
+    needs("parquet")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     lists = pa.array(list(map(list, values)), pa.list_(pa.float32()))
     further = columns or {key: cells[: len(values)] for key, cells in COLUMNS.items()}
     pq.write_table(pa.table({"id": ids, "embedding": lists, **further}), path)
@@ -51,6 +53,9 @@ def write_jsonl(path, values=VALUES, ids=IDS, **columns):
 
 
 def write_hdf5(path, values=VALUES, ids=IDS):
+    needs("mat")
+    import h5py
+
     with h5py.File(path, "w") as file:
         file["embeddings"] = values
         file["id"] = ids
@@ -124,6 +129,9 @@ def test_columns_of_every_type_are_kept(name, write, tmp_path, capsys):
         "label": ["a"] * N,
     }
     if name.endswith("parquet"):
+        needs("parquet")
+        import pyarrow as pa
+
         columns["huge"] = pa.array(columns["huge"], pa.uint64())
         columns["none of"] = pa.array(columns["none of"], pa.list_(pa.string()))
     write(tmp_path / name, **columns)
