@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+import channelhash as ch
+from channelhash.search import SearchOptions, search_vectors
 from small_runs import assert_refused, run_command, run_json, run_text
 
 
@@ -109,3 +111,55 @@ def test_what_cannot_be_measured_is_one_line(files, capsys, words, says):
     (files / "bad.tsv").write_text("q1\n")
     places = [files / word if "." in word else word for word in words.split()]
     assert_refused(capsys, "compress", *places, says=says)
+
+
+@pytest.mark.parametrize(
+    ("keep", "similarity", "bits", "second"),
+    [("90", "cosine", 16, True), ("90", "euclidean", 16, True), ("20", "cosine", 8, False)],
+)
+def test_the_code_that_is_named_becomes_a_store(files, capsys, keep, similarity, bits, second):
+    words = ("compress", files / "d.npz", "--bits", bits, "--no-centred", "--keep", keep)
+    out = files / "my.store"
+    found = run_json(capsys, *words, "--similarity", similarity, "--out", out)
+    (chosen,) = [code for code in found["codes"] if code["name"] == found["chosen"]]
+    assert (chosen["second"] is not None) == second
+    vectors = np.load(files / "d.npz")["vectors"]
+    options = {"bits": bits, "second": chosen["second"], "similarity": similarity}
+    compressor = ch.compress(vectors, **options)
+    with ch.open_store(out) as store:
+        assert (len(store), store.n_bits, store.projected) == (400, bits, second)
+        ids, codes = store.codes("vector")
+        np.testing.assert_array_equal(codes, compressor.encode(vectors).codes[list(map(int, ids))])
+        hits = search_vectors(store, np.load(files / "q.npy"), SearchOptions(k=10))
+    expected = compressor.search(np.load(files / "q.npy"), compressor.encode(vectors), k=10)
+    if second:
+        for answers, rows, scores in zip(hits, expected.rows, expected.scores, strict=True):
+            assert [int(hit.id) for hit in answers] == rows.tolist()
+            np.testing.assert_allclose([hit.similarity for hit in answers], scores, rtol=1e-4)
+
+
+def test_a_store_is_refused_before_anything_is_measured_and_where_no_code_is_good(files, capsys):
+    words = ("compress", files / "d.npz", "--bits", 8)
+    assert_refused(capsys, *words, "--out", files, says="holds ")
+    assert_refused(
+        capsys, *words, "--out", "postgresql:///db", says="keeps no model; make a store in a folder"
+    )
+    np.save(files / "noise.npy", np.random.default_rng(1).normal(size=(400, 32)))
+    words = ("compress", files / "noise.npy", "--bits", 8, "--first", 1, "--keep", 100)
+    says = "no code keeps enough, so no store is made; give --keep less"
+    assert run_command(*words, "--out", files / "none.store") == 2
+    assert says in capsys.readouterr().err
+    assert not (files / "none.store").exists()
+
+
+def test_the_model_of_a_store_encodes_further_vectors(files, capsys):
+    run_text(capsys, "index", "create", files / "s", files / "d.npz", "--bits", 16)
+    words = ("encode", files / "s", "--data", files / "q.npy", "--out", files / "codes.parquet")
+    assert "20 items, 16 bits, vector codes" in run_text(capsys, *words)
+    expected = ch.load_model(files / "s").encode("vector", np.load(files / "q.npy"))
+    made = ch.CodeSet.load(files / "codes.parquet")
+    np.testing.assert_array_equal(made.codes["vector"], expected)
+    (files / "t.csv").write_text("id,text\na,a dog\n")
+    words = ("encode", files / "s", "--data", files / "t.csv", "--out", files / "none.parquet")
+    says = "the items have texts, this model encodes vectors; there is nothing to encode"
+    assert_refused(capsys, *words, says=says)

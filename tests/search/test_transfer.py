@@ -74,6 +74,16 @@ def test_projections_arrive_where_they_can_be_kept(tmp_path, target):
         assert store.search_projections(outputs, 1).ids == [[str(row)] for row in range(5)]
 
 
+def test_a_store_with_other_projections_is_no_target(tmp_path):
+    outputs = np.random.default_rng(0).normal(size=(5, 64))
+    for name, similarity in (("from", "cosine"), ("to", "inner")):
+        stage = Stage(64, similarity=similarity)
+        with open_store(tmp_path / name, n_bits=64, stage=stage) as store:
+            store.add(list("abcde"), ch.codes.pack(outputs >= 0), projections=outputs)
+    addresses = [Address.parse(tmp_path / name) for name in ("from", "to")]
+    check_refusal("to: keeps other projections than .*from; choose a new", push, *addresses)
+
+
 def test_what_is_deleted_meanwhile_does_not_arrive(tmp_path, monkeypatch):
     with ch.open_store(tmp_path / "from", n_bits=8) as store:
         store.add(["a", "b"], np.zeros((2, 1), np.uint8))
