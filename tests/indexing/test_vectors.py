@@ -327,6 +327,8 @@ def test_few_and_equal_vectors_become_a_store_that_finds_them(values, tmp_path, 
 
 @pytest.mark.parametrize("name", ["v.npy", "v.npz", "v.h5", "v.fvecs", "v.parquet", "v.jsonl"])
 def test_a_damaged_file_is_named_once(name, tmp_path, capsys):
+    if name.endswith("parquet"):
+        needs("parquet")
     file = tmp_path / name
     file.write_bytes(b"damaged")
     error = assert_refused(capsys, "index", "create", tmp_path / "s", file, says=str(file))
