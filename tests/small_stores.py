@@ -42,10 +42,8 @@ def encode_into(
 
 def colours(images):
     """An extractor: the mean colour of an image, as far as it is red, green and blue."""
-    means = [
-        np.asarray(Image.open(image).convert("RGB"), dtype=float).mean(axis=(0, 1))
-        for image in images
-    ]
+    opened = [image if isinstance(image, Image.Image) else Image.open(image) for image in images]
+    means = [np.asarray(image.convert("RGB"), float).mean(axis=(0, 1)) for image in opened]
     return np.stack(means) / 255 + 0.01
 
 

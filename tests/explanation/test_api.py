@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 from hypothesis import given, settings, strategies as st
 from PIL import Image
 
@@ -33,7 +34,7 @@ from channelhash.models.hash_model import encode_records
 from channelhash.search import open_store
 from picture_runs import picture_records
 from refusals import check_refusal
-from serve.served import small_model, small_store
+from serve.served import app_of, small_model, small_store
 from small_runs import (
     assert_refused,
     feature_config,
@@ -43,6 +44,7 @@ from small_runs import (
     train_run,
     write_features,
 )
+from small_stores import EXTRACTORS, picture_folder
 
 FAST = MapSettings(cells=3, patch=1)
 
@@ -414,3 +416,36 @@ def test_words_are_left_out_one_at_a_time_and_only_the_first_ones():
         )
     assert seen == [["a b a", "b a", "a a", "a b"], ["a b a", "b a"]]
     assert map_words("  ", encode_words, np.ones(4), 10) == []
+
+
+@pytest.fixture
+def fitted(tmp_path):
+    """A store whose items keep vectors beside their codes, as fitted codes of one space do."""
+    picture_folder(tmp_path / "photos")
+    encoder = {"image": EXTRACTORS["image"]}
+    index = ch.index(
+        tmp_path / "photos", tmp_path / "s", encoder=encoder, n_bits=16, trust_code=True
+    )
+    assert index.store.stage.n_outputs > 16
+    index.store.close()
+    return tmp_path / "s"
+
+
+def test_fitted_codes_are_explained_bit_by_bit(fitted):
+    pair = {"images": [fitted.parent / "photos" / "4.png"], "likes": ["2.png"]}
+    found = ch.explain(fitted, **pair, settings=MapSettings(cells=2), trust_code=True)
+    with open_store(fitted) as store:
+        first, second = (item.codes["image"] for item in store.get(["4.png", "2.png"]))
+    assert len(found.bits) == 16
+    assert found.distance == hamming_distances(first[None], second[None])[0, 0]
+    assert [side.problem for side in found.sides] == ["", ""]
+    assert found.image_maps[0] is not None
+
+
+def test_a_server_explains_fitted_codes_bit_by_bit(fitted):
+    model = ch.load_model(fitted, trust_code=True)
+    with open_store(fitted) as store, TestClient(app_of(store, model)) as client:
+        pair = {"first": {"id": "4.png"}, "second": {"id": "2.png"}, "cells": 2, "patch": 1}
+        answer = client.post("/explain", json=pair)
+        assert answer.status_code == 200, answer.text
+        assert len(answer.json()["bits"]) == 16

@@ -5,6 +5,7 @@ import pytest
 import yaml
 
 import channelhash as ch
+from channelhash.codes.quantizer import Quantizer
 from channelhash.codes.stage import Stage
 from channelhash.metrics.recall import counterparts
 from channelhash.runs.evaluate import _rankings, _second_stage, evaluate_pairs, run_codes
@@ -100,7 +101,7 @@ def test_the_second_stage_orders_the_first_by_int8_values():
     random = np.random.default_rng(1)
     query, items = random.normal(size=(30, 24)), random.normal(size=(60, 24))
     pairs = counterparts([str(row) for row in range(30)], [str(row // 2) for row in range(60)])
-    group = _second_stage(query, items, pairs, first=20)
+    group = _second_stage(query, items, pairs, Stage(24), "image", first=20)
     stage = Stage(24)
     rounded = stage.of("image").decode(stage.encode("image", items))
     for row in range(30):
@@ -129,7 +130,9 @@ def test_scores_are_means_over_tests_of_so_many_images(run, table, capsys):
         }
         names = np.array([str(row // 2) for row in part])
         parts.append(
-            _rankings(values, names, [BITS])["real values"]["text->image"]["recall_at"]["5"]
+            _rankings(values, names, [BITS], Stage(BITS))["real values"]["text->image"][
+                "recall_at"
+            ]["5"]
         )
     assert result["rankings"]["real values"]["text->image"]["recall_at"]["5"] == pytest.approx(
         np.mean(parts)
@@ -149,3 +152,22 @@ def test_a_saved_model_asks_with_every_row(run, table, tmp_path, capsys):
     texts = tmp_path / "texts.csv"
     texts.write_text("id,text\n1,a dog\n")
     assert_refused(capsys, "recall", run, texts, says="data or model have no images")
+
+
+def test_vectors_behind_the_codes_are_compared_and_bits_are_of_the_codes():
+    random = np.random.default_rng(3)
+    vectors = random.normal(size=(40, 12)).astype(np.float32)
+    near = {"image": vectors, "text": vectors + 0.3 * random.normal(size=vectors.shape)}
+    quantizers = {name: Quantizer.fit(rows, 8) for name, rows in near.items()}
+    codes = {name: random.normal(size=(40, 8)) for name in near}  # which say nothing
+    outputs = {name: np.hstack([codes[name], near[name]]).astype(np.float32) for name in near}
+    names = np.array([str(row) for row in range(40)])
+    found = _rankings(outputs, names, [8], Stage(8, quantizers))
+    by_bits = _rankings(codes, names, [8], Stage(8))["8 bits"]
+    by_vectors = _rankings(near, names, [12], Stage(12))["real values"]
+    assert found["8 bits"] == by_bits
+    assert found["real values"] == by_vectors
+    kept = found["8 bits, then int8 values of the first 500"]
+    for task, scores in by_vectors.items():
+        assert kept[task]["recall_at"]["1"] == pytest.approx(scores["recall_at"]["1"], abs=0.05)
+        assert kept[task]["recall_at"]["1"] > by_bits[task]["recall_at"]["1"] + 0.5

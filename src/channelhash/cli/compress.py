@@ -36,8 +36,8 @@ def compress(
     qrels: Path | None = typer.Option(
         None, help="Judgements: question, document and perhaps a grade a line."
     ),
-    array: str | None = typer.Option(None, help="The array or column, where there are several."),
-    ids: Path | None = typer.Option(None, help="Text file of the vectors' ids, one a line."),
+    array: shared.Array = None,
+    ids: shared.Ids = None,
     question_ids: Path | None = typer.Option(None, help="Likewise of the questions."),
     similarity: Literal["cosine", "inner", "euclidean"] = typer.Option(
         "cosine", help="How the encoder means its vectors to be compared."

@@ -22,7 +22,7 @@ from channelhash.errors import InputError, argument
 from channelhash.models.fitted import FittedModel
 from channelhash.models.linear_maps import pca_itq, random_rotation
 from channelhash.search.index import CodeIndex
-from channelhash.search.rank import asymmetric_distances
+from channelhash.search.rank import CANDIDATES, asymmetric_distances
 from channelhash.utils.machine import usable_cores
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.seeds import generator
@@ -35,8 +35,6 @@ Method = Literal["itq", "sign"]
 _SAMPLE = 20_000
 #: Vectors encoded at a time, which bounds memory.
 _ROWS = 8192
-#: Nearest codes that outputs of the question order, for each candidate of the second stage.
-_CODES_A_CANDIDATE = 4
 
 
 class Compressed(NamedTuple):
@@ -327,7 +325,7 @@ class Searcher:
         nearest codes, and their negated distances.
         """
         outputs = self.compressor._outputs(question)
-        depth = min(_CODES_A_CANDIDATE * first, len(self._compressed.codes))
+        depth = min(CANDIDATES * first, len(self._compressed.codes))
         (match,) = self._index.nearest(pack(outputs[None] >= 0), depth)
         scores = -asymmetric_distances(outputs, self._compressed.codes[match.rows])
         order = np.argsort(-scores, kind="stable")[:first]

@@ -18,7 +18,7 @@ from channelhash.explanation.occlusion import Encode, ImageMap, MapSettings, Out
 from channelhash.explanation.sides import Side
 from channelhash.search import open_filled_store
 from channelhash.search.checks import check_words
-from channelhash.search.query import encode_items, load_encoder
+from channelhash.search.query import encode_codes, load_encoder
 from channelhash.search.question import coded_item
 from channelhash.search.store import Store
 from channelhash.utils.image_files import open_image
@@ -209,7 +209,7 @@ def explain(
 def _load_encoders(store: Store, model: str | Path | None, trust_code: bool) -> dict[str, Encode]:
     """Return modality -> the function that encodes its items, of the model of a store."""
     encoder = load_encoder(store, None if model is None else Path(model), trust_code)
-    return {name: partial(encode_items, encoder, name) for name in encoder.modalities}
+    return {name: partial(encode_codes, encoder, name) for name in encoder.modalities}
 
 
 def _check_pair(

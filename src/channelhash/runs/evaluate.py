@@ -75,7 +75,7 @@ def evaluate_pairs(
     for start in range(0, len(ids) - size + 1, size):
         rows = asking[np.isin(names[asking], ids[start : start + size])]
         values = {side: outputs[side][rows] for side in _SIDES}
-        tests.append(_rankings(values, names[rows], lengths))
+        tests.append(_rankings(values, names[rows], lengths, model.stage))
     return {"n_bits": model.n_bits, "images": size, "tests": len(tests), "rankings": _mean(tests)}
 
 
@@ -103,14 +103,17 @@ def _outputs(
 
 
 def _rankings(
-    values: Mapping[str, NDArray[Any]], names: NDArray[np.str_], lengths: Sequence[int]
+    values: Mapping[str, NDArray[Any]],
+    names: NDArray[np.str_],
+    lengths: Sequence[int],
+    stage: Stage,
 ) -> _TaskScores:
-    """Score texts that search images, and images that search texts; row i of all ``values`` is
-    sample i.
+    """Score texts that search images, and images that search texts; row i of all ``values``, which
+    are outputs of a model, is sample i. A stage compares them.
 
     >>> images = np.array([[2.0, 1.0], [-1.0, 2.0]])
     >>> values = {"text": np.array([[3.0, 1.0], [-1.0, 2.0]]), "image": images}
-    >>> list(_rankings(values, np.array(["a", "b"]), [2, 1]))
+    >>> list(_rankings(values, np.array(["a", "b"]), [2, 1], Stage(n_bits=2)))
     ['real values', '2 bits, then int8 values of the first 500', '2 bits', '1 bits']
     """
     rows = {"text": np.arange(len(names)), "image": np.unique(names, return_index=True)[1]}
@@ -120,9 +123,9 @@ def _rankings(
         items = values[b][rows[b]]
         pairs = counterparts(names[rows[a]].tolist(), names[rows[b]].tolist())
         groups = {
-            "real values": FirstGroup.of_vectors(query, items, pairs),
+            "real values": FirstGroup.of_vectors(stage.vectors(query), stage.vectors(items), pairs),
             f"{lengths[0]} bits, then int8 values of the first {FIRST}": _second_stage(
-                query, items, pairs
+                query, items, pairs, stage, b
             ),
         }
         for n_bits in lengths:
@@ -136,22 +139,26 @@ def _rankings(
 
 
 def _second_stage(
-    query: NDArray[Any], items: NDArray[Any], pairs: NDArray[np.int64], first: int = FIRST
+    query: NDArray[Any],
+    items: NDArray[Any],
+    pairs: NDArray[np.int64],
+    stage: Stage,
+    modality: str,
+    first: int = FIRST,
 ) -> FirstGroup:
     """Find each query's first counterpart by a store that keeps projections; counterparts that the
     second stage does not reach are somewhere behind.
     """
-    n_bits = query.shape[1]
     with tempfile.TemporaryDirectory() as folder:
-        store = open_store(Path(folder) / "pairs.store", n_bits, stage=Stage(n_bits))
+        store = open_store(Path(folder) / "pairs.store", stage.n_bits, stage=stage)
         store.add(
             [str(row) for row in range(len(items))],
-            _bits(items, n_bits),
-            "image",
+            _bits(items, stage.n_bits),
+            modality,
             projections=items,
         )
         answers = store.search_projections(
-            query, k=min(first, len(items)), modality="image", first=first
+            query, k=min(first, len(items)), modality=modality, first=first
         ).ids
     groups = []
     for answer, pair in zip(answers, pairs, strict=True):

@@ -141,6 +141,11 @@ def encode_items(encoder: QueryEncoder, modality: str, items: Any) -> NDArray[np
     return np.asarray(encoder.outputs(modality, items), np.float32)
 
 
+def encode_codes(encoder: QueryEncoder, modality: str, items: Any) -> NDArray[np.float32]:
+    """Encode items as `encode_items` does, to the outputs ``(n, n_bits)`` of their codes alone."""
+    return encode_items(encoder, modality, items)[:, : encoder.n_bits]
+
+
 def encode_queries(
     encoder: QueryEncoder, modality: str, items: Sequence[str | Path | Image.Image]
 ) -> list[Query]:

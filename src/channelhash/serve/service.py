@@ -194,12 +194,14 @@ class Service:
         return await (await wait_for(self.encoding)).encode(modality, item)
 
     def encode_from_thread(self, modality: str, items: Sequence[Any]) -> Outputs:
-        """Encode ``n`` items to ``(n, k)`` from a worker thread of the application."""
+        """Encode ``n`` items to the outputs ``(n, k)`` of their codes from a worker thread of the
+        application.
+        """
 
         async def encode_all() -> list[Outputs]:
             return await asyncio.gather(*[self.encode(modality, item) for item in items])
 
-        return np.stack(from_thread.run(encode_all))
+        return np.stack(from_thread.run(encode_all))[:, : self.store.n_bits]
 
     def get_item(self, item_id: str) -> Item:
         """Return a stored item, or refuse with status 404."""
