@@ -38,6 +38,7 @@ from channelhash.losses.greedyhash import GreedyHashLoss
 from channelhash.losses.hashnet import HashNetLoss
 from channelhash.losses.hyp2 import HyP2Loss
 from channelhash.losses.idhn import IDHNLoss
+from channelhash.losses.listwise import ListwiseLoss
 from channelhash.losses.orthohash import OrthoHashLoss
 from channelhash.losses.qsmi import QSMILoss
 from channelhash.losses.rsch import RSCHLoss
@@ -62,6 +63,7 @@ __all__ = [
     "HashNetLoss",
     "HyP2Loss",
     "IDHNLoss",
+    "ListwiseLoss",
     "LossWithTerms",
     "OrthoHashLoss",
     "QSMILoss",

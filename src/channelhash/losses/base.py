@@ -48,6 +48,7 @@ class Batch:
         rows: ``(n,)`` the numbers of the samples among the training rows, where the caller knows
             them.
         shard: the part of the loss that is computed.
+        similarity: ``(n, n)`` S of the samples, from 0 to 1, where it does not come from labels.
 
     >>> Batch({"image": torch.zeros(3, 8), "text": torch.ones(3, 8)}, torch.eye(3)).codes.shape
     torch.Size([2, 3, 8])
@@ -58,6 +59,14 @@ class Batch:
     anchor: str | None = None
     rows: Tensor | None = None
     shard: LossShard = _WHOLE
+    similarity: Tensor | None = None
+
+    def similarity_of(self, rows: slice, columns: slice) -> Tensor:
+        """Return S of the samples ``rows`` with the samples ``columns``."""
+        if self.similarity is not None:
+            return self.similarity[rows, columns]
+        labels = self.labels.to(next(iter(self.outputs.values())))
+        return label_cosines(labels[rows], None if rows == columns else labels[columns])
 
     @property
     def codes(self) -> Tensor:
@@ -88,6 +97,7 @@ class HashLoss(nn.Module, ABC):
         needs_rows: `compute` reads the numbers of the training rows.
         needs_teacher: the loss compares outputs with a teacher's outputs, which take the place of
             labels.
+        takes_similarity: the loss can be given similarities in place of labels.
 
     >>> class Length(HashLoss):
     ...     def compute(self, batch):
@@ -100,6 +110,7 @@ class HashLoss(nn.Module, ABC):
     sharded: bool = False
     needs_rows: ClassVar[bool] = False
     needs_teacher: ClassVar[bool] = False
+    takes_similarity: ClassVar[bool] = False
     _saw_labels = False
 
     @abstractmethod
@@ -109,11 +120,12 @@ class HashLoss(nn.Module, ABC):
     def forward(
         self,
         outputs: OutputsByModality,
-        labels: Tensor,
+        labels: Tensor | None = None,
         *,
         anchor: str | None = None,
         rows: Tensor | None = None,
         shard: LossShard = _WHOLE,
+        similarity: Tensor | None = None,
     ) -> Tensor:
         """Return the loss of one batch, or a shard of it.
 
@@ -126,6 +138,8 @@ class HashLoss(nn.Module, ABC):
                 anchors.
             rows: ``(n,)`` which training rows these are; losses that do not need them ignore them.
             shard: the part of the loss to compute; the parts add up in value and in gradient.
+            similarity: ``(n, n)`` numbers from 0 to 1, in place of labels: S of a question (row)
+                and an item (column). Channel losses need it symmetric.
 
         Returns:
             A scalar, computed in float32 (float64 for float64 outputs) also under autocast.
@@ -142,11 +156,28 @@ class HashLoss(nn.Module, ABC):
             raise ValueError(
                 f"{type(self).__name__} needs the numbers of the batch's training rows; give rows"
             )
+        if similarity is not None:
+            self._check_similarity(similarity, codes)
+            similarity = similarity.to(codes)
+            labels = codes.new_zeros(len(codes), 0)
+        if labels is None:
+            raise ValueError(f"{type(self).__name__} learns from labels or similarities; give them")
         labels = torch.as_tensor(labels)
         if not self.needs_teacher:
             self._check_labels(labels, codes)
         with torch.autocast(codes.device.type, enabled=False):
-            return self.compute_shard(Batch(outputs, labels.to(codes.device), anchor, rows, shard))
+            return self.compute_shard(
+                Batch(outputs, labels.to(codes.device), anchor, rows, shard, similarity)
+            )
+
+    def _check_similarity(self, similarity: Tensor, codes: Tensor) -> None:
+        """Raise `ValueError` unless the loss takes similarities and they are those of the codes."""
+        if not self.takes_similarity:
+            raise ValueError(f"{type(self).__name__} takes no similarities; give labels")
+        n = len(codes)
+        if similarity.shape != (n, n):
+            raise ValueError(f"similarity is ({n}, {n}) as the outputs, not {(*similarity.shape,)}")
+        check_labels(similarity, 1.0)
 
     def _check_anchor(self, anchor: str, outputs: OutputsByModality) -> None:
         """Raise `ValueError` if the loss trains no anchor, or has no outputs of this one."""
@@ -216,6 +247,7 @@ class ChannelLoss(HashLoss):
     """
 
     sharded = True
+    takes_similarity = True
 
     def __init__(
         self,
@@ -252,14 +284,12 @@ class ChannelLoss(HashLoss):
     def compute(self, batch: Batch) -> Tensor:
         """Return the loss of ``batch``; the quantisation error is in its first shard."""
         stacked = batch.codes_of_width(self.n_bits)
-        labels = batch.labels.to(stacked)
         n = stacked.shape[1]
         bounds = self.bounds_for(batch.labels)
         directions = unit_rows(stacked)
 
         def tile_error(a: Tensor, b: Tensor, rows: slice, columns: slice) -> Tensor:
-            similarity = label_cosines(labels[rows], None if rows == columns else labels[columns])
-            return self.pair_error(a, b, similarity, bounds)
+            return self.pair_error(a, b, batch.similarity_of(rows, columns), bounds)
 
         loss = _sum_over_pairs(directions, tile_error, batch.shard) / n**2
         if self.kappa_q and batch.shard.number == 0:

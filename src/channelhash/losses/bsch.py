@@ -36,6 +36,8 @@ class BSCHLoss(ChannelLoss):
     ([6.0, 0.0, 0.0], [8.0, 2.0, 0.0])
     """
 
+    takes_similarity = False
+
     def __init__(
         self,
         n_bits: int,

@@ -43,6 +43,7 @@ class RSCHLoss(ChannelLoss):
     """
 
     sharded = False
+    takes_similarity = False
 
     def __init__(self, n_bits: int, kappa_q: float = 0.0) -> None:
         super().__init__(n_bits, kappa_q=kappa_q)
