@@ -159,7 +159,7 @@ def test_longer_codes_of_an_encoder_are_fitted(photo):
     says = "codes learned: the encoder photo has 256 bits of its own, not 300; take itq"
     check_refusal(says, fit_codes, photo, features, 300, "learned")
     check_refusal(
-        "codes learned: the encoder features has no codes of its own",
+        "codes learned: nothing learns them here; take itq",
         fit,
         features,
         16,

@@ -1,7 +1,7 @@
 """``channelhash compress``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import typer
 
@@ -9,6 +9,7 @@ from channelhash.cli import shared
 from channelhash.errors import InputError, argument
 
 if TYPE_CHECKING:
+    from channelhash.compression.compressor import Method
     from channelhash.compression.report import Report
     from channelhash.compression.task import Task
     from channelhash.compression.trials import Plan
@@ -26,6 +27,17 @@ def _percentage(text: str) -> float:
     return value
 
 
+def _method(name: str) -> "Method":
+    """Read how codes are fitted."""
+    from channelhash.compression.compressor import Method
+
+    for method in get_args(Method):
+        if name == method:
+            return cast("Method", method)
+    known = ", ".join(get_args(Method))
+    raise InputError(f"{argument('codes')} {name}: is unknown; take {known}")
+
+
 def compress(
     vectors: Path = typer.Argument(
         ..., help="Vectors: .npy, .npz, .parquet, .jsonl, .h5 or .fvecs, a row an item."
@@ -36,6 +48,10 @@ def compress(
     qrels: Path | None = typer.Option(
         None, help="Judgements: question, document and perhaps a grade a line."
     ),
+    pairs: Path | None = typer.Option(
+        None,
+        help="Question, document and perhaps a weight a line, such as clicks: questions learn.",
+    ),
     array: shared.Array = None,
     ids: shared.Ids = None,
     question_ids: Path | None = typer.Option(None, help="Likewise of the questions."),
@@ -43,6 +59,9 @@ def compress(
         "cosine", help="How the encoder means its vectors to be compared."
     ),
     bits: list[int] = typer.Option([], help="Code lengths to try; 64, 128 and 256."),
+    codes: list[str] = typer.Option(
+        ["itq"], help="How codes are fitted: itq, learned (by the vectors' own neighbours), sign."
+    ),
     keep: float = typer.Option(
         "95",
         parser=_percentage,
@@ -75,13 +94,14 @@ def compress(
     from channelhash.data.vectors import load_vectors
     from channelhash.utils.files import write_text
 
+    methods = [_method(name) for name in codes]
     if plot is not None:
         reports.check_plot(plot)
     if out is not None:
         _check_out(out)
     database = load_vectors(vectors, array, ids, skip_bad)
-    task = _make_task(database, (questions, question_ids), qrels, array, skip_bad, seed)
-    plan = Plan(similarity, bits, first=first, seed=seed, centred=centred)
+    task = _make_task(database, (questions, question_ids), (qrels, pairs), array, skip_bad, seed)
+    plan = Plan(similarity, bits, first=first, seed=seed, centred=centred, codes=methods)
     with shared.progress_bars() as progress:
         proof = prove(task, plan, progress)
     for note in proof.notes:
@@ -121,9 +141,13 @@ def _write_store(out: str, database: "Vectors", path: Path, report: "Report", pl
         chosen.n_bits,
         chosen.second,
         plan.similarity,
-        seed=plan.seed,
+        chosen.method or "itq",
+        plan.seed,
         centred=report.proof.is_centred and chosen.second is not None,
     )
+    lessons = report.task.lessons
+    if lessons is not None:
+        compressor = compressor.with_questions(lessons.questions, database, lessons.pairs)
     model = to_model(compressor)
     with shared.progress_bars(f"{out} keeps the items written so far") as progress:
         done = create_store(
@@ -139,12 +163,12 @@ def _write_store(out: str, database: "Vectors", path: Path, report: "Report", pl
 def _make_task(
     vectors: "Vectors",
     questions: tuple[Path | None, Path | None],
-    qrels: Path | None,
+    judged: tuple[Path | None, Path | None],
     array: str | None,
     skip_bad: bool,
     seed: int,
 ) -> "Task":
-    """Read questions with the file of their ids, and judgements."""
+    """Read questions with the file of their ids, judgements, and pairs to learn from."""
     from channelhash.compression.task import make_task, read_judgements
     from channelhash.data.vectors import load_vectors
 
@@ -152,8 +176,8 @@ def _make_task(
     if questions[0] is not None:
         asked = load_vectors(questions[0], array, questions[1], skip_bad)
     shared.say_left_out([*vectors.problems, *(asked.problems if asked else ())])
-    judged = None if qrels is None else read_judgements(qrels)
-    return make_task(vectors, asked, judged, seed)
+    judgements, pairs = (None if path is None else read_judgements(path) for path in judged)
+    return make_task(vectors, asked, judgements, seed, pairs)
 
 
 def _print_report(report: "Report") -> None:

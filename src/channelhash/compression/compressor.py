@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,19 +18,25 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes, pack, unit_rows
 from channelhash.codes.quantizer import QuantizedRows, Quantizer
 from channelhash.codes.stage import Similarity, estimate
+from channelhash.data.records import QUESTION
 from channelhash.errors import InputError, argument
 from channelhash.models.fitted import FittedModel
-from channelhash.models.linear_maps import pca_itq, random_rotation
+from channelhash.models.linear_maps import LinearMap, pca_itq, random_rotation
 from channelhash.search.index import CodeIndex
 from channelhash.search.rank import CANDIDATES, asymmetric_distances
 from channelhash.utils.machine import usable_cores
+from channelhash.utils.optional_imports import naming_extra
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.seeds import generator
 
+if TYPE_CHECKING:
+    from channelhash.compression.task import Pairs
+
 _Floats = NDArray[np.float32]
 
-#: How the map of the code is fitted: the leading components rotated by ITQ, or a random rotation.
-Method = Literal["itq", "sign"]
+#: How the map of the code is fitted: the leading components rotated by ITQ, a random rotation, or
+#: from ITQ's by the vectors' own neighbours, which needs PyTorch.
+Method = Literal["itq", "sign", "learned"]
 #: Vectors that maps are fitted to at most, drawn by the seed.
 _SAMPLE = 20_000
 #: Vectors encoded at a time, which bounds memory.
@@ -61,6 +67,8 @@ class Compressor:
         centred: whether the second stage keeps and compares x − mean, for cosines of unit length,
             instead of x: the ranking is then another than the encoder's, for some data a better
             one. Distances stay the same.
+        question_map: ``(d_q, d)``, learned from pairs: a question is asked as its product with it.
+            None asks questions as they are.
 
     >>> vectors = np.random.default_rng(0).normal(size=(500, 32)).astype(np.float32)
     >>> compressor = Compressor.fit(vectors, n_bits=16, second=4)
@@ -76,6 +84,7 @@ class Compressor:
     quantizer: Quantizer | None
     similarity: Similarity
     centred: bool = False
+    question_map: _Floats | None = None
 
     @classmethod
     def fit(
@@ -88,7 +97,8 @@ class Compressor:
         seed: int = 0,
         centred: bool = False,
     ) -> "Compressor":
-        """Fit codes to vectors ``(n, d)``, an array or `Vectors`; of more than 20,000 to a sample.
+        """Fit codes to vectors ``(n, d)``, an array or `Vectors`; of more than 20,000 to a sample,
+        learned codes of more than 100,000.
 
         Args:
             vectors: of one encoder.
@@ -108,8 +118,10 @@ class Compressor:
             raise InputError(f"{argument('n_bits')} {n_bits}: vectors of {d} numbers have 1 to {d}")
         if (sample == sample[0]).all():
             raise InputError("all vectors are equal; codes need different ones")
-        fit = pca_itq if method == "itq" else random_rotation
+        fit = random_rotation if method == "sign" else pca_itq
         fitted = fit(sample, n_bits, seed, "vector")
+        if method == "learned":
+            fitted = _learn(vectors, fitted, similarity, seed)
         mean = fitted.mean.astype(np.float32)
         plain = cls(mean, fitted.weights.astype(np.float32), None, similarity)
         return plain if second is None else plain.with_second(sample, second, centred, seed)
@@ -136,6 +148,7 @@ class Compressor:
         if modality not in model.maps:
             raise InputError(f"{modality}: no map of it was fitted, so there is none to export")
         fitted = model.maps[modality]
+        asked = model.maps.get(QUESTION)
         quantizer = model.stage.quantizers.get(modality)
         similarity = model.stage.similarity
         if similarity == "cosine" and not model.architecture["unit"]:
@@ -151,6 +164,7 @@ class Compressor:
             quantizer,
             similarity,
             model.architecture.get("centred", False),  # older models keep no vectors
+            asked.weights.astype(np.float32) if asked else None,
         )
 
     def with_second(
@@ -210,6 +224,32 @@ class Compressor:
 
     def _codes(self, rows: _Floats) -> PackedCodes:
         return pack(self._outputs(rows) >= 0)
+
+    def with_questions(self, questions: Any, vectors: Any, pairs: "Pairs") -> "Compressor":
+        """Return the same codes for questions ``(nq, d_q)`` that pairs with documents have taught
+        how to ask; see `learn_question_map`.
+
+        Args:
+            questions: of the pairs; perhaps of another encoder than the vectors.
+            vectors: ``(n, d)``, of the documents.
+            pairs: rows of both.
+
+        Raises:
+            InputError: vectors are not compared by cosine, or PyTorch is missing.
+        """
+        if self.similarity != "cosine":
+            raise InputError(f"{argument('similarity')} {self.similarity}: pairs teach cosines")
+        with naming_extra("train"):
+            from channelhash.compression.pairs import learn_question_map
+        learned = learn_question_map(prepare(questions, "cosine"), vectors, pairs)
+        return replace(self, question_map=learned)
+
+    def ask(self, questions: Any) -> _Floats:
+        """Return questions ``(nq, d_q)`` as vectors ``(nq, d)`` that are compared with documents."""
+        rows = prepare(questions, self.similarity)
+        if self.question_map is None:
+            return rows
+        return prepare(rows @ self.question_map, self.similarity)
 
     def search(
         self, questions: Any, compressed: Compressed, k: int = 10, first: int = 500
@@ -290,13 +330,13 @@ class Searcher:
         """Find the k most similar vectors of each question ``(nq, d)``.
 
         Args:
-            questions: vectors of the same encoder.
+            questions: vectors of the same encoder, or of that of `Compressor.question_map`.
             k: number of answers.
             first: candidates that the second stage orders; four times as many nearest codes are
                 compared with the question's outputs to find them.
             by_bits: order by the number of different bits alone.
         """
-        vectors = prepare(questions, self.compressor.similarity)
+        vectors = self.compressor.ask(questions)
         k = min(k, len(self._compressed.codes))
         rows = np.empty((len(vectors), k), np.int64)
         scores = np.empty((len(vectors), k), np.float32)
@@ -342,6 +382,14 @@ class Searcher:
         return rows[order], estimates[order]
 
 
+def _learn(vectors: Any, start: LinearMap, similarity: Similarity, seed: int) -> LinearMap:
+    """Return the map that the neighbours of a larger sample of the vectors teach."""
+    with naming_extra("train"):
+        from channelhash.compression import learning
+    sample = sample_of(vectors, similarity, seed, learning.SAMPLE)
+    return learning.learn_map(sample, start, similarity, seed)
+
+
 def prepare(vectors: Any, similarity: Similarity) -> _Floats:
     """Return vectors as float32 rows, of unit length where their cosine counts."""
     rows = np.asarray(vectors[:] if not isinstance(vectors, np.ndarray) else vectors, np.float32)
@@ -370,7 +418,7 @@ def encode_blocks(
     return encoded
 
 
-def sample_of(vectors: Any, similarity: Similarity, seed: int) -> _Floats:
+def sample_of(vectors: Any, similarity: Similarity, seed: int, most: int = _SAMPLE) -> _Floats:
     """Return the vectors that codes are fitted to, as `prepare` gives them: at most 20,000, drawn
     by the seed.
     """
@@ -378,7 +426,7 @@ def sample_of(vectors: Any, similarity: Similarity, seed: int) -> _Floats:
     if n < 2:
         raise InputError(f"{n} vector: codes are fitted to two or more")
     rows = np.arange(n)
-    if n > _SAMPLE:
-        rows = np.sort(generator(seed, "sample of vectors").choice(n, _SAMPLE, replace=False))
+    if n > most:
+        rows = np.sort(generator(seed, "sample of vectors").choice(n, most, replace=False))
     parts = [vectors[rows[start : start + _ROWS]] for start in range(0, len(rows), _ROWS)]
     return prepare(np.concatenate(parts), similarity)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes.stage import Similarity
 from channelhash.compression.compressor import Compressor
+from channelhash.data.records import QUESTION
 from channelhash.data.vectors import Vectors, load_vectors
 from channelhash.errors import InputError, argument
 from channelhash.models import load_model
@@ -112,9 +113,17 @@ def to_model(compressor: Compressor, modality: str = _MODALITY) -> FittedModel:
         "similarity": compressor.similarity,
         "centred": compressor.centred,
     }
-    fitted = LinearMap(compressor.mean.astype(np.float64), compressor.weights.astype(np.float64))
+    maps = {
+        modality: LinearMap(
+            compressor.mean.astype(np.float64), compressor.weights.astype(np.float64)
+        )
+    }
+    if compressor.question_map is not None:
+        width = len(compressor.question_map)
+        widths[QUESTION] = width
+        maps[QUESTION] = LinearMap(np.zeros(width), compressor.question_map.astype(np.float64))
     quantizers = {} if compressor.quantizer is None else {modality: compressor.quantizer}
-    return FittedModel(open_encoder(FEATURES, widths), architecture, {modality: fitted}, quantizers)
+    return FittedModel(open_encoder(FEATURES, widths), architecture, maps, quantizers)
 
 
 def load(path: str | PathLike[str]) -> Compressor:

@@ -121,15 +121,20 @@ def prove(
     plan = plan or Plan()
     lengths = plan.lengths(task.vectors.width)
     job, floats = begin(task, plan, progress)
-    codes = [try_code(job, length) for length in lengths]
+    codes = [try_code(job, length, method) for length in lengths for method in plan.codes]
     stages, centring = _try_stages(job, codes)
-    rows = [floats, *_in_order(codes, stages, plan), *try_rivals(job)]
+    rows = [*floats, *_in_order(codes, stages, plan), *try_rivals(job)]
     reported = np.arange(len(job.asked))
     if centring is not None:
         reported = _halves(job)[1]
     rows = [replace(row, scores=row.scores.of(reported)) for row in rows]
     is_centred = bool(plan.centred) if centring is None else centring.is_better
-    notes = [*task.notes, _foreign_note(job), _length_note(task.vectors, plan.similarity)]
+    notes = [
+        *task.notes,
+        _lesson_note(task),
+        _foreign_note(job),
+        _length_note(task.vectors, plan.similarity),
+    ]
     return Proof(rows, len(reported), is_centred, centring, list(filter(None, notes)))
 
 
@@ -184,6 +189,18 @@ def _halves(job: Job) -> tuple[_Rows, _Rows]:
         return np.arange(n), np.arange(n)
     drawn = generator(job.plan.seed, "questions that choose").permutation(n)
     return np.sort(drawn[: n // 2]), np.sort(drawn[n // 2 :])
+
+
+def _lesson_note(task: Task) -> str | None:
+    """Return what questions were learned from."""
+    if task.lessons is None:
+        return None
+    pairs = task.lessons.pairs
+    return (
+        f"questions are learned from {len(pairs.questions):,} pairs of "
+        f"{len(np.unique(pairs.questions)):,} questions, each from those of other questions alone "
+        "(five folds)"
+    )
 
 
 def _foreign_note(job: Job) -> str | None:

@@ -233,6 +233,7 @@ def _lines(rows: Sequence[Row]) -> dict[str, list[Row]]:
     lines: dict[str, list[Row]] = {}
     for row in rows:
         if row.is_ours:
-            lines.setdefault(f"{row.n_bits} bits, second stages", []).append(row)
-    alone = [row for row in rows if not row.is_ours and not row.is_rival]
+            code, _, _ = row.name.partition(",")
+            lines.setdefault(f"{code}, second stages", []).append(row)
+    alone = [row for row in rows if row.method and not row.is_ours]
     return lines | ({"bits by distance": alone} if alone else {})

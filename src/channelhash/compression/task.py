@@ -20,6 +20,39 @@ Judgements = Mapping[str, Mapping[str, float]]
 _QUESTIONS = 1000
 
 
+class Pairs(NamedTuple):
+    """Which documents belong to which questions.
+
+    Attributes:
+        questions: ``(p,)`` rows of questions.
+        documents: ``(p,)`` rows of documents.
+        weights: ``(p,)``, above 0: clicks, or grades.
+    """
+
+    questions: NDArray[np.int64]
+    documents: NDArray[np.int64]
+    weights: _Floats
+
+    def of(self, chosen: NDArray[np.bool_]) -> "Pairs":
+        """Return the pairs of the questions that are chosen, ``(nq,)``."""
+        kept = chosen[self.questions]
+        return Pairs(self.questions[kept], self.documents[kept], self.weights[kept])
+
+
+class Lessons(NamedTuple):
+    """What a map of questions is learned from.
+
+    Attributes:
+        questions: ``(nq, d_q)``, all of them.
+        pairs: of these and the documents.
+        asked: rows of the questions that are asked.
+    """
+
+    questions: _Floats
+    pairs: Pairs
+    asked: NDArray[np.int64]
+
+
 class Task(NamedTuple):
     """What codes are measured on.
 
@@ -30,6 +63,7 @@ class Task(NamedTuple):
         judgements: of people, for some questions; empty without any.
         held_out: whether the questions are vectors that were taken out of the database.
         notes: what a person should know of these data, a line each.
+        lessons: what a map of questions is learned from; None asks them as they are.
     """
 
     vectors: Vectors
@@ -38,6 +72,7 @@ class Task(NamedTuple):
     judgements: Judgements
     held_out: bool
     notes: tuple[str, ...] = ()
+    lessons: Lessons | None = None
 
 
 def make_task(
@@ -45,19 +80,23 @@ def make_task(
     questions: Vectors | None = None,
     judgements: Judgements | None = None,
     seed: int = 0,
+    pairs: Judgements | None = None,
 ) -> Task:
     """Return the questions to measure with: judged ones where there are judgements, and without
     any questions a tenth of the vectors; at most 1,000, drawn by the seed.
 
+    Pairs that questions learn from are their judgements, too, unless there are others.
+
     Raises:
-        InputError: questions have another width; judgements lack questions, or name none of the
-            questions or documents.
+        InputError: questions have another width and no pairs; judgements or pairs lack questions,
+            or name none of the questions or documents.
     """
+    judgements = judgements or pairs
     if questions is None:
         if judgements:
             raise InputError("judgements are of questions; give these, too")
         return _hold_out(vectors, seed)
-    if questions.width != vectors.width:
+    if questions.width != vectors.width and not pairs:
         raise InputError(
             f"questions have {questions.width} numbers, vectors {vectors.width}; both are of one "
             "encoder"
@@ -73,7 +112,29 @@ def make_task(
         notes += (f"{_QUESTIONS:,} of {len(rows):,} questions are asked, drawn by the seed",)
         rows = np.sort(drawn)
     ids = [questions.ids[row] for row in rows.tolist()]
-    return Task(vectors, questions[rows], ids, judged, held_out=False, notes=notes)
+    task = Task(vectors, questions[rows], ids, judged, held_out=False, notes=notes)
+    if not pairs:
+        return task
+    return task._replace(lessons=Lessons(questions[:], _rows_of(pairs, vectors, questions), rows))
+
+
+def _rows_of(pairs: Judgements, vectors: Vectors, questions: Vectors) -> Pairs:
+    """Return pairs of ids as pairs of rows, without those of weight 0."""
+    known, _ = _known(pairs, vectors, questions)
+    question_rows = {name: row for row, name in enumerate(questions.ids)}
+    document_rows = {name: row for row, name in enumerate(vectors.ids)}
+    found = [
+        (question_rows[question], document_rows[document], weight)
+        for question, documents in known.items()
+        for document, weight in documents.items()
+        if weight > 0
+    ]
+    of_questions, of_documents, weights = zip(*found, strict=True)
+    return Pairs(
+        np.array(of_questions, np.int64),
+        np.array(of_documents, np.int64),
+        np.array(weights, np.float32),
+    )
 
 
 def _known(

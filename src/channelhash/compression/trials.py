@@ -13,17 +13,19 @@ from numpy.typing import NDArray
 from channelhash.codes.stage import Similarity
 from channelhash.compression.compressor import (
     Compressor,
+    Method,
     Searcher,
     encode_blocks,
     prepare,
     sample_of,
 )
 from channelhash.compression.rivals import Int8Rows, nearest, round_int8, signs, similarities
-from channelhash.compression.task import Task
+from channelhash.compression.task import Lessons, Task
 from channelhash.errors import InputError, argument
 from channelhash.metrics.resampling import bootstrap_interval
 from channelhash.metrics.retrieval import ndcg_at_k, neighbour_recall, recall_of_relevant
 from channelhash.search.index import CodeIndex
+from channelhash.utils.optional_imports import naming_extra
 from channelhash.utils.progress import StageProgress
 
 _Floats = NDArray[np.float32]
@@ -78,6 +80,7 @@ class Row:
         build_seconds: time to fit the code and encode all vectors.
         is_ours: whether it is a code of ours in its best search, which can be chosen.
         is_rival: whether it is what the market does.
+        method: how the map of the code was fitted; None for what is no code of ours.
     """
 
     name: str
@@ -89,6 +92,7 @@ class Row:
     build_seconds: float
     is_ours: bool = True
     is_rival: bool = False
+    method: Method | None = None
 
     def as_dict(self, floats: "Row") -> dict[str, Any]:
         """Return JSON-able values, with mean and interval of each score that there is, and of its
@@ -98,6 +102,7 @@ class Row:
             "name": self.name,
             "n_bits": self.n_bits,
             "second": self.second,
+            "codes": self.method,
             "bytes": self.n_bytes,
             "ours": self.is_ours,
         }
@@ -120,6 +125,7 @@ class Plan(NamedTuple):
         first: candidates that the second stage orders.
         seed: of samples, rotations, and the questions that choose.
         centred: whether the second stage keeps vectors without their mean; None to choose.
+        codes: how maps are fitted, each way for each code length.
     """
 
     similarity: Similarity = "cosine"
@@ -128,6 +134,7 @@ class Plan(NamedTuple):
     first: int = 500
     seed: int = 0
     centred: bool | None = None
+    codes: Sequence[Method] = ("itq",)
 
     def lengths(self, width: int) -> Sequence[int]:
         """Return the code lengths of vectors of ``width`` numbers.
@@ -150,7 +157,8 @@ class Job(NamedTuple):
         task: the data.
         plan: what is tried.
         sample: vectors that codes are fitted to.
-        asked: questions, as `prepare` gives them.
+        asked: questions ``(nq, d)`` as they are asked: as `prepare` gives them, or by a map that
+            was learned from pairs of other questions.
         exact: ``(nq, k)``, the most similar vectors of each.
         progress: of each stage.
     """
@@ -190,16 +198,50 @@ class Job(NamedTuple):
         return found, took
 
 
-def begin(task: Task, plan: Plan, progress: StageProgress) -> tuple[Job, Row]:
-    """Draw the sample and find the exact neighbours; return the row of the floats, too."""
+def begin(task: Task, plan: Plan, progress: StageProgress) -> tuple[Job, list[Row]]:
+    """Draw the sample and find the exact neighbours; return the rows of the floats, too: of
+    questions as they are, and as they are asked, if that differs.
+    """
     sample = sample_of(task.vectors, plan.similarity, plan.seed)
     k = min(_DEPTH, len(task.vectors))
-    began = time.perf_counter()
-    exact = nearest(task.questions, task.vectors, k, plan.similarity, progress("compare in floats"))
-    took = 1000 * (time.perf_counter() - began) / len(exact)
-    job = Job(task, plan, sample, prepare(task.questions, plan.similarity), exact, progress)
+    asked = prepare(task.questions, plan.similarity)
+    own = None
+    if task.lessons is not None:
+        if task.questions.shape[1] == task.vectors.width:
+            own = _ask_floats(task, asked, k, plan, progress)
+        asked = _cross_fit(task, task.lessons, plan, progress)
+    exact, took = _ask_floats(task, asked, k, plan, progress)
+    job = Job(task, plan, sample, asked, exact, progress)
     n_bytes = 4 * task.vectors.width
-    return job, job.row("floats", exact, n_bytes, question_ms=took, is_ours=False)
+    if task.lessons is None:
+        return job, [job.row("floats", exact, n_bytes, question_ms=took, is_ours=False)]
+    learned = "floats, questions learned from pairs"
+    rows = [job.row(learned, exact, n_bytes, question_ms=took, is_ours=False)]
+    if own is not None:
+        found, own_ms = own
+        rows.insert(0, job.row("floats", found, n_bytes, question_ms=own_ms, is_ours=False))
+    return job, rows
+
+
+def _ask_floats(
+    task: Task, asked: _Floats, k: int, plan: Plan, progress: StageProgress
+) -> tuple[_Rows, float]:
+    """Return the exact neighbours of questions, and milliseconds a question."""
+    began = time.perf_counter()
+    shown = progress("compare in floats")
+    found = nearest(asked, task.vectors, k, plan.similarity, shown)
+    return found, 1000 * (time.perf_counter() - began) / len(found)
+
+
+def _cross_fit(task: Task, lessons: Lessons, plan: Plan, progress: StageProgress) -> _Floats:
+    """Return the questions that are asked, each by what other questions have taught."""
+    with naming_extra("train"):
+        from channelhash.compression.pairs import cross_fit
+    if plan.similarity != "cosine":
+        raise InputError(f"{argument('similarity')} {plan.similarity}: pairs teach cosines")
+    shown = progress("learn questions from pairs")
+    moved = cross_fit(lessons.questions, task.vectors, lessons.pairs, plan.seed, shown)
+    return np.asarray(moved[lessons.asked])
 
 
 class Code(NamedTuple):
@@ -207,6 +249,7 @@ class Code(NamedTuple):
 
     Attributes:
         compressor: what made it.
+        method: how its map was fitted.
         candidates: for each question the nearest rows by its outputs, best first.
         question_ms: to find these.
         build_seconds: to fit the code and encode all vectors.
@@ -214,17 +257,20 @@ class Code(NamedTuple):
     """
 
     compressor: Compressor
+    method: Method
     candidates: list[_Rows]
     question_ms: float
     build_seconds: float
     rows: list[Row]
 
 
-def try_code(job: Job, n_bits: int) -> Code:
+def try_code(job: Job, n_bits: int, method: Method) -> Code:
     """Fit a code, encode all vectors and ask by bits alone and by outputs."""
     began = time.perf_counter()
-    compressor = Compressor.fit(job.sample, n_bits, None, job.plan.similarity, seed=job.plan.seed)
-    name = f"{n_bits} bits"
+    similarity = job.plan.similarity
+    vectors = job.task.vectors if method == "learned" else job.sample
+    compressor = Compressor.fit(vectors, n_bits, None, similarity, method, job.plan.seed)
+    name = _name(n_bits, method)
     compressed = compressor.encode(job.task.vectors, job.progress(f"encode {name}"))
     built = time.perf_counter() - began
     searcher = Searcher(compressor, compressed)
@@ -243,12 +289,17 @@ def try_code(job: Job, n_bits: int) -> Code:
         n_bits=n_bits,
         question_ms=took,
         build_seconds=built,
+        method=method,
     )
     scores = score(job.task, np.stack(found), job.exact)
     alone = replace(
         by_outputs, name=f"{name} by distance", scores=scores, question_ms=alone_ms, is_ours=False
     )
-    return Code(compressor, candidates, took, built, [alone, by_outputs])
+    return Code(compressor, method, candidates, took, built, [alone, by_outputs])
+
+
+def _name(n_bits: int, method: Method) -> str:
+    return f"{n_bits} bits" if method == "itq" else f"{n_bits} {method} bits"
 
 
 def try_second(job: Job, codes: Sequence[Code], bits: float, centred: bool) -> list[Row]:
@@ -261,7 +312,7 @@ def try_second(job: Job, codes: Sequence[Code], bits: float, centred: bool) -> l
     rows = []
     for code in codes:
         compressor = replace(fitted, weights=code.compressor.weights)
-        whole = f"{compressor.n_bits} bits, then {name}"
+        whole = f"{_name(compressor.n_bits, code.method)}, then {name}"
 
         def order(number: int, code: Code = code) -> _Rows:
             near = code.candidates[number]
@@ -278,6 +329,7 @@ def try_second(job: Job, codes: Sequence[Code], bits: float, centred: bool) -> l
                 second=bits,
                 question_ms=code.question_ms + took,
                 build_seconds=code.build_seconds + built,
+                method=code.method,
             )
         )
     return rows
@@ -289,7 +341,11 @@ def _first(scores: _Floats, k: int) -> _Rows:
 
 
 def try_rivals(job: Job) -> list[Row]:
-    """Ask by the signs of all numbers, by int8, and by signs whose first 100 int8 orders."""
+    """Ask by the signs of all numbers, by int8, and by signs whose first 100 int8 orders; with
+    questions as they are, if these have as many numbers as the vectors.
+    """
+    if job.task.questions.shape[1] == job.task.vectors.width:
+        job = job._replace(asked=prepare(job.task.questions, job.plan.similarity))
     by_signs, near = _try_signs(job)
     by_int8, rounded = _try_int8(job)
     similarity = job.plan.similarity

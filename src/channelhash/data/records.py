@@ -26,6 +26,8 @@ Labels = NDArray[np.bool_]
 Features = np.ndarray | SparseRows
 #: The modality of vectors that are neither said to be of images nor of texts.
 VECTOR = "vector"
+#: That of vectors that ask, where pairs have taught how these are compared with others.
+QUESTION = "question"
 #: Raw values of one modality: image files, texts, or features.
 RawItems = Sequence[Path] | Sequence[str] | NDArray[np.floating[Any]] | SparseRows
 

@@ -15,6 +15,8 @@ from channelhash.indexing.source import Source
 from channelhash.models import fitted
 from channelhash.models.description import FEATURES, EncoderWord, Model, in_one_word
 from channelhash.models.encoders import Encoder, is_encoder, open_encoder
+from channelhash.models.linear_maps import FeatureMatrix, LinearMap, pca_itq
+from channelhash.utils.optional_imports import naming_extra
 from channelhash.utils.progress import Progress
 from channelhash.utils.seeds import generator
 
@@ -84,8 +86,16 @@ def fit_source(
     if not any(batch.rows for batch in batches):
         return fit_source(_with_raw_originals(source, batches), codes, progress)
     features = _features(encoder, batches)
-    model = fitted.fit_codes(encoder, features, codes.n_bits, codes.codes, codes.seed)
+    model = fitted.fit_codes(encoder, features, codes.n_bits, codes.codes, codes.seed, _learn)
     return model, [_project_batch(model, batch) for batch in batches], source
+
+
+def _learn(features: fitted.FeatureMatrix, n_bits: int, seed: int, name: str) -> fitted.LinearMap:
+    """Learn a map from the neighbours of features."""
+    with naming_extra("train"):
+        from channelhash.compression.learning import learn_map
+    start = pca_itq(features, n_bits, seed, name)
+    return learn_map(np.asarray(features, np.float32), start, "euclidean", seed)
 
 
 def compare_with_texts(model: fitted.FittedModel, source: Source) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from channelhash.codes import unit_rows
 from channelhash.codes.quantizer import Quantizer
 from channelhash.codes.stage import Stage
-from channelhash.data.records import VECTOR, Features, RawItems, Records
+from channelhash.data.records import QUESTION, VECTOR, Features, RawItems, Records
 from channelhash.errors import InputError, argument
 from channelhash.models import description
 from channelhash.models.encoders import Encoder, open_encoder
@@ -36,6 +36,8 @@ from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.machine import one_blas_thread
 
 Codes = Literal["auto", "learned", "sign", "itq", "cca-itq"]
+#: Fits a map to features ``(n, d)``, by code length, seed and name.
+Fit = Callable[[FeatureMatrix, int, int, str], LinearMap]
 
 #: Code length of a new store.
 N_BITS = 256
@@ -70,7 +72,7 @@ class FittedModel(description.Model):
         encoder: computes the features.
         architecture: the settings of `fit_codes`, JSON-able; saved in ``config.json``.
         maps: modality -> from features to the outputs of codes; empty where the encoder's features
-            are the outputs.
+            are the outputs. That of `QUESTION` leads to vectors, as which questions are then asked.
         quantizers: modality -> how a store keeps features beside codes; empty where it keeps the
             outputs of codes.
 
@@ -119,10 +121,12 @@ class FittedModel(description.Model):
         side = self.encoder.sides.get(modality)
         return side is not None and isinstance(side.prepare, FeatureRows)
 
-    def project(self, modality: str, features: NDArray[np.float32]) -> NDArray[np.float32]:
+    def project(self, modality: str, features: FeatureMatrix) -> NDArray[np.float32]:
         """Compute outputs of features ``(n, d)`` of the encoder: the ``k`` of codes, then the
         vectors that the stage keeps, if it keeps features.
         """
+        if modality == QUESTION:
+            return self.project(VECTOR, self.maps[QUESTION](unit_rows(features)))
         if modality not in self.maps:
             return features[:, : self.n_bits]
         fitted = self.maps[modality]
@@ -247,12 +251,14 @@ def fit_codes(
     n_bits: int = N_BITS,
     codes: Codes = "auto",
     seed: int = 0,
+    learn: Fit | None = None,
 ) -> FittedModel:
     """Fit codes to features of a sample of items.
 
     ``auto`` is ``learned`` for an encoder with codes of its own that are long enough, ``cca-itq``
     where the sides lie in different spaces and there are `MIN_PAIRS` pairs, else ``itq``, which is
-    as good as ``sign`` for five items and better for more. Features get unit length first, but for
+    as good as ``sign`` for five items and better for more. ``learned`` codes of an encoder without
+    codes of its own are learned from the items. Features get unit length first, but for
     ``cca-itq`` of different spaces. Those of one space share a map, but each modality is centred on
     its own mean, because texts and images lie apart in such a space. Without texts, the mean of
     texts is that of `_PHRASES`; where items are vectors, texts become such vectors and share their
@@ -264,6 +270,7 @@ def fit_codes(
         n_bits: code length k; may exceed d.
         codes: the method.
         seed: of random rotations.
+        learn: fits ``learned`` codes, for an encoder without its own.
 
     Returns:
         A model of those modalities whose codes can be compared. If the sides lie in different
@@ -279,10 +286,11 @@ def fit_codes(
     method = _resolve_method(encoder, features, n_items, n_bits, codes)
     if method != "cca-itq" and not encoder.one_space:
         features = dict([min(features.items())])  # "image" comes before "text"
-    maps = _fit_maps(encoder, features, n_bits, method, seed)
+    fit = {"sign": random_rotation, "learned": learn}.get(method, pca_itq)
+    maps = _fit_maps(encoder, features, n_bits, method, seed, fit)
     architecture = _describe_fit(encoder, maps, n_bits, method, seed, n_items)
     quantizers = {}
-    if method in ("itq", "sign"):  # others compare their outputs
+    if maps and method != "cca-itq":  # others compare their outputs
         quantizers = _fit_quantizers(features, maps, seed)
     return FittedModel(encoder, architecture, maps, quantizers)
 
@@ -295,8 +303,8 @@ def _resolve_method(
     """
     if codes == "auto" and n_bits <= encoder.own_bits:
         return "learned"
-    if codes == "learned":
-        _check_learned_codes(encoder, n_bits)
+    if codes == "learned" and encoder.own_bits:
+        _check_own_codes(encoder, n_bits)
     n_pairs = n_items if len(features) == 2 else 0
     if codes == "cca-itq" and n_pairs < 2:
         raise InputError(
@@ -315,24 +323,28 @@ def _automatic_method(encoder: Encoder, n_items: int, n_pairs: int) -> Codes:
     return "itq" if n_items > 1 else "sign"  # one item has no principal directions
 
 
-def _check_learned_codes(encoder: Encoder, n_bits: int) -> None:
-    """Raise `InputError` if an encoder has no code of its own of ``n_bits`` bits."""
-    if n_bits <= encoder.own_bits:
-        return
-    reason = "has no codes of its own"
-    if encoder.own_bits:
-        reason = f"has {encoder.own_bits} bits of its own"
-    word = description.in_one_word(encoder.word)
-    raise InputError(
-        f"{argument('codes')} learned: the encoder {word} {reason}, not {n_bits}; take itq"
-    )
+def _check_own_codes(encoder: Encoder, n_bits: int) -> None:
+    """Raise `InputError` if the codes of an encoder have fewer than ``n_bits`` bits."""
+    if n_bits > encoder.own_bits:
+        word = description.in_one_word(encoder.word)
+        raise InputError(
+            f"{argument('codes')} learned: the encoder {word} has {encoder.own_bits} bits of its "
+            f"own, not {n_bits}; take itq"
+        )
 
 
 def _fit_maps(
-    encoder: Encoder, features: FeaturesByModality, n_bits: int, method: Codes, seed: int
+    encoder: Encoder,
+    features: FeaturesByModality,
+    n_bits: int,
+    method: Codes,
+    seed: int,
+    fit: Fit | None,
 ) -> dict[str, LinearMap]:
-    """Return modality -> the map from features to outputs, fitted by a method."""
-    if method == "learned":
+    """Return modality -> the map from features to outputs, fitted by a method; none for the
+    encoder's own codes.
+    """
+    if method == "learned" and encoder.own_bits:
         return {}
     views = features
     if _takes_unit_rows(encoder, method):
@@ -341,7 +353,8 @@ def _fit_maps(
         n_items = len(next(iter(views.values())))
         n_features = sum(values.shape[1] for values in views.values())
         return cca_itq(views, n_bits, seed, rho=_CCA_RHO * n_features / n_items)
-    fit = random_rotation if method == "sign" else pca_itq
+    if fit is None:
+        raise InputError(f"{argument('codes')} learned: nothing learns them here; take itq")
     if encoder.one_space:
         return _fit_shared_map(encoder, views, n_bits, fit, seed)
     return {name: fit(values, n_bits, seed, name) for name, values in views.items()}
@@ -349,7 +362,7 @@ def _fit_maps(
 
 def _takes_unit_rows(encoder: Encoder, method: Codes) -> bool:
     """Return whether features get unit length before a map."""
-    if method == "learned":
+    if method == "learned" and encoder.own_bits:
         return False
     return encoder.one_space or method != "cca-itq"
 
@@ -358,7 +371,7 @@ def _fit_shared_map(
     encoder: Encoder,
     views: FeaturesByModality,
     n_bits: int,
-    fit: Callable[[FeatureMatrix, int, int, str], LinearMap],
+    fit: Fit,
     seed: int,
 ) -> dict[str, LinearMap]:
     """Fit one rotation for all modalities of a space, each centred on its own mean."""
@@ -403,7 +416,7 @@ def _describe_fit(
     n_items: int,
 ) -> dict[str, Any]:
     """Return the architecture of a fitted model, which is saved with it."""
-    is_learned = method == "learned"
+    is_learned = not maps
     modalities = maps or encoder.modalities
     architecture: dict[str, Any] = dict(
         n_bits=n_bits,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.codes import binarize, pack
+from channelhash.data.records import QUESTION, VECTOR
 from channelhash.errors import InputError, argument
 from channelhash.models.description import Model, QueryEncoder
 from channelhash.models.exported import DESCRIPTION, FOLDER, ExportedModel
@@ -131,6 +132,8 @@ def encode_items(encoder: QueryEncoder, modality: str, items: Any) -> NDArray[np
     if any(are_rows) and not all(are_rows):  # words and a vector in a store of one side
         return np.concatenate([encode_items(encoder, modality, [item]) for item in items])
     if any(are_rows):
+        if modality == VECTOR and QUESTION in encoder.modalities:
+            modality = QUESTION
         takes_rows = getattr(encoder, "takes_rows", None)
         if takes_rows is None or not takes_rows(modality):
             raise InputError(
