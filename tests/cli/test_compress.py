@@ -90,7 +90,7 @@ def test_unknown_ids_and_foreign_questions_are_said(files, capsys):
         ("d.npz --questions q.npy --qrels bad.tsv", "bad.tsv, line 1: has 1 cells"),
         ("bad.npy", "bad.npy, row 1 (id 1): is zero"),
         ("empty.npy", "empty.npy: not a readable .npy file"),
-        ("empty.jsonl", "empty.jsonl: has no column with lists of numbers"),
+        ("empty.jsonl", "empty.jsonl: has no array of vectors; it has nothing"),
         ("none.npy", "none.npy: holds an array (0, 32)"),
         ("one.npy", "vectors: 1 of them; of ten or more some can be held out"),
         ("one.npy --questions q.npy", "1 vector: codes are fitted to two or more"),

@@ -121,8 +121,8 @@ def test_bad_rows_of_parquet_are_named_with_the_reason(tmp_path):
     assert labels_of(records) == [{"x", "y"}]
     assert records.items["image"].shape == (1, WIDTHS["image"])
     assert bad == [
-        ("b", "0 image features, most rows have 6"),
-        ("c", "1 image features, most rows have 6"),
+        ("b", "image has 0 numbers, others have 6"),
+        ("c", "image has 1 numbers, others have 6"),
         ("d", "image features are not finite"),
         (f"{tmp_path / 't.parquet'}, row 5", "has no id"),
         ("f", "image features are not finite"),
@@ -182,7 +182,7 @@ def test_features_are_lists_of_any_numbers_and_layout(tmp_path, kind):
     pq.write_table(pa.table({"id": list("abcd"), "text": column}), tmp_path / "t.parquet")
     ((records, bad),) = read(tmp_path / "t.parquet", tmp_path, modalities=("text",))
     assert records.items["text"].tolist() == [[1, 2], [3, 4]]
-    assert bad == [(name, "0 text features, most rows have 2") for name in "bd"]
+    assert bad == [(name, "text has 0 numbers, others have 2") for name in "bd"]
 
 
 def test_one_cell_costs_its_row_of_parquet(tmp_path):

@@ -105,7 +105,7 @@ UNCLEAR = ": rows cannot be told from columns"
         ({"labels": LABELS[:2]}, ": image is (3, 4) int8, expected (2, d) numbers with d ≥ 1"),
         ({"labels": LABELS * 2}, ": labels[0, 0] is 2, expected 0 or 1"),
         ({"labels": LABELS[:0]}, ": labels are (0, 2), expected (n, c) with at least one row"),
-        ({"labels": np.array(["a", "b", "a"])}, ": labels are <U1, expected numbers"),
+        ({"labels": LABELS * 1j}, ": labels are complex128, expected numbers or names"),
         (
             {"labels": np.array([1, np.nan, 2])},
             ": labels[1] is nan, expected the number of a class",
@@ -126,9 +126,9 @@ UNCLEAR = ": rows cannot be told from columns"
         ),
         ({"text": np.ones((2, 2))}, ": text is (2, 2) float64, expected (3, d) numbers with d ≥ 1"),
         ({"id": np.array(["a", "b", "a"])}, ": several rows have the id 'a'"),
-        ({"id": np.array(["a"])}, ": id has 1 entries, labels have 3 rows"),
-        ({"id": np.array([0.5, 1, 2])}, ": id[0] is 0.5, expected a text or an integer"),
-        ({"id": np.array([b"a", b"\xff", b"c"])}, ": id is not UTF-8 text"),
+        ({"id": np.array(["a"])}, ": has 3 rows, but there are 1 ids"),
+        ({"id": np.array([0.5, np.nan, 2])}, ": row 1 has no id; give every row one"),
+        ({"id": np.array([b"a", b"\xff", b"c"])}, ": id[1] is not UTF-8 text"),
         ({"image_scale": np.ones(3)}, ": image_scale is (3,) float64, expected 1 or 4 numbers"),
         ({"image_zero": np.array("a")}, ": image_zero is () <U1, expected 1 or 4 numbers"),
         ({"captions": np.array(["a"])}, ": captions has 1 entries, expected 3, one a row"),
@@ -160,7 +160,7 @@ def test_rows_that_are_not_finite_can_be_left_out(tmp_path):
     path = write(tmp_path / "f.npz", image=image, text=np.array([[1.0], [np.nan], [2]]))
     records = load_features(path, skip_bad=True)
     assert records.ids == ("0", "2")
-    assert records.removed == {"features not finite": 1}
+    assert records.removed == {"bad features": 1}
     assert records.found == 3
     assert records.problems == (f"{path}, row 1 (id 1): image and text features are not finite",)
     write(path, image=image[[1, 1, 1]])

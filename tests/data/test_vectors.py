@@ -109,10 +109,10 @@ def test_ids_come_from_a_text_file(tmp_path):
     (tmp_path / "ids.txt").write_text("\n".join(IDS) + "\n")
     assert list(load_vectors(tmp_path / "v.npy", ids=tmp_path / "ids.txt").ids) == IDS
     (tmp_path / "ids.txt").write_text("a\nb\n")
-    says = r"v.npy: has 5 vectors, but there are 2 ids"
+    says = r"v.npy: has 5 rows, but there are 2 ids"
     check_refusal(says, load_vectors, tmp_path / "v.npy", ids=tmp_path / "ids.txt")
     (tmp_path / "ids.txt").write_text("a\na\nb\nc\nd\n")
-    says = r"several vectors have the id 'a'"
+    says = r"several rows have the id 'a'"
     check_refusal(says, load_vectors, tmp_path / "v.npy", ids=tmp_path / "ids.txt")
 
 
@@ -164,10 +164,10 @@ def test_an_array_has_to_be_meant(arrays, array, says, tmp_path):
     [
         ("v.npy", b"no array", "not a readable .npy file"),
         ("v.npz", b"no archive", "not a readable .npz file"),
-        ("v.parquet", b"no table", "is no Parquet file"),
-        ("v.jsonl", b"{]\n", "line 1: is no JSON object"),
+        ("v.parquet", b"no table", "not a readable .parquet file"),
+        ("v.jsonl", b"{]\n", "line 1: is not JSON that can be read"),
         ("v.fvecs", b"\3\0\0\0abcd", "not a readable .fvecs file"),
-        ("v.csv", b"a,b\n", "a file of vectors ends in .npy"),
+        ("v.csv", b"a,b\n", "a file of arrays ends in .npz"),
     ],
 )
 def test_a_damaged_file_is_one_line(name, content, says, tmp_path):

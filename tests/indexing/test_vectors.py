@@ -282,8 +282,8 @@ def test_a_damaged_line_of_a_table_of_texts_is_left_out_as_before(tmp_path):
     [
         (None, "v.jsonl: row 3 has no id; give every row one"),
         ("", "v.jsonl: row 3 has no id; give every row one"),
-        ({"a": 1}, "v.jsonl: column id: holds an object, expected a text"),
-        ("d00", "v.jsonl: several vectors have the id 'd00'"),
+        ({"a": 1}, "v.jsonl: id[3] holds an object, expected a text"),
+        ("d00", "v.jsonl: several rows have the id 'd00'"),
     ],
 )
 def test_every_vector_has_an_id_of_its_own(name, says, tmp_path, capsys):

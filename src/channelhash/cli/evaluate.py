@@ -93,13 +93,13 @@ def _encode_one(
     """Encode all items at once, into one file."""
     from channelhash.data.collection import readable
     from channelhash.data.folder import load_any
-    from channelhash.data.vectors import holds_vectors, load_vectors
+    from channelhash.data.vectors import content_of, load_vectors
     from channelhash.indexing.vectors import source_of
     from channelhash.models import load_model
     from channelhash.models.hash_model import encode_records
 
     model = load_model(run)
-    if holds_vectors(data):
+    if content_of(data) == "vectors":
         records = source_of(load_vectors(data, skip_bad=skip_bad), data).records
     else:
         records = load_any(data, root, skip_bad)

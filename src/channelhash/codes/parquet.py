@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from channelhash.codes import Booleans, CodeSet, PackedCodes
 from channelhash.errors import InputError
 from channelhash.utils.addresses import Place, open_address, place, whole_file
-from channelhash.utils.array_files import ENDINGS
+from channelhash.utils.array_files import IN_FOLDERS
 from channelhash.utils.decode import reading
 from channelhash.utils.hashes import dump_checked, load_checked
 from channelhash.utils.plain_values import is_binary, is_list, is_text, plain_values
@@ -74,7 +74,7 @@ def _open(path: str | Place) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
     where = place(path)
     if not where.is_file():
         raise InputError(f"{path}: no such file of codes")
-    if where.suffix.lower() in (*ENDINGS, ".npy"):
+    if where.suffix.lower() in IN_FOLDERS:
         raise InputError(
             f"{path}: is no Parquet file; `evaluate --codes` reads one .npz of B_q, B_r, L_q and "
             "L_r"

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from channelhash.data.cells import image_of, join_captions, split_labels, text_of
@@ -33,8 +32,16 @@ from channelhash.utils.addresses import (
     whole_file,
     without_signature,
 )
+from channelhash.utils.array_files import rows_of_lists
 from channelhash.utils.decode import reading
-from channelhash.utils.plain_values import is_binary, is_list, is_text, plain_values
+from channelhash.utils.plain_values import (
+    are_vectors,
+    flat_numbers,
+    is_binary,
+    is_list,
+    is_text,
+    plain_values,
+)
 
 _Element = TypeVar("_Element")
 #: Images and texts read at once: as many as a model encodes at once.
@@ -165,7 +172,9 @@ def _misfit(name: str, kind: pa.DataType) -> str:
     """Return what a column has to hold; empty if values of its type may be that."""
     value = _value_type(name, kind)
     if name in ("image", "text") and is_list(value):
-        return "" if _may_be_list(name, value) else "lists of numbers, which are features"
+        may_be_texts = name == "text" and is_text(value.value_type)
+        fits = are_vectors(value) or may_be_texts
+        return "" if fits else "lists of numbers, which are features"
     if name == "image":
         return "" if _may_be_image(value) else "paths or the bytes of image files"
     if _may_be_text(name, kind, value):
@@ -186,14 +195,6 @@ def _value_type(name: str, kind: pa.DataType) -> pa.DataType:
     if name == "labels" and is_list(value):
         value = value.value_type
     return value.value_type if pa.types.is_dictionary(value) else value
-
-
-def _may_be_list(name: str, kind: pa.DataType) -> bool:
-    """Return whether lists may be features, or texts."""
-    tests = [pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal]
-    if name == "text":
-        tests.append(is_text)
-    return any(test(kind.value_type) for test in tests)
 
 
 def _may_be_image(kind: pa.DataType) -> bool:
@@ -350,19 +351,10 @@ def _address_of(cell: bytes | str, root: str) -> str:
 
 def _features(column: pa.Array, modality: str) -> _Column:
     """Return features ``(n, d)``, with d the width of most rows that are not empty."""
-    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
-    counts = np.bincount(lengths, minlength=2)
-    width = int(counts[1:].argmax()) + 1
-    fits = lengths == width
-    flat = column.filter(pa.array(fits)).flatten().to_numpy(zero_copy_only=False)
-    rows = np.zeros((len(column), width), dtype=np.float32)
-    rows[fits] = flat.reshape(-1, width)
-    problems = {
-        int(row): f"{lengths[row]} {modality} features, most rows have {width}"
-        for row in np.flatnonzero(~fits)
-    }
-    for row in np.flatnonzero(~np.isfinite(rows).all(axis=1)):
-        problems[int(row)] = f"{modality} features are not finite"
+    rows, problems = rows_of_lists(*flat_numbers(column))
+    problems = {row: f"{modality} {problem}" for row, problem in problems.items()}
+    for row in np.flatnonzero(~np.isfinite(rows).all(axis=1)).tolist():
+        problems.setdefault(row, f"{modality} features are not finite")
     return _Column(rows, problems)
 
 

@@ -11,11 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.data.label_arrays import first_repeated, read_labels, texts_of
-from channelhash.data.parts import by_rows, join_parts
-from channelhash.data.records import Problems, Records
-from channelhash.errors import InputError, argument, naming
-from channelhash.utils.array_files import Arrays, SparseRows, read_arrays
+from channelhash.data.label_arrays import read_labels, row_ids, texts_of
+from channelhash.data.parts import by_rows, is_part, join_parts
+from channelhash.data.records import VECTOR, Problems, Records
+from channelhash.errors import InputError, naming
+from channelhash.utils.array_files import (
+    LABELS,
+    Arrays,
+    FileArrays,
+    SparseRows,
+    open_arrays,
+    read_arrays,
+)
 from channelhash.utils.decode import read_text, reading, split_lines
 from channelhash.utils.seeds import generator
 
@@ -25,9 +32,9 @@ _RealValues = NDArray[np.float32] | SparseRows
 _NAMES = {
     "image": ("image", "IAll", "I", "images", "XAll"),
     "text": ("text", "TAll", "YAll", "T", "texts", "tags", "tagList"),
-    "labels": ("labels", "LAll", "L", "label", "labelList"),
+    "labels": LABELS,
 }
-
+_MODALITIES = ("image", "text", VECTOR)
 #: Modality -> names of arrays of texts that are displayed with search results; of images their
 #: files.
 _DISPLAY = {"image": ("pictures", "FAll", "imgList"), "text": ("captions",)}
@@ -38,6 +45,7 @@ def load_features(
     image_array: str | None = None,
     text_array: str | None = None,
     labels_array: str | None = None,
+    ids: Path | None = None,
     skip_bad: bool = False,
 ) -> Records:
     """Read features of images and texts ``(n, d)`` (or bags of words), and labels ``(n, c)`` where
@@ -72,6 +80,7 @@ def load_features(
         image_array: name of the image features in the file, if not a recognised one.
         text_array: likewise of the text features.
         labels_array: likewise of the labels.
+        ids: text file of ids, one a line, in place of those of the file.
         skip_bad: leave out rows whose features are not finite, count and list them.
 
     Raises:
@@ -80,7 +89,8 @@ def load_features(
             1; an id or a label occurs twice.
     """
     names = {"image": image_array, "text": text_array, "labels": labels_array}
-    return _records(_with_sparse(read_arrays(path, sparse=True), path), names, path, skip_bad)
+    with open_arrays(path) as arrays:
+        return _records(_with_sparse(arrays, path), names, path, skip_bad, ids)
 
 
 def load_wikipedia(root: Path, skip_bad: bool = False) -> Records:
@@ -117,14 +127,15 @@ def load_wikipedia(root: Path, skip_bad: bool = False) -> Records:
                 expected = f"expected the number of a class in categories.list, 1 to {len(numbers)}"
                 raise InputError(f"{file}, line {place}: ends in {number!r}, {expected}")
         arrays[f"L_{ending}"] = np.array(classes)[:, None] == np.array(numbers)
-    return _records({**arrays, "label_names": np.array(class_names)}, {}, path, skip_bad)
+    arrays["label_names"] = np.array(class_names)
+    return _records(FileArrays(arrays), {}, path, skip_bad)
 
 
 #: Arrays that a sparse matrix consists of, here and in SciPy's files.
 _SPARSE = ("indptr", "indices", "shape", "data", "values", "format", "_is_array")
 
 
-def _with_sparse(arrays: Arrays, path: Path) -> Arrays:
+def _with_sparse(arrays: FileArrays, path: Path) -> FileArrays:
     """Return the arrays with each ``X_indptr, X_indices, X_shape`` and perhaps ``X_data`` as the
     sparse matrix ``X`` alone.
 
@@ -144,7 +155,7 @@ def _with_sparse(arrays: Arrays, path: Path) -> Arrays:
     return arrays
 
 
-def _sparse_matrix(arrays: Arrays, prefix: str) -> SparseRows:
+def _sparse_matrix(arrays: FileArrays, prefix: str) -> SparseRows:
     """Return the matrix of which the arrays with a prefix are the parts."""
     indices = arrays[f"{prefix}indices"]
     shape = tuple(arrays[f"{prefix}shape"].ravel().tolist())
@@ -159,9 +170,10 @@ def _sparse_matrix(arrays: Arrays, prefix: str) -> SparseRows:
     return matrix
 
 
-def _sort_by_rows(arrays: Arrays, path: Path) -> None:
+def _sort_by_rows(arrays: FileArrays, path: Path) -> None:
     """Store the sparse matrices of single values by rows: starts of rows, and indices in them."""
-    forms = [name for name, values in arrays.items() if np.array_equal(values, b"coo")]
+    names = [name for name in arrays if name.endswith("format")]
+    forms = [name for name in names if np.array_equal(arrays.peek(name), b"coo")]
     for form in forms:
         prefix = form.removesuffix("format")
         with reading(path, f"its {form} is not that of a sparse matrix", "save that of tocsr()"):
@@ -176,31 +188,22 @@ def _sort_by_rows(arrays: Arrays, path: Path) -> None:
             arrays[f"{prefix}data"] = arrays[f"{prefix}data"][order]
 
 
-class _FileArrays(Arrays):
-    """The arrays of a file, and which of them were read."""
-
-    def __init__(self, arrays: Arrays) -> None:
-        super().__init__(arrays)
-        self.taken = set[str]()
-
-    def __getitem__(self, name: str) -> Any:
-        self.taken.add(name)
-        return super().__getitem__(name)
-
-    def unread(self, path: Path) -> list[str]:
-        """Return a line that names the arrays that were not read, if there are any."""
-        names = sorted(self.keys() - self.taken)
-        if not names:
-            return []
-        remedy = "rename them, name them in image_array, text_array or labels_array, or leave them"
-        return [f"{path}: not read: {', '.join(names)}; {remedy}"]
+def _unread(arrays: FileArrays, path: Path) -> list[str]:
+    """Return a line that names the arrays that were not read, if there are any."""
+    if not arrays.unread:
+        return []
+    remedy = "rename them, name them in image_array, text_array or labels_array, or leave them"
+    return [f"{path}: not read: {', '.join(arrays.unread)}; {remedy}"]
 
 
 def _records(
-    arrays: Arrays, names: Mapping[str, str | None], path: Path, skip_bad: bool
+    arrays: FileArrays,
+    names: Mapping[str, str | None],
+    path: Path,
+    skip_bad: bool,
+    given_ids: Path | None = None,
 ) -> Records:
     """Return the records of a file; ``names`` maps roles to arrays with unusual names."""
-    arrays = _FileArrays(arrays)
     problems = Problems(skip_bad)
     with naming(path):
         found = _find_roles(arrays, names, path, problems.lines)
@@ -216,54 +219,28 @@ def _records(
             name: _real_values(stored, arrays, name, n) for name, stored in found.features.items()
         }
         display = {} if found.part_ids else _display(arrays, n, path)
-        ids = found.part_ids or _ids_of(arrays, n)
-        _check_ids(ids, n, "labels" if label_names else "features")
+        ids = found.part_ids or row_ids(arrays, n, given_ids) or tuple(map(str, range(n)))
     problems.lines = [f"{path}: {line}" for line in problems.lines]
-    good = _finite_rows(items, ids, path, problems)
-    lines = (*problems.lines, *arrays.unread(path))
+    bad = _bad_rows(items)
+    for role, name in found.names.items():
+        for row, problem in arrays.problems.get(name, {}).items():
+            bad[row] = f"{role} {problem}"
+    good = problems.usable(bad, ids, path, "bad features")
+    lines = (*problems.lines, *_unread(arrays, path))
     records = Records(
         ids, dict(items), labels, label_names, problems.removed, lines, found=n, display=display
     )
-    return records if good.all() else records.take(np.flatnonzero(good))
+    return records.take(good) if bad else records
 
 
-def _ids_of(arrays: Arrays, n: int) -> tuple[str, ...]:
-    """Return the ids that a file gives its rows, or else their numbers."""
-    if "id" in arrays:
-        return texts_of(arrays["id"], "id")
-    return tuple(map(str, range(n)))
-
-
-def _check_ids(ids: tuple[str, ...], n: int, counted: str) -> None:
-    if len(ids) != n:
-        raise InputError(f"id has {len(ids)} entries, {counted} have {n} rows")
-    repeated = first_repeated(ids)
-    if repeated is not None:
-        raise InputError(f"several rows have the id {repeated!r}")
-
-
-def _finite_rows(
-    items: Mapping[str, _RealValues],
-    ids: tuple[str, ...],
-    path: Path,
-    problems: Problems,
-) -> NDArray[np.bool_]:
-    """Return which rows are finite in all modalities, at least one, and list the others."""
+def _bad_rows(items: Mapping[str, _RealValues]) -> dict[int, str]:
+    """Return the rows that are not finite in all modalities, and what is wrong with them."""
     finite = {name: _are_finite(values) for name, values in items.items()}
-    good = np.logical_and.reduce(list(finite.values()))
-    n = len(ids)
-    remedy = (
-        f"mend such rows, {n - good.sum()} in all, or leave them out with {argument('skip_bad')}"
-    )
-    for row in np.flatnonzero(~good):
+    bad = {}
+    for row in np.flatnonzero(~np.logical_and.reduce(list(finite.values()))).tolist():
         broken = " and ".join(name for name, has in finite.items() if not has[row])
-        line = f"{path}, row {row} (id {ids[row]}): {broken} features are not finite"
-        problems.add(line, remedy, "features not finite")
-    if not good.any():
-        raise InputError(
-            f"{path}: no usable row is left of {n}; the last problem is {problems.lines[-1]}"
-        )
-    return np.asarray(good)
+        bad[row] = f"{broken} features are not finite"
+    return bad
 
 
 def _are_finite(values: _RealValues) -> NDArray[np.bool_]:
@@ -327,17 +304,21 @@ class _Roles:
     Attributes:
         features: modality -> features.
         labels: the labels, if there are any.
+        names: role -> name of its array.
         part_ids: ids of the rows if the file comes in parts.
     """
 
     features: Arrays
     labels: NDArray[Any] | None
+    names: Mapping[str, str]
     part_ids: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, by_role: Arrays, part_ids: tuple[str, ...] = ()) -> "_Roles":
-        features: Arrays = {role: by_role[role] for role in ("image", "text") if role in by_role}
-        return cls(features, by_role.get("labels"), part_ids)
+    def of(
+        cls, by_role: Arrays, names: Mapping[str, str], part_ids: tuple[str, ...] = ()
+    ) -> "_Roles":
+        features = {role: by_role[role] for role in _MODALITIES if role in by_role}
+        return cls(features, by_role.get("labels"), names, part_ids)
 
 
 def are_features(names: Collection[str]) -> bool:
@@ -347,11 +328,13 @@ def are_features(names: Collection[str]) -> bool:
     (True, False)
     """
     known = {*_NAMES["image"], *_NAMES["text"]}
-    return any(name in known or name.startswith(("I_", "T_", "B_")) for name in names)
+    return any(
+        name in known or name.startswith(("I_", "T_", "B_")) or is_part(name) for name in names
+    )
 
 
 def _find_roles(
-    arrays: Arrays, settings: Mapping[str, str | None], path: Path, problems: list[str]
+    arrays: FileArrays, settings: Mapping[str, str | None], path: Path, problems: list[str]
 ) -> _Roles:
     """Find image, text and labels by the ``settings``, by recognised names, or in parts."""
     names = _find_names(arrays, settings)
@@ -362,7 +345,7 @@ def _find_roles(
                 raise InputError(
                     "comes in parts (L_tr …), but one array is named; name labels_array too"
                 )
-            return _Roles.of(joined, ids)
+            return _Roles.of(joined, {}, ids)
     _check_names(names, arrays)
     by_role = {role: arrays[name] for role, name in names.items()}
     if "labels" in names:
@@ -371,7 +354,7 @@ def _find_roles(
     turned = by_rows(by_role | same_rows, problems)
     if path.is_dir():
         _check_rows({name: turned[role].shape for role, name in names.items()})
-    return _Roles.of(turned)
+    return _Roles.of(turned, names)
 
 
 def _check_rows(shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -381,7 +364,7 @@ def _check_rows(shapes: Mapping[str, tuple[int, ...]]) -> None:
         raise InputError(f"the files differ in their number of rows ({listed})")
 
 
-def _find_names(arrays: Arrays, settings: Mapping[str, str | None]) -> dict[str, str]:
+def _find_names(arrays: FileArrays, settings: Mapping[str, str | None]) -> dict[str, str]:
     """Return role -> name of its array, for the roles that the file has."""
     names = {}
     for role, recognised in _NAMES.items():
@@ -394,12 +377,14 @@ def _find_names(arrays: Arrays, settings: Mapping[str, str | None]) -> dict[str,
             if name in arrays:
                 names[role] = name
                 break
+    if len(arrays.vectors) == 1 and names.keys().isdisjoint(_MODALITIES):
+        names[VECTOR] = arrays.vectors[0]
     return names
 
 
-def _check_names(names: Mapping[str, str], arrays: Arrays) -> None:
+def _check_names(names: Mapping[str, str], arrays: FileArrays) -> None:
     """Check that there are features, and labels unless no name is like theirs."""
-    if not {"image", "text"} & names.keys():
+    if names.keys().isdisjoint(_MODALITIES):
         expected = (
             "image or text (or IAll, TAll; I_tr, T_tr …), and labels (or LAll; L_tr …) if there "
             "are any"
@@ -414,17 +399,16 @@ def _check_names(names: Mapping[str, str], arrays: Arrays) -> None:
         )
 
 
-def _names_of(arrays: Arrays) -> str:
+def _names_of(arrays: Mapping[str, Any]) -> str:
     return ", ".join(sorted(arrays)) or "none"
 
 
-def _display(arrays: Arrays, n: int, path: Path) -> dict[str, tuple[str, ...]]:
+def _display(arrays: FileArrays, n: int, path: Path) -> dict[str, tuple[str, ...]]:
     """Return the captions and image paths that the file has."""
     display = {}
-    texts = {name for name, values in arrays.items() if values.dtype.kind in "USO"}
     for modality, names in _DISPLAY.items():
-        name = next(filter(texts.__contains__, names), None)
-        if name is None:
+        name = next(filter(arrays.__contains__, names), None)
+        if name is None or arrays.peek(name).dtype.kind not in "USO":
             continue
         values = texts_of(arrays[name], name)
         if len(values) != n:
@@ -436,7 +420,7 @@ def _display(arrays: Arrays, n: int, path: Path) -> dict[str, tuple[str, ...]]:
     return display
 
 
-def _real_values(stored: Any, arrays: Arrays, name: str, n: int) -> _RealValues:
+def _real_values(stored: Any, arrays: FileArrays, name: str, n: int) -> _RealValues:
     """Return features ``(n, d)`` as real values, of quantised ones (q − zero) · scale."""
     is_matrix = stored.ndim == 2 and len(stored) == n and stored.shape[1] > 0
     if not is_matrix or stored.dtype.kind not in "biuf":

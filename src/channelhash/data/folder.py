@@ -12,8 +12,8 @@ from channelhash.data.features import load_features
 from channelhash.data.images import IMAGE_ENDINGS, image_problem
 from channelhash.data.records import DataItem, Problems, Records, records_from_rows
 from channelhash.data.table import load_table, read_rows
+from channelhash.data.vectors import content_of
 from channelhash.errors import InputError, argument
-from channelhash.utils.array_files import ENDINGS
 from channelhash.utils.image_files import RAW_ENDINGS, heif_problem, raw_problem
 
 #: The store that belongs to a folder of photographs.
@@ -107,7 +107,7 @@ def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Re
         raise no_such(path)
     if path.is_dir():
         return _load_folder(path, skip_bad)
-    if path.suffix.lower() in ENDINGS:
+    if content_of(path) != "table":
         return load_features(path, skip_bad=skip_bad)
     has_labels = "labels" in read_rows(path, [])[0]
     return load_table(path, root, label_columns=None if has_labels else [], skip_bad=skip_bad)

@@ -4,39 +4,62 @@ Errors do not name the file: the caller does, see `errors.naming`.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.data.records import Labels, label_name
+from channelhash.data.cells import split_labels, text_of
+from channelhash.data.records import Labels, label_name, labels_from_names
 from channelhash.errors import InputError
-from channelhash.utils.array_files import Arrays
+from channelhash.utils.array_files import IDS, has_numbers
+from channelhash.utils.decode import read_text, split_lines
 
 
 def texts_of(values: NDArray[Any], name: str) -> tuple[str, ...]:
-    """Return the entries of ``id``, ``label_names`` and the like: texts, bytes or whole numbers.
+    """Return the entries of ``id``, ``label_names`` and the like: texts, bytes or numbers; a missing
+    one as the empty text.
 
     >>> texts_of(np.array([1.0, 2.0]), "id")
     ('1', '2')
     """
     if values.shape == () and values.dtype.kind == "U":
         raise InputError(f"{name} is an object or a structure; in MATLAB, save cellstr({name})")
-    try:
-        texts = list(map(_decode, values.ravel().tolist()))
-    except UnicodeDecodeError:
-        raise InputError(f"{name} is not UTF-8 text") from None
-    for row, text in enumerate(texts):
-        if isinstance(text, float) and text.is_integer():  # MATLAB's numbers
-            texts[row] = int(text)
-        elif not isinstance(text, str | int):
-            raise InputError(f"{name}[{row}] is {text!r}, expected a text or an integer")
-    return tuple(map(str, texts))
+    texts = []
+    for row, entry in enumerate(values.ravel().tolist()):
+        if isinstance(entry, bytes):
+            entry = entry.decode(errors="surrogateescape")
+        try:
+            texts.append(text_of(entry))
+        except ValueError as error:
+            raise InputError(f"{name}[{row}] {error}") from None
+    return tuple(texts)
 
 
-def _decode(entry: Any) -> Any:
-    return entry.decode() if isinstance(entry, bytes) else entry
+def row_ids(arrays: Mapping[str, Any], n: int, ids: Path | None = None) -> tuple[str, ...] | None:
+    """Return the ids of ``n`` rows: the lines of a file ``ids``, or else what the arrays hold; None
+    without either.
+
+    >>> row_ids({"id": np.array([7, 8])}, 2), row_ids({}, 2)
+    (('7', '8'), None)
+    """
+    name = next(filter(arrays.__contains__, IDS), None)
+    if ids is not None:
+        names = tuple(filter(None, split_lines(read_text(ids))))
+    elif name is not None:
+        names = texts_of(arrays[name], name)
+    else:
+        return None
+    if len(names) != n:
+        raise InputError(f"has {n} rows, but there are {len(names)} ids")
+    if "" in names:
+        raise InputError(f"row {names.index('')} has no {name}; give every row one")
+    repeated = first_repeated(names)
+    if repeated is not None:
+        raise InputError(f"several rows have the id {repeated!r}")
+    return names
 
 
 def first_repeated(names: Sequence[str]) -> str | None:
@@ -48,8 +71,11 @@ def first_repeated(names: Sequence[str]) -> str | None:
     return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
-def read_labels(labels: NDArray[Any], arrays: Arrays) -> tuple[Labels, tuple[str, ...]]:
+def read_labels(labels: NDArray[Any], arrays: Mapping[str, Any]) -> tuple[Labels, tuple[str, ...]]:
     """Return labels as a Boolean matrix ``(n, c)``, and the names of its columns.
+
+    Of objects, each is a number of a class, a list of 0 and 1, or names as `split_labels` reads
+    them.
 
     >>> matrix, names = read_labels(np.array([3, 7, 3]), {})
     >>> names, matrix.tolist()
@@ -58,6 +84,11 @@ def read_labels(labels: NDArray[Any], arrays: Arrays) -> tuple[Labels, tuple[str
     given: tuple[str, ...] = ()
     if "label_names" in arrays:
         given = texts_of(arrays["label_names"], "label_names")
+    if labels.dtype.kind in "UO" and labels.ndim:
+        cells = labels.ravel().tolist()
+        if not any(has_numbers(cell) or _is_number(cell) for cell in cells):
+            return labels_from_names(list(_names_in(cells)), given or None, "labels")
+        labels = _numbers_in(cells)
     if _are_packed(labels, len(given)):
         labels = np.unpackbits(labels, axis=1)[:, : len(given)]
     matrix, names = _label_matrix(labels, len(given))
@@ -68,6 +99,30 @@ def read_labels(labels: NDArray[Any], arrays: Arrays) -> tuple[Labels, tuple[str
     if repeated is not None:
         raise InputError(f"several label_names are {repeated!r}")
     return matrix, names
+
+
+def _names_in(cells: Sequence[Any]) -> Iterator[list[str]]:
+    """Yield the names in each cell."""
+    for row, cell in enumerate(cells):
+        try:
+            yield split_labels(cell)
+        except ValueError as error:
+            raise InputError(f"labels[{row}] {error}") from None
+
+
+def _numbers_in(cells: Sequence[Any]) -> NDArray[Any]:
+    """Return the numbers of classes, or of each row, in cells of one kind."""
+    width = next((len(cell) for cell in cells if has_numbers(cell)), None)
+    for row, cell in enumerate(cells):
+        if width is None and not _is_number(cell):
+            raise InputError(f"labels[{row}] is {cell!r}, expected the number of a class")
+        if width is not None and not (has_numbers(cell) and len(cell) == width):
+            raise InputError(f"labels[{row}] is {cell!r}, expected {width} numbers, each 0 or 1")
+    return np.array(cells)
+
+
+def _is_number(cell: Any) -> bool:
+    return isinstance(cell, int | float)
 
 
 def _are_packed(labels: NDArray[Any], n_names: int) -> bool:
@@ -98,7 +153,7 @@ def _are_packed(labels: NDArray[Any], n_names: int) -> bool:
 def _label_matrix(labels: NDArray[Any], n_names: int) -> tuple[Labels, tuple[str, ...]]:
     """Return labels as a Boolean matrix, and default names of its columns."""
     if labels.dtype.kind not in "biuf":
-        raise InputError(f"labels are {labels.dtype}, expected numbers")
+        raise InputError(f"labels are {labels.dtype}, expected numbers or names")
     if _are_matlab_classes(labels, n_names):
         labels = labels.ravel()
     if labels.ndim == 1 and labels.size and labels.dtype.kind in "iuf":

@@ -6,6 +6,7 @@ Errors and problems do not name the file: the caller does.
 from collections import defaultdict, deque
 from collections.abc import Mapping
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ _PARTS = {
 _REPEATED = ("train", "validation")
 
 
-def join_parts(arrays: Arrays, problems: list[str]) -> tuple[Arrays, tuple[str, ...]]:
+def join_parts(arrays: Mapping[str, Any], problems: list[str]) -> tuple[Arrays, tuple[str, ...]]:
     """Return the image, text and labels of all parts in turn, and ids ``train0 …``, ``query0 …``.
 
     Both are empty if there are no parts.
@@ -72,7 +73,7 @@ def _read_repeated_once(parts: dict[str, Arrays], ids: dict[str, list[str]]) -> 
         del parts[part], ids[part]
 
 
-def _names_of_parts(arrays: Arrays) -> dict[str, dict[str, str]]:
+def _names_of_parts(arrays: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return part -> role -> name of its array."""
     lower = {name.lower(): name for name in sorted(arrays)}
     names: dict[str, dict[str, str]] = {}
@@ -94,6 +95,16 @@ def _find_array(names: Mapping[str, str], role: str, ending: str) -> str | None:
             if spelling in names:
                 return names[spelling]
     return None
+
+
+def is_part(name: str) -> bool:
+    """Return whether an array is said to be a part of the images or texts.
+
+    >>> is_part("XTrain"), is_part("L_tr"), is_part("train")
+    (True, False, False)
+    """
+    names = {name.lower(): name}
+    return any(_find_array(names, role, ending) for role in ("image", "text") for ending in _PARTS)
 
 
 def by_rows(arrays: Arrays, problems: list[str]) -> Arrays:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from channelhash.errors import InputError
+from channelhash.errors import InputError, argument
 from channelhash.utils.array_files import SparseRows
 from channelhash.utils.files import cache_folder, write_text
 from channelhash.utils.hashes import content_hash, file_hash
@@ -246,6 +246,20 @@ class Problems:
         self.lines.append(line)
         if reason is not None:
             self.count(reason)
+
+    def usable(
+        self, bad: Mapping[int, str], ids: Sequence[str], path: Path, reason: str
+    ) -> NDArray[np.int64]:
+        """List the ``bad`` rows of a file, which are left out; return the others, at least one."""
+        remedy = f"mend such rows, {len(bad)} in all, or leave them out with "
+        for row, problem in sorted(bad.items()):
+            line = f"{path}, row {row} (id {ids[row]}): {problem}"
+            self.add(line, remedy + argument("skip_bad"), reason)
+        if bad and len(bad) == len(ids):
+            raise InputError(
+                f"{path}: no usable row is left of {len(ids)}; the last problem is {self.lines[-1]}"
+            )
+        return np.setdiff1d(np.arange(len(ids)), list(bad))
 
     def count(self, reason: str) -> None:
         """Count an entry that is left out."""

@@ -3,7 +3,6 @@
 import csv
 import difflib
 import io
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,8 +21,8 @@ from channelhash.data.records import (
     records_from_rows,
 )
 from channelhash.errors import InputError, argument
-from channelhash.utils.decode import one_line, read_text, reading
-from channelhash.utils.optional_imports import naming_extra
+from channelhash.utils.array_files import check_columns, open_parquet
+from channelhash.utils.decode import json_lines, read_text, reading
 
 TABLE_ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
 #: What a label column may hold for a row that has the label, in any case.
@@ -339,7 +338,7 @@ def read_rows(path: Path, needed: Sequence[str]) -> RawTable:
 def _read_csv(path: Path, delimiter: str) -> RawTable:
     lines = csv_rows(path, read_text(path), delimiter)
     _, columns = next(lines, (1, []))
-    _check_columns(path, columns)
+    check_columns(path, columns)
     for other in ",;\t".replace(delimiter, ""):
         if len(columns) == 1 and other in columns[0]:
             raise InputError(
@@ -384,40 +383,26 @@ def csv_rows(
 
 
 def _read_jsonl(path: Path) -> RawTable:
-    rows = [
-        _json_row(f"line {number}", line)
-        for number, line in enumerate(io.StringIO(read_text(path)), start=1)
-        if line.strip()
-    ]
+    rows = []
+    for place, row in json_lines(path):
+        if isinstance(row, str):
+            rows.append(TableRow(place, {}, _BadRowError("not JSON", row)))
+        else:
+            rows.append(TableRow(place, row))
     empty: dict[str, Any] = {}
     for row in rows:
         empty.update(dict.fromkeys(row.cells))
     return RawTable(list(empty), [row._replace(cells=empty | row.cells) for row in rows])
 
 
-def _json_row(place: str, line: str) -> TableRow:
-    try:
-        # Python writes NaN and infinities into JSON where a number is missing.
-        cells = json.loads(line, parse_constant=lambda name: None)
-    except (ValueError, RecursionError) as error:
-        problem = f"is not JSON that can be read ({one_line(error)})"
-        return TableRow(place, {}, _BadRowError("not JSON", problem))
-    if not isinstance(cells, dict):
-        return TableRow(place, {}, _BadRowError("not JSON", "is not a JSON object {…}"))
-    return TableRow(place, cells)
-
-
 def _read_parquet(path: Path, needed: Sequence[str]) -> RawTable:
-    with naming_extra():
-        import pyarrow.parquet as pq
-
-        from channelhash.utils.plain_values import plain_values
     with (
         reading(path, "not a readable Parquet file, perhaps truncated"),
-        pq.ParquetFile(path) as file,
+        open_parquet(path) as file,
     ):
+        from channelhash.utils.plain_values import plain_values
+
         columns = list(file.schema_arrow.names)
-        _check_columns(path, columns)
         names = [column for column in columns if column in needed]
         table = file.read(columns=names)
         values = [plain_values(table.column(name)) for name in names]
@@ -427,10 +412,3 @@ def _read_parquet(path: Path, needed: Sequence[str]) -> RawTable:
             for number, row in enumerate(cells, start=1)
         ]
         return RawTable(columns, rows)
-
-
-def _check_columns(path: Path, columns: Sequence[str]) -> None:
-    # Columns without a name are never read.
-    for name, count in Counter(filter(str.strip, columns)).most_common(1):
-        if count > 1:
-            raise InputError(f"{path}: has {count} columns {name!r}; rename or remove all but one")

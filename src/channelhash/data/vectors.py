@@ -8,19 +8,21 @@ import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.data.features import are_features
-from channelhash.data.label_arrays import first_repeated
+from channelhash.data.label_arrays import row_ids
 from channelhash.data.records import Problems
 from channelhash.data.table import TABLE_ENDINGS
-from channelhash.data.vector_files import FORMATS, VectorFile, describes_items
 from channelhash.errors import InputError, argument, naming
-from channelhash.utils.decode import read_text, split_lines
+from channelhash.utils.array_files import ENDINGS, IDS, LABELS, FileArrays, has_numbers, open_arrays
+from channelhash.utils.decode import json_lines
 
+#: Endings of the files of one array, which has no name.
+_UNNAMED = (".npy", ".fvecs")
 #: Rows that are read at a time, which bounds memory.
 _ROWS = 8192
 
@@ -113,7 +115,7 @@ def load_vectors(
     """Read vectors ``(n, d)``, with ids and further columns where the file has them.
 
     Args:
-        path: a file with an ending of `vector_files.FORMATS`.
+        path: a file with an ending of `array_files.ENDINGS`.
         array: name of the array or column, where several could be meant.
         ids: text file of ids, one a line. By default those of the array or column ``id``; else the
             numbers of the rows.
@@ -131,72 +133,94 @@ def load_vectors(
     ...     load_vectors(file).ids
     ('0', '1')
     """
-    if not path.exists():
-        raise InputError(f"{path}: no such file")
-    form = FORMATS.get(path.suffix.lower())
-    if form is None:
-        raise InputError(f"{path}: a file of vectors ends in {', '.join(FORMATS)}")
-    with naming(path):
-        if array is not None and form.names is None:
+    ending = path.suffix.lower()
+    with naming(path), open_arrays(path) as arrays:
+        if array is not None and ending in _UNNAMED:
             raise InputError(f"holds one array, without a name; leave {argument('array')} out")
-        file = form.read(path, array)
-        problem = _shape_problem(file.values)
+        chosen = _choose(arrays, array)
+        values = arrays.in_place(chosen)
+        problem = _shape_problem(values)
         if problem:
             raise InputError(problem)
-        names = _names(file, ids)
-        numbered = ids is None and file.ids is None
-        vectors = Vectors(names, file.values, None, file.columns, numbered=numbered)
-    return _usable(vectors, file.bad, path, skip_bad)
+        names = row_ids(arrays, len(values), ids)
+        columns = _further_columns(arrays) if ending in TABLE_ENDINGS else None
+        numbers = tuple(map(str, range(len(values))))
+        vectors = Vectors(names or numbers, values, None, columns, numbered=names is None)
+    return _usable(vectors, arrays.problems.get(chosen, {}), path, skip_bad)
 
 
-def holds_vectors(path: Path) -> bool:
-    """Return whether a file holds vectors that are not said to be of images or texts, and neither
-    images nor texts.
+def content_of(path: Path) -> Literal["vectors", "features", "table"]:
+    """Return what a file holds: vectors that are not said to be of images or texts, features that
+    are, or a table of images or texts.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder, "vectors.npy")
-    ...     np.save(file, np.eye(3))
-    ...     holds_vectors(file), holds_vectors(Path(folder))
-    (True, False)
+    ...     file = Path(folder, "rows.jsonl")
+    ...     _ = file.write_text('{"id": "a", "image": [1, 0.5]}')
+    ...     content_of(file), content_of(Path("rows.csv"))
+    ('features', 'table')
     """
-    form = FORMATS.get(path.suffix.lower())
-    if form is None or not path.is_file():
-        return False
-    if form.names is None:
-        return True
-    with naming(path):
-        arrays = form.names(path)
-    if path.suffix.lower() in TABLE_ENDINGS:
-        is_described = describes_items(arrays)
-    else:
-        is_described = are_features(arrays)
-    return not is_described and any(arrays.values())
+    ending = path.suffix.lower()
+    is_table = ending in TABLE_ENDINGS
+    if ending not in ENDINGS or not path.is_file():
+        return "features" if ending in ENDINGS and not is_table else "table"
+    names, vectors = _names_in(path)
+    if are_features(vectors):
+        return "features"
+    named = {"image", "text"} & set(names) if is_table else are_features(names)
+    if vectors and not named:
+        return "vectors"
+    return "table" if is_table else "features"
+
+
+def _names_in(path: Path) -> tuple[list[str], list[str]]:
+    """Return the names of the arrays or columns of a file, and of those that may be vectors; of
+    JSON lines, up to the first that tells.
+    """
+    if path.suffix.lower() != ".jsonl":
+        with open_arrays(path) as arrays:
+            return list(arrays), arrays.vectors
+    names: dict[str, bool] = {}
+    for _, row in json_lines(path):
+        if isinstance(row, dict):
+            filled = {name: cell for name, cell in row.items() if cell not in (None, [])}
+            names |= {
+                name: has_numbers(cell) and name not in LABELS for name, cell in filled.items()
+            }
+        if any(names.values()) or {"image", "text"} & names.keys():
+            break
+    return list(names), [name for name, is_vector in names.items() if is_vector]
+
+
+def _further_columns(arrays: FileArrays) -> dict[str, list[Any]]:
+    """Return the columns of a table that are neither vectors nor ids."""
+    others = [name for name in arrays if name not in (*arrays.vectors, *IDS)]
+    return {name: arrays[name].tolist() for name in others}
+
+
+def _choose(arrays: FileArrays, named: str | None) -> str:
+    """Return the name of the one array or column of vectors."""
+    if named is not None and named not in arrays:
+        raise InputError(f"has no array {named!r}; it has {', '.join(sorted(arrays))}")
+    if named is not None:
+        return named
+    if len(arrays.vectors) == 1:
+        return arrays.vectors[0]
+    if arrays.vectors:
+        raise InputError(
+            f"has several arrays of vectors: {', '.join(sorted(arrays.vectors))}; name one with "
+            f"{argument('array')}"
+        )
+    raise InputError(f"has no array of vectors; it has {', '.join(sorted(arrays)) or 'nothing'}")
 
 
 def _shape_problem(values: NDArray[Any]) -> str | None:
     """Return why an array holds no vectors."""
-    if values.ndim != 2 or not values.size:
+    if values.ndim != 2 or 0 in values.shape:
         return f"holds an array {values.shape}, expected vectors (n, d), a row each"
     if values.dtype.kind not in "fiu":
         return f"holds {values.dtype.name}, expected real numbers"
     return None
-
-
-def _names(file: VectorFile, ids: Path | None) -> tuple[str, ...]:
-    """Return the ids of all rows."""
-    n = len(file.values)
-    names = file.ids
-    if ids is not None:
-        names = [line for line in split_lines(read_text(ids)) if line]
-    if names is None:
-        return tuple(map(str, range(n)))
-    if len(names) != n:
-        raise InputError(f"has {n} vectors, but there are {len(names)} ids")
-    repeated = first_repeated(names)
-    if repeated is not None:
-        raise InputError(f"several vectors have the id {repeated!r}")
-    return tuple(names)
 
 
 def _usable(vectors: Vectors, bad: Mapping[int, str], path: Path, skip_bad: bool) -> Vectors:
@@ -210,13 +234,7 @@ def _usable(vectors: Vectors, bad: Mapping[int, str], path: Path, skip_bad: bool
     if not problems:
         return vectors
     listed = Problems(skip_bad)
-    remedy = f"mend such rows, {len(problems)} in all, or leave them out with "
-    for row, problem in sorted(problems.items()):
-        line = f"{path}, row {row} (id {vectors.ids[row]}): {problem}"
-        listed.add(line, remedy + argument("skip_bad"), problem)
-    good = np.setdiff1d(np.arange(len(vectors)), list(problems))
-    if not len(good):
-        raise InputError(f"{listed.lines[-1]}; none of the {len(vectors)} vectors can be used")
+    good = listed.usable(problems, vectors.ids, path, "bad vector")
     return replace(vectors.take(good), problems=tuple(listed.lines))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from channelhash.codes import CodeSet
-from channelhash.data.vectors import holds_vectors
+from channelhash.data.vectors import content_of
 from channelhash.errors import InputError, argument
 from channelhash.indexing.changes import reading_state
 from channelhash.indexing.encode import EncodedBatch, Indexed, index_source
@@ -61,7 +61,7 @@ def read_again(
     """Read the items for a store. For a folder that it was made of before, exclusions, captions and
     an ``ocr`` of False are remembered. ``array`` and ``ids`` are those of `load_vectors`.
     """
-    if source is not None and (array or ids or holds_vectors(source)):
+    if source is not None and (array or ids or content_of(source) == "vectors"):
         _check_unused(source, {"root": root, "exclude": exclude, "captions": captions, "ocr": ocr})
         return read_vectors(source, array, ids)
     if ocr:

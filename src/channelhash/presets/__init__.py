@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from channelhash.data.table import TABLE_ENDINGS
+from channelhash.data.vectors import content_of
 from channelhash.errors import InputError, argument
-from channelhash.utils.array_files import ENDINGS as FEATURES
+from channelhash.utils.array_files import ENDINGS
 from channelhash.utils.typed_settings import path_override
 
-#: How the name of a data file ends -> its kind.
-_KINDS = dict.fromkeys(TABLE_ENDINGS, "table") | dict.fromkeys(FEATURES, "features")
+_ENDINGS = dict.fromkeys((*TABLE_ENDINGS, *ENDINGS))
 
 
 def presets() -> dict[str, Path]:
@@ -64,14 +64,13 @@ def data_kind(data: Path) -> str:
     >>> data_kind(Path("f.npz"))
     'features'
     """
-    kind = _KINDS.get(data.suffix.lower())
-    if kind is None:
+    if data.suffix.lower() not in _ENDINGS:
         raise InputError(
-            f"{argument('data')} {data}: a file ends in {', '.join(_KINDS)}; name other data by "
+            f"{argument('data')} {data}: a file ends in {', '.join(_ENDINGS)}; name other data by "
             f"its keys, e.g. {argument('overrides')} data.kind=mirflickr25k "
             f"{argument('overrides')} data.root=mirflickr25k"
         )
-    return kind
+    return "table" if content_of(data) == "table" else "features"
 
 
 def short_overrides(

@@ -1,41 +1,30 @@
-"""Named arrays from files of the field: ``.npz``, ``.mat``, ``.h5`` and folders of ``.npy``.
-
-MATLAB's ``.mat`` files are read in a process of their own: SciPy's and HDF5's compiled readers
-trust what a file says, and a flipped bit can make them leave their memory, which ends the process
-that they run in. That process has a limit on memory and processor time; it reads the file and
-writes the arrays as ``.npy`` files.
+"""Files of named arrays, each read when it is asked for: ``.npz``, ``.npy``, ``.mat``, HDF5,
+``.fvecs``, tables whose columns hold lists of numbers (Parquet, JSON lines), and folders of
+``.npy``.
 """
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import zipfile
-from collections.abc import Iterator
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError
-from channelhash.utils.decode import reading
-from channelhash.utils.optional_imports import library
-
-# Windows has no such limits; a reader that crashes is still a process of its own.
-if sys.platform != "win32":
-    import resource
-
-#: Memory of the reading process for any file.
-_MEMORY = 4 << 30
-#: Memory beside that for each byte of the file: compression may have made it small.
-_MEMORY_PER_BYTE = 100
-#: Processor time of the reading process for any file, in seconds.
-_SECONDS = 15
-#: Processor time beside that for each byte of the file.
-_SECONDS_PER_BYTE = 1e-6
+from channelhash.utils.decode import json_lines, reading
+from channelhash.utils.mat_files import (
+    SparseColumns,
+    is_hdf5,
+    read_dataset,
+    read_mat,
+    sparse_columns,
+)
+from channelhash.utils.optional_imports import library, naming_extra
 
 
 class SparseRows:
@@ -133,22 +122,114 @@ class SparseRows:
         return np.sqrt((squares + (len(self) - counts) * mean**2) / len(self))
 
 
-#: Arrays by name; sparse ones are `SparseRows` for those who ask for them.
+#: Arrays by name.
 Arrays = dict[str, Any]
+#: The name of the one array of a file that gives it none.
+UNNAMED = ""
+#: Arrays and columns that hold ids.
+IDS = ("id", "ids", "_id")
+#: Arrays and columns that hold labels, our own name first.
+LABELS = ("labels", "LAll", "L", "label", "labelList")
+_NUMBERS = {int, float, type(None)}
 
-ENDINGS = (".npz", ".mat", ".h5", ".hdf5")
+
+class Stored(NamedTuple):
+    """An array of a file that is read when it is asked for.
+
+    Attributes:
+        path: the file.
+        ndim: number of dimensions.
+        dtype: type of the values.
+        read: returns the array.
+        in_place: returns it with its rows on disk; None where the file has no plain rows.
+    """
+
+    path: Path
+    ndim: int
+    dtype: np.dtype[Any]
+    read: Callable[[], Any]
+    in_place: Callable[[], Any] | None = None
 
 
-def read_arrays(path: Path, sparse: bool = False) -> Arrays:
-    """Read all arrays of a file by name: numbers, texts or times; a structure becomes an empty
-    text. Nothing is ever unpickled. The arrays of a folder are its ``.npy`` files, by the files'
-    names, and those in its other files; an array that NumPy saved without a name gets the file's,
-    and the parts of a sparse matrix that SciPy's ``save_npz`` wrote begin with it.
+class FileArrays(MutableMapping[str, Any]):
+    """The arrays of a file by name, each read once, when it is asked for.
 
-    MATLAB's sparse matrices become dense, or `SparseRows` if ``sparse``.
+    Args:
+        stored: name -> the array, or how it is read.
 
-    MATLAB stores matrices column by column: v7.3 files, which are HDF5, are transposed and are
-    turned back.
+    Attributes:
+        problems: name -> row -> what is wrong with it, of lists of numbers once they are read.
+
+    >>> later = Stored(Path("f.h5"), 2, np.dtype("f8"), lambda: np.eye(2))
+    >>> arrays = FileArrays({"image": later, "id": np.array(["a", "b"])})
+    >>> arrays["image"].shape, arrays.unread
+    ((2, 2), ['id'])
+    """
+
+    def __init__(self, stored: Mapping[str, Any]) -> None:
+        self.stored = dict(stored)
+        self.problems: dict[str, dict[int, str]] = {}
+        self._asked = set[str]()
+
+    def __getitem__(self, name: str) -> Any:
+        self._asked.add(name)
+        return self.peek(name)
+
+    def __setitem__(self, name: str, values: Any) -> None:
+        self.stored[name] = values
+
+    def __delitem__(self, name: str) -> None:
+        del self.stored[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.stored)
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def peek(self, name: str) -> Any:
+        """Return an array that still counts as unread."""
+        values = self.stored[name]
+        if isinstance(values, Stored):
+            values = self.stored[name] = _read_stored(values, values.read)
+        return values
+
+    def in_place(self, name: str) -> Any:
+        """Return an array with its rows on disk where the file stores them plainly: what damages
+        these is not noticed.
+        """
+        values = self.stored[name]
+        if isinstance(values, Stored) and values.in_place is not None:
+            return _read_stored(values, values.in_place)
+        return self[name]
+
+    @property
+    def vectors(self) -> list[str]:
+        """Names of the matrices of numbers with a sign that are neither labels nor ids."""
+        return [
+            name
+            for name, values in self.stored.items()
+            if name == UNNAMED
+            or (values.ndim == 2 and values.dtype.kind in "fi" and name not in IDS + LABELS)
+        ]
+
+    @property
+    def unread(self) -> list[str]:
+        """Names of the arrays that nobody has asked for."""
+        return sorted(self.stored.keys() - self._asked)
+
+
+def _read_stored(array: Stored, read: Callable[[], Any]) -> Any:
+    with reading(array.path, _unreadable(array.path)):
+        return read()
+
+
+def _unreadable(path: Path) -> str:
+    return f"not a readable {path.suffix} file, perhaps truncated"
+
+
+def read_arrays(path: Path) -> Arrays:
+    """Read all arrays of a file, as `open_arrays` describes; sparse ones become dense.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -156,274 +237,295 @@ def read_arrays(path: Path, sparse: bool = False) -> Arrays:
     ...     read_arrays(Path(folder, "codes.npz"))["B_q"].tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    if path.is_dir():
-        return _read_folder(path, sparse)
+    with open_arrays(path) as arrays:
+        return {name: np.asarray(values) for name, values in arrays.items()}
+
+
+@contextmanager
+def open_arrays(path: Path) -> Iterator[FileArrays]:
+    """Open the arrays of a file by name: numbers, texts or times; a structure becomes an empty
+    text. Nothing is ever unpickled. The arrays of a folder are its ``.npy`` files, by the files'
+    names, and those in its other files; an array that NumPy saved without a name gets the file's,
+    and the parts of a sparse matrix that SciPy's ``save_npz`` wrote begin with it.
+
+    MATLAB's sparse matrices are `SparseRows`. MATLAB stores matrices column by column: v7.3 files,
+    which are HDF5, are transposed and are turned back.
+    """
     if not path.exists():
         raise InputError(f"{path}: no such file")
-    ending = path.suffix.lower()
-    if ending == ".npy":
-        line = (
-            f"{path}: is one array without a name; name the folder that holds all, or join them "
-            "in one .npz"
-        )
-        raise InputError(line)
-    if ending not in ENDINGS:
+    if not path.is_dir() and path.suffix.lower() not in ENDINGS:
         raise InputError(f"{path}: a file of arrays ends in {', '.join(ENDINGS)}")
-    return _read_file(path, sparse)
+    with ExitStack() as stack:
+        yield _open_folder(path, stack) if path.is_dir() else _open_file(path, stack)
 
 
-def _read_file(path: Path, sparse: bool) -> Arrays:
-    """Return the arrays of a file; a ``.npy`` file's has the file's name without the ending."""
-    ending = path.suffix.lower()
-    with reading(path, f"not a readable {path.suffix} file, perhaps truncated"):
-        if ending == ".npy":
-            arrays = {path.stem: np.load(path, allow_pickle=False)}
-        elif ending == ".npz":
-            if not zipfile.is_zipfile(path):
-                raise InputError(
-                    f"{path}: not a readable .npz file, perhaps truncated or a single array"
-                )
-            with np.load(path, allow_pickle=False) as archive:
-                arrays = dict(archive)
-        elif ending == ".mat" and not _is_hdf5(path):
-            library("scipy", "mat")  # here, where a missing one is told from a damaged file
-            arrays = _read_mat(path)
-        else:
-            arrays = _read_hdf5(path, matlab=ending == ".mat")
-        sparse_kind = SparseRows if sparse else ()
-        return {
-            name: v if isinstance(v, sparse_kind) else _plain_array(v) for name, v in arrays.items()
-        }
+def _open_file(path: Path, stack: ExitStack) -> FileArrays:
+    with reading(path, _unreadable(path)):
+        opened = _OPENERS[path.suffix.lower()](path, stack)
+        return opened if isinstance(opened, FileArrays) else FileArrays(opened)
 
 
-def _read_folder(path: Path, sparse: bool) -> Arrays:
-    """Return the arrays of all files of a folder."""
-    endings = (".npy", *ENDINGS)
+def _open_folder(path: Path, stack: ExitStack) -> FileArrays:
+    """Open the arrays of all files of a folder."""
     files = [
         file
         for file in sorted(path.iterdir())
-        if file.suffix.lower() in endings and file.name[0] != "."
+        if file.suffix.lower() in IN_FOLDERS and file.name[0] != "."
     ]
     if not files:
-        raise InputError(f"{path}: is a folder without files that end in {', '.join(endings)}")
+        raise InputError(f"{path}: is a folder without files that end in {', '.join(IN_FOLDERS)}")
     arrays: Arrays = {}
     file_of: dict[str, str] = {}
     for file in files:
-        read = _named_after_file(_read_file(file, sparse), file)
-        twice = sorted(read.keys() & arrays.keys())
+        opened = _named_after_file(_open_file(file, stack).stored, file)
+        twice = sorted(opened.keys() & arrays.keys())
         if twice:
             raise InputError(
                 f"{path}: {file_of[twice[0]]} and {file.name} both hold {twice[0]}; take one of "
                 "them away"
             )
-        arrays |= read
-        file_of |= dict.fromkeys(read, file.name)
-    return arrays
+        arrays |= opened
+        file_of |= dict.fromkeys(opened, file.name)
+    return FileArrays(arrays)
 
 
 def _named_after_file(arrays: Arrays, file: Path) -> Arrays:
     """Return the arrays of a file of a folder, under the file's name where they have none."""
     if {"format", "shape", "data"} <= arrays.keys():  # one sparse matrix, as SciPy saves it
         return {f"{file.stem}_{name}": values for name, values in arrays.items()}
-    if list(arrays) == ["arr_0"]:  # NumPy's name for an array that was given none
-        return {file.stem: arrays["arr_0"]}
+    if len(arrays) == 1 and (file.suffix.lower() == ".npy" or "arr_0" in arrays):
+        # NumPy's name for an array that was given none
+        return dict.fromkeys([file.stem], *arrays.values())
     return arrays
 
 
-def _read_hdf5(path: Path, matlab: bool) -> Arrays:
+def _open_npy(path: Path, stack: ExitStack) -> Arrays:
+    return {UNNAMED: np.load(path, mmap_mode="r", allow_pickle=False)}
+
+
+def _open_npz(path: Path, stack: ExitStack) -> Arrays:
+    if not zipfile.is_zipfile(path):
+        raise InputError(f"{path}: {_unreadable(path)} or a single array")
+    archive = stack.enter_context(np.load(path, allow_pickle=False))
+    arrays: Arrays = {}
+    for member in archive.zip.infolist():
+        with archive.zip.open(member) as file:
+            shape, _, dtype = _read_header(file)
+        name = member.filename.removesuffix(".npy")
+        is_plain = member.compress_type == zipfile.ZIP_STORED
+        in_place = partial(_map_member, path, member) if is_plain else None
+        read = partial(archive.__getitem__, name)
+        arrays[name] = Stored(path, len(shape), dtype, read, in_place)
+    return arrays
+
+
+def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return shape, whether columns follow one another, and type of a ``.npy`` file's array."""
+    version = npy.read_magic(file)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    return read(file)
+
+
+def _map_member(path: Path, member: zipfile.ZipInfo) -> NDArray[Any]:
+    """Map an array that is stored uncompressed in an archive."""
+    with open(path, "rb") as file:
+        file.seek(member.header_offset + 26)  # lengths of the name and of the extra field
+        lengths = np.frombuffer(file.read(4), "<u2")
+        file.seek(int(lengths.sum()), 1)
+        shape, by_columns, dtype = _read_header(file)
+        start = file.tell()
+    flat = np.memmap(path, dtype, "r", start, shape[::-1] if by_columns else shape)
+    return flat.T if by_columns else flat
+
+
+def _open_mat(path: Path, stack: ExitStack) -> Arrays:
+    if is_hdf5(path):
+        return _open_hdf5(path, stack, matlab=True)
+    library("scipy", "mat")  # here, where a missing one is told from a damaged file
+    return {name: _by_rows(values) for name, values in read_mat(path).items()}
+
+
+def _by_rows(values: Any) -> Any:
+    """Return MATLAB's sparse matrices as `SparseRows`, anything else as it is."""
+    return SparseRows(*values).T if isinstance(values, SparseColumns) else values
+
+
+def _open_hdf5(path: Path, stack: ExitStack, matlab: bool = False) -> Arrays:
     h5py = library("h5py", "mat")
+    file = stack.enter_context(h5py.File(path, "r"))
     arrays: Arrays = {}
     has_cells = False
-    with h5py.File(path, "r") as file:
-        # A list: an iterator that an error leaves would hold h5py's lock, for which another
-        # thread waits for ever.
-        for name, item in list(file.items()):
-            if isinstance(item, h5py.Dataset):
-                arrays[name] = _from_matlab(item) if matlab else np.asarray(_read_dataset(item))
-                has_cells = has_cells or h5py.check_ref_dtype(item.dtype) is not None
-            elif matlab and "MATLAB_sparse" in item.attrs:
-                arrays[name] = _from_sparse(item)
-            elif not name.startswith("#"):  # a structure; MATLAB's own groups begin with #
-                arrays[name] = np.array("")
-    return arrays | (_read_mat(path) if matlab and has_cells else {})
+    # A list: an iterator that an error leaves would hold h5py's lock, for which another
+    # thread waits for ever.
+    for name, item in list(file.items()):
+        if isinstance(item, h5py.Dataset):
+            read = partial(read_dataset, item, matlab)
+            in_place = None if matlab else partial(_map_dataset, path, item)
+            arrays[name] = Stored(path, item.ndim, item.dtype, read, in_place)
+            has_cells = has_cells or h5py.check_ref_dtype(item.dtype) is not None
+        elif matlab and "MATLAB_sparse" in item.attrs:
+            arrays[name] = _by_rows(sparse_columns(item))
+        elif not name.startswith("#"):  # a structure; MATLAB's own groups begin with #
+            arrays[name] = np.array("")
+    return arrays | (read_mat(path) if matlab and has_cells else {})
 
 
-def _from_matlab(dataset: Any) -> NDArray[Any]:
-    """Return an array of a v7.3 file. Objects, such as MATLAB's strings, become an empty text."""
-    if "MATLAB_object_decode" in dataset.attrs:
-        return np.array("")
-    if "MATLAB_empty" in dataset.attrs:  # the values are the shape
-        return np.empty(dataset[()].astype(int))
-    if dataset.attrs.get("MATLAB_class") == b"char":
-        return np.array([_matlab_text(row) for row in np.atleast_2d(dataset[()].T)])
-    return np.asarray(_read_dataset(dataset)).T
-
-
-def _from_sparse(group: Any) -> SparseRows:
-    """Return a sparse matrix of a v7.3 file.
-
-    The number of rows is an attribute, and columns are compressed. A matrix of zeros has neither
-    values nor rows.
-    """
-    starts = _read_dataset(group["jc"])
-    values = np.empty(0)
-    rows = np.empty(0, np.int64)
-    if "data" in group:
-        values = _read_dataset(group["data"])
-        rows = _read_dataset(group["ir"])
-    return SparseRows(values, rows, starts, int(group.attrs["MATLAB_sparse"])).T
-
-
-def _read_dataset(dataset: Any) -> Any:
-    """Return numbers or texts. Anything else (references, lists, records) is not decoded, and
-    becomes an empty text.
-
-    HDF5 has damaged the memory of the process when it decoded the references of a damaged file:
-    `_read_mat` decodes those of cell arrays in another one.
-    """
-    if library("h5py", "mat").check_string_dtype(dataset.dtype) is not None:
-        return dataset.asstr()[()]
-    return dataset[()] if dataset.dtype.kind in "biufc" else ""
-
-
-def _read_mat(path: Path) -> Arrays:
-    """Return the arrays of a file by name: texts without padding, structures as an empty text.
-
-    Of a v7.3 file, which is HDF5, return the cell arrays alone.
-
-    Reading costs a start of Python (a third of a second), and the arrays are written and read once
-    more.
-    """
-    with tempfile.TemporaryDirectory(prefix="channelhash-mat-") as folder:
-        program = (
-            f"import sys; sys.path[:] = {sys.path!r}; import {__name__} as module; module._main()"
-        )
-        command = [sys.executable, "-c", program, str(path.resolve()), folder]
-        alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # each thread would reserve memory
-        done = subprocess.run(
-            command, capture_output=True, encoding="utf-8", errors="replace", check=False, env=alone
-        )
-        if done.returncode:
-            lines = done.stderr.strip().splitlines()
-            raise ValueError(
-                lines[-1] if lines and done.returncode > 0 else "reading it ends the reader"
-            )
-        names: list[str] = json.loads(Path(folder, "names.json").read_text(encoding="utf-8"))
-        return {name: _load(Path(folder, f"{number}.npy")) for number, name in enumerate(names)}
-
-
-def _load(path: Path) -> Any:
-    """Return an array that `_read` wrote: a sparse one as three, by columns, and the number of its
-    rows.
-    """
-    if path.exists():
-        return np.load(path)
-    with np.load(path.with_suffix(".npz")) as parts:
-        return SparseRows(parts["data"], parts["indices"], parts["indptr"], int(parts["n_rows"])).T
-
-
-def _from_mat(value: Any) -> NDArray[Any]:
-    """Return a matrix, or a cell array of texts or a padded matrix of characters as texts."""
-    array = np.asarray(value)
-    cells = array.ravel().tolist() if array.dtype == object else []
-    if cells and all(
-        isinstance(cell, np.ndarray) and cell.size <= (cell.dtype.kind == "U") for cell in cells
-    ):
-        array = np.array([cell.item() if cell.size else "" for cell in cells])
-    return np.char.rstrip(array) if array.dtype.kind == "U" else _plain_array(array)
-
-
-def _plain_array(values: Any) -> NDArray[Any]:
-    """Return an array of numbers, texts or times; anything else (structures, references) becomes an
-    empty text.
-    """
-    array = np.asarray(values)
-    if array.dtype.kind == "O" and all(
-        isinstance(entry, str | bytes) for entry in array.ravel().tolist()
-    ):
-        return array
-    return np.array("") if array.dtype.kind in "OV" else array
-
-
-def _matlab_text(letters: NDArray[Any]) -> str:
-    """Return the text of characters that are stored as numbers, without the blanks at its end."""
-    return letters.astype("<u2").tobytes().decode("utf-16-le").rstrip()
-
-
-def _is_hdf5(path: Path) -> bool:
-    """Return whether a file is HDF5; MATLAB's v7.3 has its signature after a header of 512
-    bytes.
-    """
-    with open(path, "rb") as file:
-        head = file.read(520)
-    return head.startswith(b"\x89HDF\r\n\x1a\n") or head[512:520] == b"\x89HDF\r\n\x1a\n"
-
-
-def _cell_arrays(path: Path) -> dict[str, Any]:
-    """Return the cell arrays of texts of a v7.3 file; those of other things as an empty text."""
+def _map_dataset(path: Path, dataset: Any) -> NDArray[Any]:
+    """Map an array that lies in one piece, with values as they are; read any other."""
     h5py = library("h5py", "mat")
-    arrays = dict[str, Any]()
-    with h5py.File(path, "r") as file:
-        for name, item in file.items():
-            if isinstance(item, h5py.Dataset) and h5py.check_ref_dtype(item.dtype):
-                texts = [_cell_text(file[reference]) for reference in item[()].T.ravel()]
-                arrays[name] = np.array("" if None in texts else texts)
+    start = dataset.id.get_offset()
+    kind = dataset.dtype
+    is_plain = kind.kind in "fiu" and dataset.id.get_type() == h5py.h5t.py_create(kind)
+    if start is None or not is_plain:
+        return read_dataset(dataset, matlab=False)
+    return np.memmap(path, kind, "r", start, dataset.shape)
+
+
+def _open_fvecs(path: Path, stack: ExitStack) -> Arrays:
+    """Map ``.fvecs``: each vector is its width as int32 and its float32 numbers."""
+    size = path.stat().st_size
+    width = int(np.fromfile(path, "<i4", 1)[0])
+    n, rest = divmod(size, 4 * (width + 1))
+    if width < 1 or rest:
+        raise ValueError(f"{size} bytes are no whole number of vectors of {width} numbers")
+    table = np.memmap(path, "<f4", "r", shape=(n, width + 1))
+    widths = table[:, 0].view("<i4")
+    if (widths != width).any():
+        row = int(np.flatnonzero(widths != width)[0])
+        raise ValueError(f"row {row} has {widths[row]} numbers, the first has {width}")
+    return {UNNAMED: table[:, 1:]}
+
+
+def open_parquet(path: Path) -> Any:
+    """Open a Parquet file."""
+    with naming_extra("parquet"):
+        import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(path)
+    check_columns(path, file.schema_arrow.names)
+    return file
+
+
+def check_columns(path: Path, columns: Sequence[str]) -> None:
+    """Check that no two columns have one name."""
+    # Columns without a name are never read.
+    for name, count in Counter(filter(str.strip, columns)).most_common(1):
+        if count > 1:
+            raise InputError(f"{path}: has {count} columns {name!r}; rename or remove all but one")
+
+
+def _open_parquet(path: Path, stack: ExitStack) -> FileArrays:
+    file = stack.enter_context(open_parquet(path))
+    from channelhash.utils.plain_values import are_vectors, flat_numbers, plain_values
+
+    def column(name: str) -> Any:
+        return file.read([name]).column(name).combine_chunks()
+
+    return _table(
+        path,
+        {field.name: are_vectors(field.type) for field in file.schema_arrow},
+        lambda name: flat_numbers(column(name)),
+        lambda name: plain_values(column(name)),
+    )
+
+
+def _open_json_lines(path: Path, stack: ExitStack) -> FileArrays:
+    rows = []
+    names: dict[str, None] = {}
+    for place, row in json_lines(path):
+        if isinstance(row, str):
+            raise InputError(f"{path}, {place}: {row}")
+        rows.append(row)
+        names |= dict.fromkeys(row)
+
+    def cells(name: str) -> list[Any]:
+        return [row.get(name) for row in rows]
+
+    lists = {name: any(map(has_numbers, cells(name))) for name in names}
+    return _table(path, lists, lambda name: _flat_numbers(cells(name)), cells)
+
+
+def _table(
+    path: Path,
+    lists: Mapping[str, bool],
+    flat_numbers: Callable[[str], tuple[NDArray[Any], NDArray[Any]]],
+    cells: Callable[[str], list[Any]],
+) -> FileArrays:
+    """Return the columns of a table, given which hold lists of numbers: these become rows."""
+    arrays = FileArrays({})
+
+    def rows(name: str) -> NDArray[np.float32]:
+        values, arrays.problems[name] = rows_of_lists(*flat_numbers(name))
+        return values
+
+    def values(name: str) -> NDArray[Any]:
+        return np.fromiter(cells(name), object)
+
+    for name, is_list in lists.items():
+        if is_list and name not in LABELS:
+            arrays[name] = Stored(path, 2, np.dtype(np.float32), partial(rows, name))
+        else:
+            arrays[name] = Stored(path, 1, np.dtype(object), partial(values, name))
     return arrays
 
 
-def _cell_text(cell: Any) -> str | None:
-    """Return the text of a cell, or None if it holds something else."""
-    if "MATLAB_empty" in cell.attrs:
-        return ""
-    return _matlab_text(cell[()].T.ravel()) if cell.attrs.get("MATLAB_class") == b"char" else None
+def has_numbers(cell: Any) -> bool:
+    """Return whether a cell holds a list of numbers.
+
+    >>> has_numbers([1, None, 0.5]), has_numbers(["a"]), has_numbers([])
+    (True, False, False)
+    """
+    return _may_be_numbers(cell) and any(number is not None for number in cell)
 
 
-def _read(path: Path, folder: Path) -> None:
-    """Write the arrays of a file into ``folder``, and their names last."""
-    if sys.platform != "win32":
-        _limit(path.stat().st_size)
-    content = _cell_arrays(path) if _is_hdf5(path) else library("scipy.io", "mat").loadmat(path)
-    names = [name for name in content if not name.startswith("__")]
-    for number, name in enumerate(names):
-        value = content.pop(name)
-        if hasattr(value, "tocsc"):
-            columns = value.tocsc()
-            parts = dict(
-                data=columns.data,
-                indices=columns.indices,
-                indptr=columns.indptr,
-                n_rows=columns.shape[0],
-            )
-            np.savez(folder / f"{number}.npz", **parts)
-            continue
-        array = _from_mat(value)
-        np.save(
-            folder / f"{number}.npy",
-            array.astype(str) if array.dtype.hasobject else array,
-            allow_pickle=False,
-        )
-    (folder / "names.json").write_text(json.dumps(names), encoding="utf-8")
+def _may_be_numbers(cell: Any) -> bool:
+    return isinstance(cell, list) and set(map(type, cell)) <= _NUMBERS
 
 
-def _limit(size: int) -> None:
-    """Limit memory and time of this process to what a file of so many bytes may need."""
-    limits = {
-        resource.RLIMIT_AS: _MEMORY + _MEMORY_PER_BYTE * size,
-        resource.RLIMIT_CPU: int(_SECONDS + _SECONDS_PER_BYTE * size),
-        resource.RLIMIT_FSIZE: _MEMORY + _MEMORY_PER_BYTE * size,
-        resource.RLIMIT_CORE: 0,
+def _flat_numbers(cells: Sequence[Any]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return the numbers in lists one after another, and the lengths of the lists."""
+    lists = [cell if _may_be_numbers(cell) else [] for cell in cells]
+    with np.errstate(over="ignore"):
+        flat = np.concatenate([np.array(numbers, np.float32) for numbers in lists])
+    return flat, np.array([len(numbers) for numbers in lists])
+
+
+def rows_of_lists(
+    flat: NDArray[Any], lengths: NDArray[Any]
+) -> tuple[NDArray[np.float32], dict[int, str]]:
+    """Return lists of numbers as rows ``(n, d)`` of the usual length, NaN for lists of others; and
+    what is wrong with these.
+
+    Args:
+        flat: the numbers of all lists, one after another.
+        lengths: of the lists.
+
+    >>> rows_of_lists(np.arange(5.0), np.array([2, 1, 2]))[0].tolist()
+    [[0.0, 1.0], [nan, nan], [3.0, 4.0]]
+    """
+    width = int(np.bincount(lengths, minlength=2)[1:].argmax()) + 1
+    fits = lengths == width
+    rows = np.full((len(lengths), width), np.nan, np.float32)
+    rows[fits] = flat[np.repeat(fits, lengths)].reshape(-1, width)
+    problems = {
+        row: f"has {lengths[row]} numbers, others have {width}"
+        for row in np.flatnonzero(~fits).tolist()
     }
-    for limit, value in limits.items():
-        most = resource.getrlimit(limit)[1]
-        # macOS limits no address space
-        with suppress(*([ValueError, OSError] if sys.platform == "darwin" else [])):
-            resource.setrlimit(
-                limit, (value if most == resource.RLIM_INFINITY else min(value, most), most)
-            )
+    return rows, problems
 
 
-def _main() -> None:
-    try:
-        _read(Path(sys.argv[1]), Path(sys.argv[2]))
-    except Exception as problem:
-        sys.exit(" ".join(f"{type(problem).__name__}: {problem}".split())[:300])
+_Opener = Callable[[Path, ExitStack], Arrays | FileArrays]
+#: Endings of the files that hold arrays, or tables of them -> how they are opened.
+_OPENERS: dict[str, _Opener] = {
+    ".npz": _open_npz,
+    ".npy": _open_npy,
+    ".mat": _open_mat,
+    ".h5": _open_hdf5,
+    ".hdf5": _open_hdf5,
+    ".parquet": _open_parquet,
+    ".jsonl": _open_json_lines,
+    ".fvecs": _open_fvecs,
+}
+ENDINGS = tuple(_OPENERS)
+#: Endings of the files in a folder of arrays.
+IN_FOLDERS = (".npy", ".npz", ".mat", ".h5", ".hdf5")

@@ -113,6 +113,24 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8") from None
 
 
+def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any] | str]]:
+    """Yield for each line of a file with JSON objects, ``"line 3"`` and the object, or what is
+    wrong with it. NaN and infinities are None.
+    """
+    for number, line in enumerate(split_lines(read_text(path)), start=1):
+        if line.strip():
+            yield f"line {number}", _json_object(line)
+
+
+def _json_object(line: str) -> dict[str, Any] | str:
+    try:
+        # Python writes NaN and infinities into JSON where a number is missing.
+        content = json.loads(line, parse_constant=lambda name: None)
+    except (ValueError, RecursionError) as error:
+        return f"is not JSON that can be read ({one_line(error)})"
+    return content if isinstance(content, dict) else "is not a JSON object {…}"
+
+
 def read_json(path: Path, problem: str, remedy: str = "") -> dict[str, Any]:
     """Return the JSON object in a file; errors as in `reading`."""
     with reading(path, problem, remedy):

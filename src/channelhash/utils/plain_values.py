@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 #: Units of durations in a second.
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -34,6 +35,25 @@ def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 def is_list(kind: pa.DataType) -> bool:
     """Return whether the values of an Arrow type are lists, of any layout."""
     return any(test(kind) for test in _LISTS)
+
+
+def are_vectors(kind: pa.DataType) -> bool:
+    """Return whether the values of an Arrow type are lists of numbers."""
+    stored = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    return is_list(stored) and any(test(stored.value_type) for test in _NUMBERS)
+
+
+def flat_numbers(column: pa.Array) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the numbers in the lists of an Arrow column one after another, and the lengths of the
+    lists.
+
+    >>> flat_numbers(pa.array([[1, None], None, [0.5]]))
+    (array([1. , nan, 0.5], dtype=float32), array([2, 0, 1], dtype=int32))
+    """
+    stored = column.storage if isinstance(column, pa.ExtensionArray) else column
+    flat = stored.flatten().cast("float32", safe=False).fill_null(math.nan)
+    lengths = pc.fill_null(pc.list_value_length(stored), 0)
+    return flat.to_numpy(zero_copy_only=False), lengths.to_numpy(zero_copy_only=False)
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -137,6 +157,7 @@ _LISTS = (
     _types.is_list_view,
     _types.is_large_list_view,
 )
+_NUMBERS = (_types.is_integer, _types.is_floating, _types.is_decimal)
 _TEXTS = (_types.is_string, _types.is_large_string, _types.is_string_view)
 _BINARY = (
     _types.is_binary,

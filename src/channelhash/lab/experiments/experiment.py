@@ -20,7 +20,7 @@ from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_gri
 from channelhash.lab.experiments.text_tables import Table, write_tables
 from channelhash.metrics.plots import write_figure
 from channelhash.presets import data_kind, preset_path, presets
-from channelhash.utils.array_files import ENDINGS
+from channelhash.utils.array_files import IN_FOLDERS
 from channelhash.utils.files import atomic_path
 from channelhash.utils.typed_settings import (
     apply_overrides,
@@ -414,10 +414,6 @@ def _named_place(text: str) -> tuple[str, str]:
     return name, place
 
 
-#: Endings of the files in a folder of features.
-_ARRAYS = (".npy", *ENDINGS)
-
-
 def _is_configuration(name: str) -> bool:
     return Path(name).suffix in (".yaml", ".yml")
 
@@ -437,7 +433,7 @@ def _data_section(source: str, place: str, base: Mapping[str, Any]) -> dict[str,
 
 def _kind_of(source: str, place: Path) -> str:
     """Return the kind of one's own data; raise `InputError` if it is a misspelled preset."""
-    if any(file.suffix.lower() in _ARRAYS for file in place.glob("*")):
+    if any(file.suffix.lower() in IN_FOLDERS for file in place.glob("*")):
         return "features"
     if place.suffix == "":
         raise InputError(unknown(f"preset {source!r}", source, [*presets()]))
