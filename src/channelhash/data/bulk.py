@@ -172,9 +172,7 @@ def _misfit(name: str, kind: pa.DataType) -> str:
     """Return what a column has to hold; empty if values of its type may be that."""
     value = _value_type(name, kind)
     if name in ("image", "text") and is_list(value):
-        may_be_texts = name == "text" and is_text(value.value_type)
-        fits = are_vectors(value) or may_be_texts
-        return "" if fits else "lists of numbers, which are features"
+        return "" if _may_be_list(name, value) else "lists of numbers, which are features"
     if name == "image":
         return "" if _may_be_image(value) else "paths or the bytes of image files"
     if _may_be_text(name, kind, value):
@@ -195,6 +193,11 @@ def _value_type(name: str, kind: pa.DataType) -> pa.DataType:
     if name == "labels" and is_list(value):
         value = value.value_type
     return value.value_type if pa.types.is_dictionary(value) else value
+
+
+def _may_be_list(name: str, kind: pa.DataType) -> bool:
+    """Return whether lists may be features, or texts."""
+    return are_vectors(kind) or (name == "text" and is_text(kind.value_type))
 
 
 def _may_be_image(kind: pa.DataType) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from channelhash.data.label_arrays import read_labels, row_ids, texts_of
 from channelhash.data.parts import by_rows, is_part, join_parts
-from channelhash.data.records import VECTOR, Problems, Records
+from channelhash.data.records import VECTOR, Labels, Problems, Records
 from channelhash.errors import InputError, naming
 from channelhash.utils.array_files import (
     LABELS,
@@ -207,14 +207,8 @@ def _records(
     problems = Problems(skip_bad)
     with naming(path):
         found = _find_roles(arrays, names, path, problems.lines)
-        if found.labels is None:
-            first = next(iter(found.features.values()))
-            n = (*first.shape, 1)[0]
-            labels = np.zeros((n, 0), dtype=bool)
-            label_names: tuple[str, ...] = ()
-        else:
-            labels, label_names = read_labels(found.labels, arrays)
-            n = len(labels)
+        labels, label_names = _labels_of(found, arrays)
+        n = len(labels)
         items = {
             name: _real_values(stored, arrays, name, n) for name, stored in found.features.items()
         }
@@ -231,6 +225,14 @@ def _records(
         ids, dict(items), labels, label_names, problems.removed, lines, found=n, display=display
     )
     return records.take(good) if bad else records
+
+
+def _labels_of(found: "_Roles", arrays: FileArrays) -> tuple[Labels, tuple[str, ...]]:
+    """Return the labels of all rows and their names, without columns if there are no labels."""
+    if found.labels is not None:
+        return read_labels(found.labels, arrays)
+    first = next(iter(found.features.values()))
+    return np.zeros(((*first.shape, 1)[0], 0), dtype=bool), ()
 
 
 def _bad_rows(items: Mapping[str, _RealValues]) -> dict[int, str]:

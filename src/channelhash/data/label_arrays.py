@@ -19,8 +19,8 @@ from channelhash.utils.decode import read_text, split_lines
 
 
 def texts_of(values: NDArray[Any], name: str) -> tuple[str, ...]:
-    """Return the entries of ``id``, ``label_names`` and the like: texts, bytes or numbers; a missing
-    one as the empty text.
+    """Return the entries of ``id``, ``label_names`` and the like: texts, bytes or numbers; an empty
+    text for a missing one.
 
     >>> texts_of(np.array([1.0, 2.0]), "id")
     ('1', '2')
@@ -89,16 +89,7 @@ def read_labels(labels: NDArray[Any], arrays: Mapping[str, Any]) -> tuple[Labels
         if not any(has_numbers(cell) or _is_number(cell) for cell in cells):
             return labels_from_names(list(_names_in(cells)), given or None, "labels")
         labels = _numbers_in(cells)
-    if _are_packed(labels, len(given)):
-        labels = np.unpackbits(labels, axis=1)[:, : len(given)]
-    matrix, names = _label_matrix(labels, len(given))
-    names = tuple(map(label_name, given)) or names
-    if len(names) != matrix.shape[1]:
-        raise InputError(f"{len(names)} label_names, but labels have {matrix.shape[1]} columns")
-    repeated = first_repeated(names)
-    if repeated is not None:
-        raise InputError(f"several label_names are {repeated!r}")
-    return matrix, names
+    return _read_numbers(labels, given)
 
 
 def _names_in(cells: Sequence[Any]) -> Iterator[list[str]]:
@@ -123,6 +114,20 @@ def _numbers_in(cells: Sequence[Any]) -> NDArray[Any]:
 
 def _is_number(cell: Any) -> bool:
     return isinstance(cell, int | float)
+
+
+def _read_numbers(labels: NDArray[Any], given: tuple[str, ...]) -> tuple[Labels, tuple[str, ...]]:
+    """Return the same of numbers or packed bits, with the ``given`` names of columns."""
+    if _are_packed(labels, len(given)):
+        labels = np.unpackbits(labels, axis=1)[:, : len(given)]
+    matrix, names = _label_matrix(labels, len(given))
+    names = tuple(map(label_name, given)) or names
+    if len(names) != matrix.shape[1]:
+        raise InputError(f"{len(names)} label_names, but labels have {matrix.shape[1]} columns")
+    repeated = first_repeated(names)
+    if repeated is not None:
+        raise InputError(f"several label_names are {repeated!r}")
+    return matrix, names
 
 
 def _are_packed(labels: NDArray[Any], n_names: int) -> bool:

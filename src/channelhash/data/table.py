@@ -385,13 +385,14 @@ def csv_rows(
 def _read_jsonl(path: Path) -> RawTable:
     rows = []
     for place, row in json_lines(path):
-        if isinstance(row, str):
-            rows.append(TableRow(place, {}, _BadRowError("not JSON", row)))
-        else:
-            rows.append(TableRow(place, row))
+        rows.append(
+            TableRow(place, {}, _BadRowError("not JSON", row))
+            if isinstance(row, str)
+            else TableRow(place, row)
+        )
     empty: dict[str, Any] = {}
-    for row in rows:
-        empty.update(dict.fromkeys(row.cells))
+    for table_row in rows:
+        empty |= dict.fromkeys(table_row.cells)
     return RawTable(list(empty), [row._replace(cells=empty | row.cells) for row in rows])
 
 

@@ -5,7 +5,7 @@ they are needed.
 """
 
 import mmap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +23,8 @@ from channelhash.utils.decode import json_lines
 
 #: Endings of the files of one array, which has no name.
 _UNNAMED = (".npy", ".fvecs")
+#: Endings of the files that are no tables.
+_ARCHIVES = [ending for ending in ENDINGS if ending not in TABLE_ENDINGS]
 #: Rows that are read at a time, which bounds memory.
 _ROWS = 8192
 
@@ -161,35 +163,37 @@ def content_of(path: Path) -> Literal["vectors", "features", "table"]:
     ('features', 'table')
     """
     ending = path.suffix.lower()
-    is_table = ending in TABLE_ENDINGS
+    other: Literal["features", "table"] = "features" if ending in _ARCHIVES else "table"
     if ending not in ENDINGS or not path.is_file():
-        return "features" if ending in ENDINGS and not is_table else "table"
+        return other
     names, vectors = _names_in(path)
     if are_features(vectors):
         return "features"
-    named = {"image", "text"} & set(names) if is_table else are_features(names)
-    if vectors and not named:
-        return "vectors"
-    return "table" if is_table else "features"
+    is_described = {"image", "text"} & set(names) if other == "table" else are_features(names)
+    return "vectors" if vectors and not is_described else other
 
 
-def _names_in(path: Path) -> tuple[list[str], list[str]]:
-    """Return the names of the arrays or columns of a file, and of those that may be vectors; of
-    JSON lines, up to the first that tells.
+def _names_in(path: Path) -> tuple[Collection[str], list[str]]:
+    """Return the names of the arrays or columns of a file, and of those that may be vectors."""
+    if path.suffix.lower() == ".jsonl":
+        columns = _first_columns(path)
+        return columns, [name for name in columns if columns[name]]
+    with open_arrays(path) as arrays:
+        return list(arrays), arrays.vectors
+
+
+def _first_columns(path: Path) -> dict[str, bool]:
+    """Return whether the columns of a file of JSON lines may be vectors, up to the first line that
+    says what the file holds.
     """
-    if path.suffix.lower() != ".jsonl":
-        with open_arrays(path) as arrays:
-            return list(arrays), arrays.vectors
-    names: dict[str, bool] = {}
+    columns: dict[str, bool] = {}
     for _, row in json_lines(path):
-        if isinstance(row, dict):
-            filled = {name: cell for name, cell in row.items() if cell not in (None, [])}
-            names |= {
-                name: has_numbers(cell) and name not in LABELS for name, cell in filled.items()
-            }
-        if any(names.values()) or {"image", "text"} & names.keys():
+        for name, cell in row.items() if isinstance(row, dict) else ():
+            if cell:
+                columns[name] = has_numbers(cell) and name not in LABELS
+        if any(columns.values()) or {"image", "text"} & columns.keys():
             break
-    return list(names), [name for name, is_vector in names.items() if is_vector]
+    return columns
 
 
 def _further_columns(arrays: FileArrays) -> dict[str, list[Any]]:

@@ -4,8 +4,8 @@
 """
 
 import zipfile
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections import Counter, UserDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from channelhash.utils.decode import json_lines, reading
 from channelhash.utils.mat_files import (
     SparseColumns,
     is_hdf5,
+    map_dataset,
     read_dataset,
     read_mat,
     sparse_columns,
@@ -151,7 +152,7 @@ class Stored(NamedTuple):
     in_place: Callable[[], Any] | None = None
 
 
-class FileArrays(MutableMapping[str, Any]):
+class FileArrays(UserDict[str, Any]):
     """The arrays of a file by name, each read once, when it is asked for.
 
     Args:
@@ -167,7 +168,7 @@ class FileArrays(MutableMapping[str, Any]):
     """
 
     def __init__(self, stored: Mapping[str, Any]) -> None:
-        self.stored = dict(stored)
+        super().__init__(stored)
         self.problems: dict[str, dict[int, str]] = {}
         self._asked = set[str]()
 
@@ -175,30 +176,18 @@ class FileArrays(MutableMapping[str, Any]):
         self._asked.add(name)
         return self.peek(name)
 
-    def __setitem__(self, name: str, values: Any) -> None:
-        self.stored[name] = values
-
-    def __delitem__(self, name: str) -> None:
-        del self.stored[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.stored)
-
-    def __len__(self) -> int:
-        return len(self.stored)
-
     def peek(self, name: str) -> Any:
         """Return an array that still counts as unread."""
-        values = self.stored[name]
+        values = self.data[name]
         if isinstance(values, Stored):
-            values = self.stored[name] = _read_stored(values, values.read)
+            values = self.data[name] = _read_stored(values, values.read)
         return values
 
     def in_place(self, name: str) -> Any:
         """Return an array with its rows on disk where the file stores them plainly: what damages
         these is not noticed.
         """
-        values = self.stored[name]
+        values = self.data[name]
         if isinstance(values, Stored) and values.in_place is not None:
             return _read_stored(values, values.in_place)
         return self[name]
@@ -208,7 +197,7 @@ class FileArrays(MutableMapping[str, Any]):
         """Names of the matrices of numbers with a sign that are neither labels nor ids."""
         return [
             name
-            for name, values in self.stored.items()
+            for name, values in self.data.items()
             if name == UNNAMED
             or (values.ndim == 2 and values.dtype.kind in "fi" and name not in IDS + LABELS)
         ]
@@ -216,7 +205,7 @@ class FileArrays(MutableMapping[str, Any]):
     @property
     def unread(self) -> list[str]:
         """Names of the arrays that nobody has asked for."""
-        return sorted(self.stored.keys() - self._asked)
+        return sorted(self.data.keys() - self._asked)
 
 
 def _read_stored(array: Stored, read: Callable[[], Any]) -> Any:
@@ -261,8 +250,7 @@ def open_arrays(path: Path) -> Iterator[FileArrays]:
 
 def _open_file(path: Path, stack: ExitStack) -> FileArrays:
     with reading(path, _unreadable(path)):
-        opened = _OPENERS[path.suffix.lower()](path, stack)
-        return opened if isinstance(opened, FileArrays) else FileArrays(opened)
+        return _OPENERS[path.suffix.lower()](path, stack)
 
 
 def _open_folder(path: Path, stack: ExitStack) -> FileArrays:
@@ -277,7 +265,7 @@ def _open_folder(path: Path, stack: ExitStack) -> FileArrays:
     arrays: Arrays = {}
     file_of: dict[str, str] = {}
     for file in files:
-        opened = _named_after_file(_open_file(file, stack).stored, file)
+        opened = _named_after_file(_open_file(file, stack).data, file)
         twice = sorted(opened.keys() & arrays.keys())
         if twice:
             raise InputError(
@@ -290,24 +278,23 @@ def _open_folder(path: Path, stack: ExitStack) -> FileArrays:
 
 
 def _named_after_file(arrays: Arrays, file: Path) -> Arrays:
-    """Return the arrays of a file of a folder, under the file's name where they have none."""
+    """Return the arrays of a file of a folder, named after it where NumPy says ``arr_0``."""
     if {"format", "shape", "data"} <= arrays.keys():  # one sparse matrix, as SciPy saves it
         return {f"{file.stem}_{name}": values for name, values in arrays.items()}
     if len(arrays) == 1 and (file.suffix.lower() == ".npy" or "arr_0" in arrays):
-        # NumPy's name for an array that was given none
         return dict.fromkeys([file.stem], *arrays.values())
     return arrays
 
 
-def _open_npy(path: Path, stack: ExitStack) -> Arrays:
-    return {UNNAMED: np.load(path, mmap_mode="r", allow_pickle=False)}
+def _open_npy(path: Path, stack: ExitStack) -> FileArrays:
+    return FileArrays({UNNAMED: np.load(path, mmap_mode="r", allow_pickle=False)})
 
 
-def _open_npz(path: Path, stack: ExitStack) -> Arrays:
+def _open_npz(path: Path, stack: ExitStack) -> FileArrays:
     if not zipfile.is_zipfile(path):
         raise InputError(f"{path}: {_unreadable(path)} or a single array")
     archive = stack.enter_context(np.load(path, allow_pickle=False))
-    arrays: Arrays = {}
+    arrays = FileArrays({})
     for member in archive.zip.infolist():
         with archive.zip.open(member) as file:
             shape, _, dtype = _read_header(file)
@@ -338,11 +325,11 @@ def _map_member(path: Path, member: zipfile.ZipInfo) -> NDArray[Any]:
     return flat.T if by_columns else flat
 
 
-def _open_mat(path: Path, stack: ExitStack) -> Arrays:
+def _open_mat(path: Path, stack: ExitStack) -> FileArrays:
     if is_hdf5(path):
         return _open_hdf5(path, stack, matlab=True)
     library("scipy", "mat")  # here, where a missing one is told from a damaged file
-    return {name: _by_rows(values) for name, values in read_mat(path).items()}
+    return FileArrays({name: _by_rows(values) for name, values in read_mat(path).items()})
 
 
 def _by_rows(values: Any) -> Any:
@@ -350,38 +337,27 @@ def _by_rows(values: Any) -> Any:
     return SparseRows(*values).T if isinstance(values, SparseColumns) else values
 
 
-def _open_hdf5(path: Path, stack: ExitStack, matlab: bool = False) -> Arrays:
+def _open_hdf5(path: Path, stack: ExitStack, matlab: bool = False) -> FileArrays:
     h5py = library("h5py", "mat")
     file = stack.enter_context(h5py.File(path, "r"))
-    arrays: Arrays = {}
+    arrays = FileArrays({})
     has_cells = False
-    # A list: an iterator that an error leaves would hold h5py's lock, for which another
-    # thread waits for ever.
+    # A list: an iterator that an error leaves would hold h5py's lock, and others wait for ever.
     for name, item in list(file.items()):
         if isinstance(item, h5py.Dataset):
             read = partial(read_dataset, item, matlab)
-            in_place = None if matlab else partial(_map_dataset, path, item)
+            in_place = partial(map_dataset, path, item, matlab)
             arrays[name] = Stored(path, item.ndim, item.dtype, read, in_place)
             has_cells = has_cells or h5py.check_ref_dtype(item.dtype) is not None
         elif matlab and "MATLAB_sparse" in item.attrs:
             arrays[name] = _by_rows(sparse_columns(item))
         elif not name.startswith("#"):  # a structure; MATLAB's own groups begin with #
             arrays[name] = np.array("")
-    return arrays | (read_mat(path) if matlab and has_cells else {})
+    arrays.data |= read_mat(path) if matlab and has_cells else {}
+    return arrays
 
 
-def _map_dataset(path: Path, dataset: Any) -> NDArray[Any]:
-    """Map an array that lies in one piece, with values as they are; read any other."""
-    h5py = library("h5py", "mat")
-    start = dataset.id.get_offset()
-    kind = dataset.dtype
-    is_plain = kind.kind in "fiu" and dataset.id.get_type() == h5py.h5t.py_create(kind)
-    if start is None or not is_plain:
-        return read_dataset(dataset, matlab=False)
-    return np.memmap(path, kind, "r", start, dataset.shape)
-
-
-def _open_fvecs(path: Path, stack: ExitStack) -> Arrays:
+def _open_fvecs(path: Path, stack: ExitStack) -> FileArrays:
     """Map ``.fvecs``: each vector is its width as int32 and its float32 numbers."""
     size = path.stat().st_size
     width = int(np.fromfile(path, "<i4", 1)[0])
@@ -393,7 +369,7 @@ def _open_fvecs(path: Path, stack: ExitStack) -> Arrays:
     if (widths != width).any():
         row = int(np.flatnonzero(widths != width)[0])
         raise ValueError(f"row {row} has {widths[row]} numbers, the first has {width}")
-    return {UNNAMED: table[:, 1:]}
+    return FileArrays({UNNAMED: table[:, 1:]})
 
 
 def open_parquet(path: Path) -> Any:
@@ -407,8 +383,7 @@ def open_parquet(path: Path) -> Any:
 
 
 def check_columns(path: Path, columns: Sequence[str]) -> None:
-    """Check that no two columns have one name."""
-    # Columns without a name are never read.
+    """Check that no two columns have one name; those without a name are never read."""
     for name, count in Counter(filter(str.strip, columns)).most_common(1):
         if count > 1:
             raise InputError(f"{path}: has {count} columns {name!r}; rename or remove all but one")
@@ -493,12 +468,8 @@ def _flat_numbers(cells: Sequence[Any]) -> tuple[NDArray[np.float32], NDArray[np
 def rows_of_lists(
     flat: NDArray[Any], lengths: NDArray[Any]
 ) -> tuple[NDArray[np.float32], dict[int, str]]:
-    """Return lists of numbers as rows ``(n, d)`` of the usual length, NaN for lists of others; and
-    what is wrong with these.
-
-    Args:
-        flat: the numbers of all lists, one after another.
-        lengths: of the lists.
+    """Return lists of numbers as rows ``(n, d)`` of the usual length, NaN for lists of others, and
+    what is wrong with these. ``flat`` are the numbers of all lists, one after another.
 
     >>> rows_of_lists(np.arange(5.0), np.array([2, 1, 2]))[0].tolist()
     [[0.0, 1.0], [nan, nan], [3.0, 4.0]]
@@ -514,9 +485,8 @@ def rows_of_lists(
     return rows, problems
 
 
-_Opener = Callable[[Path, ExitStack], Arrays | FileArrays]
 #: Endings of the files that hold arrays, or tables of them -> how they are opened.
-_OPENERS: dict[str, _Opener] = {
+_OPENERS: dict[str, Callable[[Path, ExitStack], FileArrays]] = {
     ".npz": _open_npz,
     ".npy": _open_npy,
     ".mat": _open_mat,

@@ -1,4 +1,4 @@
-"""MATLAB's ``.mat`` files: v7, and v7.3, which is HDF5.
+"""Arrays of HDF5, and MATLAB's ``.mat`` files: v7, and v7.3, which is HDF5.
 
 What is not plain numbers is read in a process of its own: SciPy's and HDF5's compiled readers
 trust what a file says, and a flipped bit can make them leave their memory, which ends the process
@@ -48,6 +48,17 @@ class SparseColumns(NamedTuple):
 def read_dataset(dataset: Any, matlab: bool) -> NDArray[Any]:
     """Return an array of a file of HDF5, perhaps one of MATLAB's v7.3."""
     return _plain_array(_from_matlab(dataset) if matlab else _decode_dataset(dataset))
+
+
+def map_dataset(path: Path, dataset: Any, matlab: bool) -> NDArray[Any]:
+    """Map an array that lies in one piece, with values as they are; read any other."""
+    h5py = library("h5py", "mat")
+    start = dataset.id.get_offset()
+    kind = dataset.dtype
+    is_plain = kind.kind in "fiu" and dataset.id.get_type() == h5py.h5t.py_create(kind)
+    if matlab or start is None or not is_plain:
+        return read_dataset(dataset, matlab)
+    return np.memmap(path, kind, "r", start, dataset.shape)
 
 
 def _from_matlab(dataset: Any) -> NDArray[Any]:
