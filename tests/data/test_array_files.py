@@ -12,6 +12,7 @@ from scipy.io import savemat
 from channelhash.data.features import load_features
 from channelhash.data.folder import load_any
 from channelhash.data.vectors import content_of, load_vectors
+from channelhash.indexing.source import Source
 from channelhash.presets import data_kind
 from channelhash.utils.array_files import open_arrays
 from refusals import check_refusal, refusal
@@ -62,8 +63,8 @@ def write(path, columns):
 @pytest.mark.parametrize("ending", [".parquet", ".jsonl", ".h5"])
 @pytest.mark.parametrize(
     "labels",
-    [SETS.astype(int).tolist(), SETS.sum(axis=1).tolist(), NAMES, None],
-    ids=["rows of 0 and 1", "numbers of classes", "names", "pairs"],
+    [SETS.tolist(), SETS.astype(float).tolist(), SETS.sum(axis=1).tolist(), NAMES, None],
+    ids=["booleans", "rows of 0 and 1", "numbers of classes", "names", "pairs"],
 )
 def test_every_form_holds_the_same_records(ending, labels, tmp_path):
     columns = COLUMNS if labels is None else {**COLUMNS, "labels": labels}
@@ -154,6 +155,14 @@ def test_bad_rows_of_a_table_can_be_left_out(ending, tmp_path):
         "text features are not finite",
     ]
     np.testing.assert_array_equal(records.items["text"], TEXT[1:-1])
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".jsonl"])
+def test_features_of_a_table_are_items_to_index_without_their_bad_rows(ending, tmp_path):
+    columns = {name: cells for name, cells in COLUMNS.items() if name != "id"} | {"image": RAGGED}
+    records = Source.read(write(tmp_path / f"f{ending}", columns)).records
+    assert records.ids == tuple(map(str, range(1, N)))
+    np.testing.assert_array_equal(records.items["image"], IMAGE[1:])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from channelhash.data.cells import split_labels, text_of
 from channelhash.data.records import Labels, label_name, labels_from_names
 from channelhash.errors import InputError
-from channelhash.utils.array_files import IDS, has_numbers
+from channelhash.utils.array_files import IDS
 from channelhash.utils.decode import read_text, split_lines
 
 
@@ -86,7 +86,7 @@ def read_labels(labels: NDArray[Any], arrays: Mapping[str, Any]) -> tuple[Labels
         given = texts_of(arrays["label_names"], "label_names")
     if labels.dtype.kind in "UO" and labels.ndim:
         cells = labels.ravel().tolist()
-        if not any(has_numbers(cell) or _is_number(cell) for cell in cells):
+        if not any(_is_row(cell) or _is_number(cell) for cell in cells):
             return labels_from_names(list(_names_in(cells)), given or None, "labels")
         labels = _numbers_in(cells)
     return _read_numbers(labels, given)
@@ -103,13 +103,17 @@ def _names_in(cells: Sequence[Any]) -> Iterator[list[str]]:
 
 def _numbers_in(cells: Sequence[Any]) -> NDArray[Any]:
     """Return the numbers of classes, or of each row, in cells of one kind."""
-    width = next((len(cell) for cell in cells if has_numbers(cell)), None)
+    width = next((len(cell) for cell in cells if _is_row(cell)), None)
     for row, cell in enumerate(cells):
         if width is None and not _is_number(cell):
             raise InputError(f"labels[{row}] is {cell!r}, expected the number of a class")
-        if width is not None and not (has_numbers(cell) and len(cell) == width):
+        if width is not None and not (_is_row(cell) and len(cell) == width):
             raise InputError(f"labels[{row}] is {cell!r}, expected {width} numbers, each 0 or 1")
     return np.array(cells)
+
+
+def _is_row(cell: Any) -> bool:
+    return isinstance(cell, list) and bool(cell) and all(map(_is_number, cell))
 
 
 def _is_number(cell: Any) -> bool:

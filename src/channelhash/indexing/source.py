@@ -20,6 +20,7 @@ from channelhash.data.collection import Collection
 from channelhash.data.folder import SOURCE_FILE, compose, find_images, load_any
 from channelhash.data.records import Features, Records
 from channelhash.data.table import TABLE_ENDINGS
+from channelhash.data.vectors import content_of
 from channelhash.errors import InputError, argument
 from channelhash.indexing.columns import add_columns
 from channelhash.models.description import Model
@@ -251,7 +252,7 @@ class Source:
         ...     Source.read(table).metadata
         [{'text': 'a dog', 'year': 2019}]
         """
-        is_table = path.suffix.lower() in TABLE_ENDINGS and not path.is_dir()
+        is_table = path.suffix.lower() in TABLE_ENDINGS and content_of(path) == "table"
         if root is not None and not is_table:
             raise InputError(f"{argument('root')}: goes with a table, {path} is none; leave it out")
         if path.is_dir():
