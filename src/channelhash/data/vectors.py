@@ -23,8 +23,6 @@ from channelhash.utils.decode import json_lines
 
 #: Endings of the files of one array, which has no name.
 _UNNAMED = (".npy", ".fvecs")
-#: Endings of the files that are no tables.
-_ARCHIVES = [ending for ending in ENDINGS if ending not in TABLE_ENDINGS]
 #: Rows that are read at a time, which bounds memory.
 _ROWS = 8192
 
@@ -140,7 +138,7 @@ def load_vectors(
         if array is not None and ending in _UNNAMED:
             raise InputError(f"holds one array, without a name; leave {argument('array')} out")
         chosen = _choose(arrays, array)
-        values = arrays.in_place(chosen)
+        values = arrays.peek(chosen, in_place=True)
         problem = _shape_problem(values)
         if problem:
             raise InputError(problem)
@@ -163,7 +161,9 @@ def content_of(path: Path) -> Literal["vectors", "features", "table"]:
     ('features', 'table')
     """
     ending = path.suffix.lower()
-    other: Literal["features", "table"] = "features" if ending in _ARCHIVES else "table"
+    other: Literal["features", "table"] = "table"
+    if ending in ENDINGS and ending not in TABLE_ENDINGS:
+        other = "features"
     if ending not in ENDINGS or not path.is_file():
         return other
     names, vectors = _names_in(path)

@@ -176,21 +176,16 @@ class FileArrays(UserDict[str, Any]):
         self._asked.add(name)
         return self.peek(name)
 
-    def peek(self, name: str) -> Any:
-        """Return an array that still counts as unread."""
-        values = self.data[name]
-        if isinstance(values, Stored):
-            values = self.data[name] = _read_stored(values, values.read)
-        return values
-
-    def in_place(self, name: str) -> Any:
-        """Return an array with its rows on disk where the file stores them plainly: what damages
-        these is not noticed.
+    def peek(self, name: str, in_place: bool = False) -> Any:
+        """Return an array that still counts as unread; ``in_place`` with its rows on disk where the
+        file stores them plainly, and damage of these is not noticed.
         """
         values = self.data[name]
-        if isinstance(values, Stored) and values.in_place is not None:
-            return _read_stored(values, values.in_place)
-        return self[name]
+        if isinstance(values, Stored):
+            read = values.in_place if in_place and values.in_place else values.read
+            with reading(values.path, _unreadable(values.path)):
+                values = self.data[name] = read()
+        return values
 
     @property
     def vectors(self) -> list[str]:
@@ -206,11 +201,6 @@ class FileArrays(UserDict[str, Any]):
     def unread(self) -> list[str]:
         """Names of the arrays that nobody has asked for."""
         return sorted(self.data.keys() - self._asked)
-
-
-def _read_stored(array: Stored, read: Callable[[], Any]) -> Any:
-    with reading(array.path, _unreadable(array.path)):
-        return read()
 
 
 def _unreadable(path: Path) -> str:
@@ -233,9 +223,10 @@ def read_arrays(path: Path) -> Arrays:
 @contextmanager
 def open_arrays(path: Path) -> Iterator[FileArrays]:
     """Open the arrays of a file by name: numbers, texts or times; a structure becomes an empty
-    text. Nothing is ever unpickled. The arrays of a folder are its ``.npy`` files, by the files'
-    names, and those in its other files; an array that NumPy saved without a name gets the file's,
-    and the parts of a sparse matrix that SciPy's ``save_npz`` wrote begin with it.
+    text. Nothing is ever unpickled. The arrays of a table are its columns: lists of numbers as
+    rows, anything else as objects. Those of a folder are its ``.npy`` files, by the files' names,
+    and those in its other files; an array that NumPy saved without a name gets the file's, and the
+    parts of a sparse matrix that SciPy's ``save_npz`` wrote begin with it.
 
     MATLAB's sparse matrices are `SparseRows`. MATLAB stores matrices column by column: v7.3 files,
     which are HDF5, are transposed and are turned back.
@@ -245,7 +236,9 @@ def open_arrays(path: Path) -> Iterator[FileArrays]:
     if not path.is_dir() and path.suffix.lower() not in ENDINGS:
         raise InputError(f"{path}: a file of arrays ends in {', '.join(ENDINGS)}")
     with ExitStack() as stack:
-        yield _open_folder(path, stack) if path.is_dir() else _open_file(path, stack)
+        arrays = _open_folder(path, stack) if path.is_dir() else _open_file(path, stack)
+        stack.callback(arrays.data.clear)  # those who read its columns hold the table and it them
+        yield arrays
 
 
 def _open_file(path: Path, stack: ExitStack) -> FileArrays:
