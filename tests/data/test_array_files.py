@@ -107,6 +107,9 @@ def test_a_file_of_one_array_is_one_modality_and_ids_are_a_file_of_their_own(end
     np.testing.assert_array_equal(records.items["vector"], IMAGE)
     assert records.ids == tuple(IDS)
     assert load_features(path).ids == tuple(map(str, range(N)))
+    np.savez(tmp_path / "parts.npz", I_tr=IMAGE[:8], I_te=IMAGE[8:])
+    assert load_features(tmp_path / "parts.npz").ids[-1] == "query3"
+    assert load_features(tmp_path / "parts.npz", ids=tmp_path / "ids.txt").ids == tuple(IDS)
 
 
 RAGGED = [[1.0], *IMAGE.tolist()[1:]]

@@ -1,6 +1,4 @@
-"""Precomputed features: ``.npz``, ``.mat`` and ``.h5`` files in the forms that the field
-exchanges.
-"""
+"""Precomputed features: files of arrays in the forms that the field exchanges."""
 
 import difflib
 from collections.abc import Collection, Mapping
@@ -57,7 +55,8 @@ def load_features(
     Recognised names are ``image, text, labels``; ``IAll, TAll`` or ``YAll, LAll``; and parted sets
     ``I_tr, T_tr, L_tr`` with ``I_te`` or ``I_db`` and so on whose rows have the ids ``train0 …,
     query0 …``: partitions are drawn anew, or with ``data.split_method: given`` as in the file. One
-    modality alone is enough.
+    modality alone is enough. The only vectors of a file under another name are the modality
+    ``vector``.
 
     Optional arrays are ``id``, ``label_names``, and ``image_scale``, ``image_zero`` for quantised
     features (likewise text): the real value is (q − zero) · scale, both a number or one value per
@@ -65,8 +64,9 @@ def load_features(
     file's folder): strings that are displayed with search results and never learned from; rows of
     one picture are several texts of one image. Features of any numeric type become float32. Labels
     of one dimension are class numbers (so is a single column in a ``.mat`` file, as MATLAB has no
-    vectors): each number becomes a column named ``label`` and the number. Where there are
-    ``label_names``, labels may be packed bits, as of ``np.packbits(labels, axis=1)``.
+    vectors): each number becomes a column named ``label`` and the number. Texts are names of
+    labels, as in a table. Where there are ``label_names``, labels may be packed bits, as of
+    ``np.packbits(labels, axis=1)``.
 
     MATLAB's sparse matrices become `SparseRows`; so do ``text_indptr, text_indices, text_shape`` as
     of SciPy's ``csr_array``, likewise of other names, with ``text_data`` unless all values are 1.
@@ -74,14 +74,15 @@ def load_features(
     and sets in parts, are read dense.
 
     Args:
-        path: the file, or a folder of such files and ``.npy`` files, read as one: DCMH's
-            ``imgList.mat``, ``tagList.mat`` and ``labelList.mat``, of which the first holds the
-            names of the pictures.
+        path: a file with an ending of `array_files.ENDINGS`, or a folder of those that are no
+            tables, read as one: DCMH's ``imgList.mat``, ``tagList.mat`` and ``labelList.mat``, of
+            which the first holds the names of the pictures.
         image_array: name of the image features in the file, if not a recognised one.
         text_array: likewise of the text features.
         labels_array: likewise of the labels.
         ids: text file of ids, one a line, in place of those of the file.
-        skip_bad: leave out rows whose features are not finite, count and list them.
+        skip_bad: leave out rows whose features are not finite or of another width, count and list
+            them.
 
     Raises:
         InputError: the file is missing, truncated or not such a file; an array is missing, twice
@@ -213,7 +214,7 @@ def _records(
             name: _real_values(stored, arrays, name, n) for name, stored in found.features.items()
         }
         display = {} if found.part_ids else _display(arrays, n, path)
-        ids = found.part_ids or row_ids(arrays, n, given_ids) or tuple(map(str, range(n)))
+        ids = _ids_of(found, arrays, n, given_ids)
     problems.lines = [f"{path}: {line}" for line in problems.lines]
     bad = _bad_rows(items)
     for role, name in found.names.items():
@@ -233,6 +234,12 @@ def _labels_of(found: "_Roles", arrays: FileArrays) -> tuple[Labels, tuple[str, 
         return read_labels(found.labels, arrays)
     first = next(iter(found.features.values()))
     return np.zeros(((*first.shape, 1)[0], 0), dtype=bool), ()
+
+
+def _ids_of(found: "_Roles", arrays: FileArrays, n: int, given: Path | None) -> tuple[str, ...]:
+    if found.part_ids and given is None:
+        return found.part_ids
+    return row_ids(arrays, n, given) or tuple(map(str, range(n)))
 
 
 def _bad_rows(items: Mapping[str, _RealValues]) -> dict[int, str]:
