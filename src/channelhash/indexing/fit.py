@@ -90,7 +90,7 @@ def fit_source(
     return model, [_project_batch(model, batch) for batch in batches], source
 
 
-def _learn(features: fitted.FeatureMatrix, n_bits: int, seed: int, name: str) -> fitted.LinearMap:
+def _learn(features: FeatureMatrix, n_bits: int, seed: int, name: str) -> LinearMap:
     """Learn a map from the neighbours of features."""
     with naming_extra("train"):
         from channelhash.compression.learning import learn_map
