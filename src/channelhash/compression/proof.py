@@ -207,7 +207,7 @@ def _foreign_note(job: Job) -> str | None:
     """Return a warning where nearly all questions are farther from every vector than most vectors
     are from each other.
     """
-    if job.task.held_out:
+    if job.task.held_out or job.task.lessons is not None:  # which turn them to the vectors
         return None
     similarity = job.plan.similarity
     drawn = generator(job.plan.seed, "pairs of vectors").permutation(len(job.sample))
