@@ -2,6 +2,7 @@
 forged arrays.
 """
 
+import itertools
 from functools import partial
 
 import numpy as np
@@ -54,6 +55,8 @@ def place(kind: str, n: int, k: int, seed: int) -> np.ndarray:
         bits = (random.random((3, k)) < 0.5)[random.integers(0, 3, n)] ^ (
             random.random((n, k)) < 0.08
         )
+    elif kind == "correlated":  # as real ones: signs of maps of a few numbers
+        bits = random.normal(size=(n, 4)) @ random.normal(size=(4, k)) > 0
     return bits
 
 
@@ -101,7 +104,7 @@ def test_answers_are_those_of_the_plain_search(examples):
     )
     rows = st.integers(0, 60) | st.sampled_from([700, 1500])
     kinds = st.sampled_from(
-        ["random", "sphere", "shells", "steps", "opposites", "one", "clustered"]
+        ["random", "sphere", "shells", "steps", "opposites", "one", "clustered", "correlated"]
     )
     drawn = given(lengths, rows, kinds, st.integers(0, 2**31), st.data())
     settings(max_examples=examples)(drawn(check_answers))()
@@ -117,19 +120,17 @@ def check_answers(k, n, kind, seed, data):
     nearest = plainly(exact.nearest, queries, codes, wanted, allowed)
     inside = plainly(within, queries, codes, radius, allowed)
     first = [Matches(hit.rows[:wanted], hit.distances[:wanted]) for hit in inside]
-    # NumPy alone; a compiled scan of all codes; clusters, left for the scan by some queries;
-    # clusters alone, up to a cost that is never met.
-    for left_to_numpy, clusters, share in (
-        (1 << 60, None, 8),
-        (0, None, 8),
-        (0, True, 0.1),
-        (0, True, 1e-9),
+    # NumPy alone; a compiled scan of all codes; clusters; these on all cores.
+    for left_to_numpy, clusters, few_words in (
+        (1 << 60, None, 1 << 19),
+        (0, None, 1 << 19),
+        (0, True, 1 << 19),
+        (0, True, 0),
     ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(code_index, "_left_to_numpy", left_to_numpy)
-            patch.setattr(code_index, "_FRACTION", share)
-            if share < 0.1 and n:
-                patch.setattr(scans, "search_all", None)
+            patch.setattr(scans, "few_words", few_words)
+            patch.setattr(code_index, "_AT_ONCE", 4)
             index = CodeIndex.build(codes, k, clusters)
             assert len(index) == n
             assert index.n_distinct == len({code.tobytes() for code in codes})
@@ -178,12 +179,59 @@ def test_arguments_that_do_not_fit_are_refused(monkeypatch):
     refuses("4 codes are too many for one index", CodeIndex.build, codes, 12)
 
 
-def test_clusters_searched_on_all_cores_give_the_answers_of_the_plain_search(monkeypatch):
-    monkeypatch.setattr(code_index, "_FRACTION", 1e-9)
-    monkeypatch.setattr(scans, "search_all", None)
-    codes, queries = draw(5_000, 70, 20, 0), draw(9, 70, 20, 1)
-    index = CodeIndex.build(codes, 70, clusters=True)
-    assert_same(index.nearest(queries, 20), plainly(exact.nearest, queries, codes, 20, None))
+@pytest.mark.parametrize("n_bits", [64, 70, 200])
+@pytest.mark.parametrize("kind", ["clustered", "correlated", "random"])
+def test_many_codes_around_many_pivots_give_the_answers_of_the_plain_search(
+    kind, n_bits, monkeypatch
+):
+    monkeypatch.setattr(clustering, "_PIVOTS", 64)
+    monkeypatch.setattr(clustering, "_FEWER_PIVOTS", 16)
+    monkeypatch.setattr(clustering, "_BLOCK", 16)
+    bits = place(kind, 5_000, n_bits, 0)
+    codes, queries = ch.codes.pack(bits), ch.codes.pack(queries_for(bits, 0))
+    index = CodeIndex.build(codes, n_bits, clusters=True)
+    for segments in (1, 3):
+        monkeypatch.setattr(scans, "_division", lambda n_queries, n=segments: (2, n))
+        monkeypatch.setattr(scans, "few_words", 0)
+        for k in (1, 20, 300):
+            assert_same(index.nearest(queries, k), plainly(exact.nearest, queries, codes, k, None))
+
+
+def literal_share_read(index: CodeIndex, query: np.ndarray, k: int) -> float:
+    """What share of the words cannot be given up by who knows the k-th distance."""
+    of = {
+        name: values.astype(np.int64) for name, values in index.arrays().items() if name[0] != "n"
+    }
+    words, pivots = index.arrays()["codes"], index.arrays()["cluster_pivots"]
+    query_words = query.view(">u8").astype(np.uint64)
+    limit = np.sort(np.bitwise_count(words ^ query_words[:, None]).sum(axis=0))[k - 1]
+    read = 0
+    for c, (first, last) in enumerate(itertools.pairwise(of["cluster_chunks"])):
+        agree = ~(query_words ^ pivots[:, c])
+        away = np.bitwise_count(query_words ^ pivots[:, c]).sum(dtype=np.int64)
+        for j in range(first, last):
+            start = of["cluster_offsets"][c] + 64 * (j - first)
+            end = min(start + 64, of["cluster_offsets"][c + 1])
+            bounds = np.full(end - start, away - of["cluster_reach"][j])
+            for w in range(len(words)):
+                if (bounds > limit).all():
+                    break
+                read += end - start
+                differ = (words[w, start:end] ^ query_words[w]) & agree[w]
+                bounds += 2 * np.bitwise_count(differ).astype(np.int64)
+    return read / words.size
+
+
+def test_the_share_of_words_read_is_little_more_than_must_be_read():
+    """The first limit is the k-th distance to codes of the nearest pivot, hence somewhat larger."""
+    bits = place("correlated", 20_000, 256, 0) ^ (
+        np.random.default_rng(1).random((20_000, 256)) < 0.1
+    )
+    codes = ch.codes.pack(bits)
+    index = CodeIndex.build(codes[:-9], 256, clusters=True)
+    least = np.mean([literal_share_read(index, query, 10) for query in codes[-9:]])
+    assert 0.8 * least <= index.share_read(codes[-9:], 10) <= 1.3 * least < 0.4
+    assert CodeIndex.build(codes, 256, clusters=False).share_read(codes[-9:], 10) > least
 
 
 @pytest.mark.parametrize("clustered", [True, False])
@@ -237,7 +285,7 @@ def test_a_scan_in_segments_gives_the_answers_of_the_plain_one(segments, density
     queries[2], queries[3] = 0, 255  # before and behind all codes
     allowed = None if density is None else np.random.default_rng(2).random(n) < density
     monkeypatch.setattr(scans, "few_words", 0)  # on all cores
-    monkeypatch.setattr(scans, "_division", lambda search: (8, segments))
+    monkeypatch.setattr(scans, "_division", lambda n_queries: (8, segments))
     index = CodeIndex.build(packed, 64, clusters=False)
     for k in (1, 20, n):
         assert_same(
@@ -308,9 +356,11 @@ NAMES = (
     "starts",
     "rows",
     "cluster_pivots",
-    "cluster_reach",
     "cluster_offsets",
-    "cluster_shift",
+    "cluster_chunks",
+    "cluster_reach",
+    "cluster_farthest",
+    "cluster_cost",
 )
 FORGERIES = {
     **{
@@ -339,17 +389,13 @@ FORGERIES = {
     "no pivots": lambda of: of.update(
         {
             name: of[name][:, :0].copy() if name == "cluster_pivots" else of[name][:0].copy()
-            for name in NAMES[3:6]
+            for name in NAMES[3:]
         }
     ),
-    "a huge shift of distances": put("cluster_shift", 0, np.iinfo(np.int64).max),
-    "a shift of distances below 0": put("cluster_shift", 0, -1),
-    "an offset of a pivot behind the codes": put("cluster_offsets", (-1, -1), 301),
-    "an offset of a pivot not from 0": put("cluster_offsets", (0, 0), 1),
-    "offsets of pivots that go back": put("cluster_offsets", (0, 1), 1 << 31),
-    "codes of no pivot": lambda of: put("cluster_offsets", (0, -1), of["cluster_offsets"][0, -2])(
-        of
-    ),
+    "an offset of a pivot behind the codes": put("cluster_offsets", -1, 301),
+    "an offset of a pivot not from 0": put("cluster_offsets", 0, 1),
+    "offsets of pivots that go back": put("cluster_offsets", 1, 1 << 31),
+    "chunks that do not follow from offsets": put("cluster_chunks", -1, 1 << 31),
 }
 
 
@@ -369,10 +415,20 @@ def test_arrays_that_do_not_fit_are_refused(forgery):
     check_refusal(r"^.+$", CodeIndex.from_arrays, of, error=ValueError)
 
 
+def test_clusters_of_older_snapshots_are_left_for_a_scan():
+    of = arrays()
+    del of["cluster_chunks"]
+    of["cluster_shift"] = np.zeros(1, np.int64)
+    old = CodeIndex.from_arrays(of)
+    assert "cluster_pivots" not in old.arrays()
+    assert_same(
+        old.nearest(old.packed(), 9), CodeIndex.build(old.packed(), BITS).nearest(old.packed(), 9)
+    )
+
+
 @pytest.mark.parametrize("n", [50, pytest.param(5_000, marks=pytest.mark.slow)])
-def test_arrays_with_changed_bytes_are_refused_or_searched(n, monkeypatch):
+def test_arrays_with_changed_bytes_are_refused_or_searched(n):
     """A search of the changed arrays would end the tests by a signal if it left one of them."""
-    monkeypatch.setattr(code_index, "_FRACTION", 1e-9)  # no search in clusters is given up
     random = np.random.default_rng(0)
     whole = arrays()
     refused = 0

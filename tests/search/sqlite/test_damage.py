@@ -190,7 +190,7 @@ def build(folder: Path, n_items: int) -> None:
     from channelhash.search.sqlite import snapshots
 
     snapshots._LEAST_IN_SNAPSHOT = n_items
-    index._WORTH = 0.0
+    index._START = -(1 << 40)  # clusters are always worth it
     texts = tuple(f"a {a} and a {b} on picture" for a in NOUNS for b in NOUNS)
     records = Records(
         tuple(map(str, range(25))), {"text": texts}, np.ones((25, 1), dtype=bool), ("any",)

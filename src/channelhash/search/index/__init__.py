@@ -25,17 +25,20 @@ _MOST_ROWS = 2**32
 
 #: Number of distinct codes from which clusters may be quicker than a scan.
 _FEWEST_CLUSTERED = 1 << 16
-#: Scan if k > n / 16 of n codes: clusters would visit most of them.
-_FRACTION = 16
-#: Scan if clusters would visit more than 4 × n / 16 codes: the codes of a cluster lie side by side,
-#: so each costs less than one found apart.
-_SIDE_BY_SIDE = 4
+#: Neighbouring codes that are given up together once none of them can be near.
+CHUNK = 64
 #: Searches that are tried to see whether clusters are worth it.
 _TRIALS = 256
 #: Answers of each of these searches.
 _TRIED_FIRST = 10
-#: Least share of these searches that clusters must finish themselves.
-_WORTH = 0.75
+#: What a word that is read in clusters costs, in words that a scan reads.
+_READ = 4
+#: What each pivot costs a search in clusters.
+_PIVOT = 14
+#: What a search in clusters costs besides.
+_START = 20_000
+#: Queries that are searched at once: each takes some kilobytes.
+_AT_ONCE = 1 << 12
 #: The mask of a search in which all rows count.
 _ALL = np.empty(0, dtype=np.bool_)
 #: Prefix of the names of the clusters' arrays.
@@ -203,35 +206,49 @@ class Matches(NamedTuple):
 
 class Clusters(NamedTuple):
     """Clusters of codes around pivots. Codes stand in the order of their pivots, those of one pivot
-    by their distance to it.
+    by their distance to it, in chunks of 64, the last of which may be smaller.
 
     Attributes:
         pivots: ``(words, p)``.
-        reach: ``(p,)``, the largest distance of a pivot's codes to it.
-        offsets: ``(p, columns + 1)``. Codes of pivot ``c`` at distances of ``column << shift`` and
-            more begin at ``offsets[c, column]``; at the last column the pivot's codes end.
-        shift: ``(1,)``.
+        offsets: ``(p + 1,)``: where the codes of each pivot begin, and the number of codes.
+        chunks: ``(p + 1,)``, likewise of chunks.
+        reach: by chunk, the largest distance of its codes to their pivot.
+        farthest: ``(p,)``, the largest distance of a pivot's codes to it.
+        cost: ``(1,)``, what a search costs, in words that a scan reads in that time.
     """
 
     pivots: Words
-    reach: NDArray[np.uint16]
     offsets: _RowNumbers
-    shift: NDArray[np.int64]
+    chunks: _RowNumbers
+    reach: NDArray[np.uint16]
+    farthest: NDArray[np.uint16]
+    cost: NDArray[np.int64]
 
 
 def _check_clusters(clusters: Clusters, codes: Words) -> None:
     """Raise ``ValueError`` if a search in the clusters could leave an array."""
-    pivots, reach, offsets, shift = clusters
+    pivots, offsets, chunks, reach, farthest, cost = clusters
     p = max(pivots.size // len(codes), 1)
     m = codes.shape[1]
     check_array(pivots, "pivots", codes.dtype, (len(codes), p))
-    check_array(reach, "reaches of pivots", np.uint16, (p,))
-    check_array(shift, "shifts", np.int64, (1,))
-    check_array(offsets, "offsets", np.uint32, (p, max(offsets.size // p, 2)))
-    places = offsets.ravel()
-    ascend = (places[1:] >= places[:-1]).all() and (offsets[1:, 0] == offsets[:-1, -1]).all()
-    if not 0 <= shift[0] < 16 or places[0] != 0 or places[-1] != m or not ascend:
+    check_array(offsets, "offsets of pivots", np.uint32, (p + 1,))
+    check_array(chunks, "chunks of pivots", np.uint32, (p + 1,))
+    check_array(cost, "costs", np.int64, (1,))
+    check_array(farthest, "farthest distances", np.uint16, (p,))
+    if offsets[0] != 0 or offsets[-1] != m or (offsets[1:] < offsets[:-1]).any():
         raise ValueError(f"offsets of pivots do not ascend from 0 to the {m} codes")
+    if not np.array_equal(chunks, count_chunks(np.diff(offsets))):
+        raise ValueError("chunks of pivots do not follow from their offsets")
+    check_array(reach, "reaches of chunks", np.uint16, (int(chunks[-1]),))
+
+
+def count_chunks(sizes: NDArray[Any]) -> NDArray[np.int64]:
+    """Return where the chunks of clusters begin, and the number of chunks.
+
+    >>> count_chunks(np.array([65, 0, 3])).tolist()
+    [0, 2, 2, 3]
+    """
+    return np.append(0, np.cumsum(-(-sizes.astype(np.int64) // CHUNK)))
 
 
 def _scan_nearest(search: CodeSearch) -> list[Matches]:
@@ -343,20 +360,36 @@ class CodeIndex:
             return plain
         from channelhash.search.index.clusters import cluster  # compiled
 
-        clustered = cls(*cluster(plain._distinct), n_bits)
-        return clustered if clusters or clustered._pays() else plain
+        distinct, found = cluster(plain._distinct)
+        clustered = cls(distinct, found, n_bits)
+        cost = clustered._cost(found)
+        if not clusters and cost >= distinct.codes.size:
+            return plain
+        return cls(distinct, found._replace(cost=np.array([cost])), n_bits)
 
-    def _pays(self) -> bool:
-        """Return whether clusters do most searches for a sample of the codes."""
-        from channelhash.search.index.clusters import search_clusters
-
-        assert self._clusters is not None
+    def _cost(self, clusters: Clusters) -> int:
+        """Return what a search in the clusters costs, on average of a sample of the codes."""
         sample = generator(0, "trials", self.n_distinct).choice(self.n_distinct, _TRIALS)
-        words = np.ascontiguousarray(self._distinct.codes[:, sample].T)
-        k = min(len(self), _TRIED_FIRST)
-        search = CodeSearch(words, *self._distinct, _ALL, k, self.n_bits, self.n_bits)
-        found = search_clusters(search, self._clusters, self._budget)
-        return len(found) >= _WORTH * _TRIALS
+        queries = np.ascontiguousarray(self._distinct.codes[:, sample].T)
+        n_words = self._distinct.codes.size * self._share_read(queries, _TRIED_FIRST)
+        return int(_START + _PIVOT * clusters.pivots.shape[1] + _READ * n_words)
+
+    def share_read(self, queries: PackedCodes, k: int) -> float:
+        """Return what share of the words of all codes the compiled loops read to find the ``k``
+        nearest rows of a query, on average: 0 to 1. Pivots do not count.
+
+        >>> index = CodeIndex.build(np.array([[0], [7], [7]], np.uint8), n_bits=8)
+        >>> index.share_read(np.array([[6]], np.uint8), k=2)
+        1.0
+        """
+        return self._share_read(_code_words(queries, self.n_bits), k)
+
+    def _share_read(self, query_words: Words, k: int) -> float:
+        search = CodeSearch(
+            query_words, *self._distinct, _ALL, min(k, len(self)), self.n_bits, self.n_bits
+        )
+        states = self._search_compiled(search)[1]
+        return float(states[:, :, -1].sum() / (len(query_words) * self._distinct.codes.size))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "CodeIndex":
@@ -371,7 +404,7 @@ class CodeIndex:
             n_bits = arrays["n_bits"]
             distinct = DistinctCodes(*(arrays[name] for name in DistinctCodes._fields))
             clusters = None
-            if f"{_CLUSTER}pivots" in arrays:
+            if f"{_CLUSTER}chunks" in arrays:
                 clusters = Clusters(*(arrays[f"{_CLUSTER}{name}"] for name in Clusters._fields))
         except KeyError as error:
             raise ValueError(f"an index without {error.args[0]}") from None
@@ -455,12 +488,15 @@ class CodeIndex:
         search = CodeSearch(query_words, *self._distinct, mask, count, radius, self.n_bits)
         if _is_left_to_numpy(search):
             return _scan_nearest(search)
-        if k is not None:
-            return self._search_compiled(search)
-        # Queries are searched one by one: room for all rows of one query costs nothing, as memory
-        # is only taken once it is written to.
-        searches = (search._replace(queries=query[None]) for query in query_words)
-        return [Matches(*map(np.copy, self._search_compiled(one)[0])) for one in searches]
+        # All rows of one query need no memory until they are written.
+        at_once = 1 if k is None else _AT_ONCE
+        found = []
+        for first in range(0, len(query_words), at_once):
+            part = search._replace(queries=query_words[first : first + at_once])
+            found += self._search_compiled(part)[0]
+            if k is None:
+                found[-1] = Matches(*map(np.copy, found[-1]))
+        return found
 
     def _mask(self, allowed: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
         if allowed is None:
@@ -469,26 +505,10 @@ class CodeIndex:
             raise ValueError(f"a mask is ({len(self)},) bool, not {allowed.shape} {allowed.dtype}")
         return np.require(allowed, requirements=["C", "W"])
 
-    def _search_compiled(self, search: CodeSearch) -> list[Matches]:
-        """Search in clusters, and scan for the queries that they leave."""
-        matches = self._search_clusters(search)
-        rest = [q for q in range(len(search.queries)) if q not in matches]
-        if rest:
-            from channelhash.search.index import scans
+    def _search_compiled(self, search: CodeSearch) -> tuple[list[Matches], NDArray[np.int64]]:
+        """Return the answers, and the states of `scans`, of which the last are the words read."""
+        from channelhash.search.index import clusters, scans
 
-            scanned = scans.search_all(search._replace(queries=search.queries[rest]))
-            matches |= zip(rest, scanned, strict=True)
-        return [matches[q] for q in range(len(matches))]
-
-    def _search_clusters(self, search: CodeSearch) -> dict[int, Matches]:
-        every = search.k == len(self) and search.radius < self.n_bits
-        if self._clusters is None or not (every or search.k < self.n_distinct / _FRACTION):
-            return {}
-        from channelhash.search.index import clusters
-
-        return clusters.search_clusters(search, self._clusters, self._budget)
-
-    @property
-    def _budget(self) -> int:
-        """Number of codes that a search in clusters may look at."""
-        return _SIDE_BY_SIDE * int(self.n_distinct / _FRACTION)
+        if self._clusters is None:
+            return scans.search_all(search)
+        return clusters.search_clusters(search, self._clusters)

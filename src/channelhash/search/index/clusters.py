@@ -1,4 +1,4 @@
-"""Clusters of codes, and searches in them, which look at few codes.
+"""Clusters of codes, and searches in them, which read few words.
 
 *Clusters.* Pivots are drawn like the centres of k-means‖ (Bahmani, Moseley, Vattani, Kumar and
 Vassilvitskii, "Scalable k-means++", VLDB 2012): in each of a few rounds, codes of a sample are
@@ -6,64 +6,66 @@ drawn with a probability that grows with the square of their distance to the nea
 Then each pivot moves to the majority of its codes' bits, which makes the sum of their distances
 least. Searches are exact for any pivots; good ones make them quick.
 
-*Searches.* A search starts with the codes of the nearest pivots, until ``k`` codes are met. From
-then on t is the distance of the k-th nearest code met, and only falls. If the codes that may still
-be within t would cost more than a scan of all, the search is given up, and the scan does it.
+*Searches.* The codes of the nearest pivots, as many as have ``k`` codes, give the first limit t.
+From then on t is the distance of the k-th nearest code met, and only falls. Pivots are gone through
+in their order, their codes in chunks: words of a chunk are read only while any of its codes may be
+within t.
 
-*Why nothing is missed.* The Hamming distance d is a metric. For a query q, a code x and its pivot c
-the triangle inequality gives d(q, c) ≤ d(q, x) + d(x, c) and d(x, c) ≤ d(x, q) + d(q, c), hence
-|d(q, c) − d(x, c)| ≤ d(q, x). A code within t bits of q is thus d(q, c) − t to d(q, c) + t bits
-from its pivot. The codes of a pivot stand in the order of that distance, so those that may be
-within t are neighbours: a cut. All codes of the cut are compared; all others are farther than t. A
-cut made for a larger t holds that for a smaller one. Each step is proved in
-docs/explanation/exact-search.md.
+*Why nothing is missed.* Let a query q and a pivot c differ in d(q, c) bits, and let a code x differ
+from q in a of the other bits. There it differs from c, too, so it differs from c in d(x, c) − a of
+the d(q, c) bits, and from q in all others of these: d(q, x) = d(q, c) − d(x, c) + 2 a. The words
+read so far give a lower bound of a, none gives 0, and a chunk has a largest d(x, c). So each chunk
+has a lower bound of d(q, x), which reaches its codes' distances with the last word. Each step is
+proved in docs/explanation/exact-search.md.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.search.index import Clusters, CodeSearch, DistinctCodes, Matches, Words
+from channelhash.search.index import (
+    CHUNK,
+    Clusters,
+    CodeSearch,
+    DistinctCodes,
+    Matches,
+    Words,
+    count_chunks,
+)
 from channelhash.search.index.scans import (
     BLOCK,
-    HALF,
     LIMIT,
-    LOWER,
-    SPARE,
-    WITHIN,
-    in_order,
+    count,
+    limit_of,
+    look,
     measure,
-    no_candidates,
-    take,
+    run,
     write,
 )
-from channelhash.utils.compiled import inner, loop_threads, njit, run_tasks
+from channelhash.utils.compiled import inlined, inner, njit, run_tasks, uncounted
 from channelhash.utils.seeds import generator
 
 #: Pivots, at most: few enough that a search measures all of them.
 _PIVOTS = 1 << 12
+#: Pivots if more would not be much closer to the codes.
+_FEWER_PIVOTS = 1 << 10
+#: Largest share of the mean distance to these that is left by more pivots which are worth it.
+_CLOSER = 0.7
 #: Size of the sample of codes, for each pivot.
 _SAMPLE = 32
 #: Rounds in which pivots are drawn.
 _ROUNDS = 8
 #: Times that pivots move to the majority of their codes.
 _MOVES = 2
-#: Columns of distances for each pivot, at most, which bounds the size of the offsets.
-_COLUMNS = 64
 #: Codes that are compared with a block of pivots before it leaves the first cache.
 _GROUP = 8
 #: Codes below which one core is quicker.
 _FEW = 1 << 12
-#: What a cut costs besides its codes: as much as this many words of them.
-_CUT = 768
-#: A search is given up at once if k times the number of pivots is more than this many budgets: the
-#: pivots near the query have too few codes.
-_CROWDED = 8
-#: Pivots whose codes are met first, at most.
+#: Pivots whose codes give the first limit, at most.
 _FIRST = 64
 #: Distance that marks a pivot whose codes have been met.
 _MET = np.uint16(0xFFFF)
-#: Queries below which one core is quicker.
-_FEW_QUERIES = 8
+#: Pivots whose codes are searched for all queries of a group before they leave the second cache.
+_BLOCK = 64
 
 
 def cluster(distinct: DistinctCodes) -> tuple[DistinctCodes, Clusters]:
@@ -81,18 +83,21 @@ def cluster(distinct: DistinctCodes) -> tuple[DistinctCodes, Clusters]:
     pivots = _choose_pivots(codes)
     numbers, distances = _assign(codes, pivots)
     p = pivots.shape[1]
-    farthest = int(distances.max())
-    shift = max(0, farthest.bit_length() - _COLUMNS.bit_length() + 1)
-    columns = (farthest >> shift) + 1
-    keys = numbers.astype(np.int64) * columns + (distances >> shift)
-    ends = np.cumsum(np.bincount(keys, minlength=p * columns))
-    order = np.argsort(keys, kind="stable")
-    offsets = np.append(0, ends).astype(np.uint32)
-    reach = np.zeros(p, dtype=np.uint16)
-    np.maximum.at(reach, numbers, distances)
+    order = np.argsort((numbers.astype(np.int64) << 16) | distances, kind="stable")
+    in_cluster = np.bincount(numbers, minlength=p)
+    in_chunks = -(-in_cluster // CHUNK)
+    offsets = np.append(0, np.cumsum(in_cluster))
+    chunks = count_chunks(in_cluster)
+    of_chunk = np.repeat(np.arange(p), in_chunks)
+    ends = offsets[:-1][of_chunk] + CHUNK * (np.arange(chunks[-1]) - chunks[:-1][of_chunk] + 1)
+    reach = distances[order][np.minimum(ends, offsets[1:][of_chunk]) - 1]
+    farthest = np.zeros(p, dtype=np.uint16)
+    np.maximum.at(farthest, numbers, distances)
+    cost = np.zeros(1, dtype=np.int64)  # until searches are tried
+    clusters = Clusters(
+        pivots, offsets.astype(np.uint32), chunks.astype(np.uint32), reach, farthest, cost
+    )
     sizes = (starts[1:] - starts[:-1])[order]
-    offsets = offsets[np.arange(p)[:, None] * columns + np.arange(columns + 1)]
-    clusters = Clusters(pivots, reach, offsets, np.array([shift], dtype=np.int64))
     new_starts = np.append(0, np.cumsum(sizes, dtype=np.int64))
     places = np.repeat(starts[:-1][order] - new_starts[:-1], sizes) + np.arange(len(rows))
     ordered = np.take(codes, order, axis=1)
@@ -108,6 +113,7 @@ def _choose_pivots(codes: Words) -> Words:
     n = sample.shape[1]
     pivots = np.take(sample, random.choice(n, min(n, _PIVOTS // _ROUNDS), replace=False), axis=1)
     nearest = _assign(sample, pivots)[1]
+    mean = np.inf
     while pivots.shape[1] < _PIVOTS and nearest.any():
         count = min(_PIVOTS // _ROUNDS, _PIVOTS - pivots.shape[1], int(np.count_nonzero(nearest)))
         # The largest of u^(1/w) are a draw without replacement by weights w (Efraimidis and
@@ -117,6 +123,10 @@ def _choose_pivots(codes: Words) -> Words:
         drawn = np.take(sample, np.argpartition(-draws, count - 1)[:count], axis=1)
         pivots = np.concatenate([pivots, drawn], axis=1)
         nearest = np.minimum(nearest, _assign(sample, drawn)[1])
+        if pivots.shape[1] == _FEWER_PIVOTS:
+            mean = nearest.mean()
+    if nearest.mean() > _CLOSER * mean:
+        pivots = pivots[:, :_FEWER_PIVOTS]
     for _ in range(_MOVES):
         pivots = _move_to_majority(sample, pivots, _assign(sample, pivots)[0])
     return np.ascontiguousarray(np.unique(pivots, axis=1))
@@ -189,115 +199,130 @@ def _assign(codes: Words, pivots: Words) -> tuple[NDArray[np.uint32], NDArray[np
 
 
 @inner
-def _cut(c, far, limit, offsets, shift):  # type: ignore[no-untyped-def]
-    """Return begin and end of the codes of pivot ``c``, at distance ``far`` from the query, that
-    may be within the limit.
+def _approach(far, code, search, offsets, distances, counts, limit):  # type: ignore[no-untyped-def]
+    """Return a limit within which the nearest pivots have ``k`` codes, or the given one.
+
+    ``far`` are distances to the pivots; they and ``counts``, which are zero, are left as they were.
     """
-    last = offsets.shape[1] - 2
-    low = max(0, far - limit) >> shift
-    high = min(last, (far + limit) >> shift)
-    if low > last:
-        return np.int64(0), np.int64(0)
-    return np.int64(offsets[c, low]), np.int64(offsets[c, high + 1])
-
-
-@inner
-def _visit(code, begin, end, distances, search, met):  # type: ignore[no-untyped-def]
-    """Compare the codes of a cut. ``met`` are the query's entries, counts and state."""
-    codes = search.codes
-    for start in range(begin, end, BLOCK):
-        size = min(BLOCK, end - start)
-        measure(distances, code, codes, start, size)
-        take(distances, start, size, search, met)
-
-
-@inner
-def _list_cuts(far, limit, clusters, costs, listed):  # type: ignore[no-untyped-def]
-    """List the pivots that may still have codes within the limit, as words of distance and number.
-    Return how many they are; -1 if their cuts cost too much.
-
-    ``costs`` are what a cut costs besides its codes, and what all cuts may cost.
-    """
-    reach = clusters.reach
-    offsets = clusters.offsets
-    shift = clusters.shift[0]
-    of_cut, budget = costs
+    p = len(far)
+    if search.k * p > _FIRST * search.codes.shape[1]:
+        return limit
+    nearest = np.empty(_FIRST, dtype=np.int64)
+    nearest_far = np.empty(_FIRST, dtype=np.uint16)
+    met = 0
     n = 0
-    for c in range(len(far)):
-        if far[c] != _MET and np.int64(far[c]) <= np.int64(reach[c]) + limit:
-            begin, end = _cut(c, np.int64(far[c]), limit, offsets, shift)
-            if end > begin:
-                budget -= of_cut + end - begin
-                if budget < 0:
-                    return -1
-                listed[n] = (np.uint64(far[c]) << HALF) | np.uint64(c)
-                n += 1
+    while n < min(_FIRST, p) and met < search.k:
+        least = _MET
+        for c in range(p):
+            least = min(least, far[c])
+        c = 0
+        while far[c] != least:
+            c += 1
+        begin = np.int64(offsets[c])
+        end = np.int64(offsets[c + 1])
+        met += count(code, begin, end, distances, search, counts)
+        nearest[n] = c
+        nearest_far[n] = least
+        far[c] = _MET
+        n += 1
+    for i in range(n):
+        far[nearest[i]] = nearest_far[i]
+    return limit_of(counts, search.k, limit)
+
+
+@inlined
+def _list_pivots(begin, end, limit, far, farthest, listed):  # type: ignore[no-untyped-def]
+    """List the pivots from ``begin`` to ``end`` that may have codes within the limit, and return
+    their number.
+    """
+    n = 0
+    for c in range(begin, end):
+        listed[n] = c
+        n += np.int64(far[c]) <= limit + np.int64(farthest[c])
     return n
 
 
-@inner
-def _search_one(q, search, clusters, budget, rows, distances):  # type: ignore[no-untyped-def]
-    """Write the answers of one query and return their number; -1 if the search is given up."""
-    # Entries have room for codes that are met twice, as in forged files.
-    code = search.queries[q]
-    candidates = no_candidates(search, 1, 1, 2 * (search.k + SPARE))
-    met = candidates.entries[0, 0], candidates.counts[0, 0], candidates.states[0, 0]
-    pivots = clusters.pivots
-    offsets = clusters.offsets
-    shift = clusters.shift[0]
+@inlined
+def _visit(c, away, code, search, clusters, met, work):  # type: ignore[no-untyped-def]
+    """Add the codes of a pivot, ``away`` from the query, that are within the limit and count."""
+    pivots, offsets, chunks, reach, _, _ = clusters
+    agree = work[2]
     state = met[2]
-    p = pivots.shape[1]
-    measured = np.empty(BLOCK, dtype=np.uint16)
-    far = np.empty((p + BLOCK - 1) // BLOCK * BLOCK, dtype=np.uint16)
-    for start in range(0, p, BLOCK):
-        measure(far[start:], code, pivots, start, min(BLOCK, p - start))
-    far = far[:p]
-    for _ in range(_FIRST):
-        if state[WITHIN] >= search.k or state[LIMIT] < search.n_bits:
+    for w in range(len(agree)):
+        agree[w] = ~(code[w] ^ pivots[w, c])
+    low = np.int64(chunks[c])
+    for j in range(low, np.int64(chunks[c + 1])):
+        most = state[LIMIT] + np.int64(reach[j]) - away
+        if most < 0:
+            continue
+        if j > low and np.int64(reach[j - 1]) > away + state[LIMIT]:
             break
-        c = np.argmin(far)
-        if far[c] != _MET:
-            _visit(code, np.int64(offsets[c, 0]), np.int64(offsets[c, -1]), measured, search, met)
-            far[c] = _MET
-    listed = np.empty(p, dtype=np.uint64)
-    n = _list_cuts(far, state[LIMIT], clusters, (_CUT // len(code), budget), listed)
-    if n < 0:
-        return -1
-    listed = in_order(listed[:n], listed[:n])
-    for i in range(n):
-        pivot = listed[i]
-        begin, end = _cut(
-            np.int64(pivot & LOWER), np.int64(pivot >> HALF), state[LIMIT], offsets, shift
-        )
-        _visit(code, begin, end, measured, search, met)
-    return write(0, candidates, search, rows[q], distances[q])
+        start = np.int64(offsets[c]) + CHUNK * (j - low)
+        end = min(start + CHUNK, np.int64(offsets[c + 1]))
+        look(code, agree, start, end, np.uint16(most // 2), search, met, work)
+
+
+@inner
+def _search(  # type: ignore[no-untyped-def]
+    first_task, last_task, division, search, candidates, answers, clusters, work
+):
+    """Do tasks of `_cluster_tasks`, with its own memory to work in."""
+    search, candidates, clusters, work = uncounted(  # type: ignore[call-arg]
+        (search, candidates, clusters, work)
+    )
+    queries = search.queries
+    entries, counts, states = candidates
+    pivots, offsets, _, _, farthest, _ = clusters
+    distances, _, _, far, listed = work
+    group, segments = division
+    p = pivots.shape[1]
+    length = -(-p // segments)
+    for task in range(first_task, last_task):
+        first = task // segments * group
+        segment = task % segments
+        last = min(first + group, len(queries))
+        begin = segment * length
+        end = min(begin + length, p)
+        for q in range(first, last):
+            away = far[q - first]
+            state = states[segment, q]
+            for start in range(0, p, BLOCK):
+                measure(away[start:], queries[q], pivots, start, min(BLOCK, p - start))
+            state[LIMIT] = _approach(
+                away, queries[q], search, offsets, distances, counts[segment, q], state[LIMIT]
+            )
+        for block in range(begin, end, _BLOCK):
+            block_end = min(block + _BLOCK, end)
+            for q in range(first, last):
+                away = far[q - first]
+                met = entries[segment, q], counts[segment, q], states[segment, q]
+                n = _list_pivots(block, block_end, met[2][LIMIT], away, farthest, listed)
+                for i in range(n):
+                    c = listed[i]
+                    _visit(c, np.int64(away[c]), queries[q], search, clusters, met, work)
+        if segments == 1:
+            write(first, last, candidates, search, answers)
 
 
 @njit(cache=True, nogil=True)
-def _search_queries(  # type: ignore[no-untyped-def]
-    first, last, search, clusters, budget, rows, distances, sizes
+def _cluster_tasks(  # type: ignore[no-untyped-def]
+    first_task, last_task, division, search, candidates, answers, clusters
 ):
-    for q in range(first, last):
-        sizes[q] = _search_one(q, search, clusters, budget, rows, distances)
-
-
-def search_clusters(search: CodeSearch, clusters: Clusters, budget: int) -> dict[int, Matches]:
-    """Return query -> its first ``k`` rows within the radius, without the queries given up.
-
-    A search may look at ``budget`` codes besides those of the nearest pivots; a cut counts as
-    several codes.
+    """Add the candidates of some tasks to ``candidates[segment, query]``. A task is a group of
+    queries in one segment of the pivots; if there is one segment, the answers are written, too.
     """
-    n_queries = len(search.queries)
-    if search.radius == search.n_bits and search.k * clusters.pivots.shape[1] > _CROWDED * budget:
-        return {}
-    rows, distances = np.empty((2, n_queries, search.k), dtype=np.int64)
-    sizes = np.empty(n_queries, dtype=np.int64)
-    if n_queries == 1:
-        budget //= loop_threads()  # a scan would use all cores
-    few = n_queries < _FEW_QUERIES
-    run_tasks(
-        _search_queries, n_queries, search, clusters, budget, rows, distances, sizes, alone=few
+    work = (
+        np.empty(BLOCK, dtype=np.uint16),
+        np.empty(CHUNK, dtype=np.uint16),
+        np.empty(len(search.codes), dtype=search.codes.dtype),
+        np.empty((division[0], clusters.pivots.shape[1]), dtype=np.uint16),
+        np.empty(_BLOCK, dtype=np.int64),
     )
-    return {
-        q: Matches(rows[q, :n], distances[q, :n]) for q, n in enumerate(sizes.tolist()) if n >= 0
-    }
+    _search(first_task, last_task, division, search, candidates, answers, clusters, work)
+
+
+def search_clusters(
+    search: CodeSearch, clusters: Clusters
+) -> tuple[list[Matches], NDArray[np.int64]]:
+    """Find the first ``k`` rows of each query within the radius. Return them, and the states."""
+    return run(_cluster_tasks, search, len(search.queries) * int(clusters.cost[0]), clusters)

@@ -6,38 +6,43 @@ as soon as ``k`` have been met. The ``k`` nearest codes by (distance, first row)
 nearest rows, as a row of any other code comes after the first rows of those ``k``.
 
 Besides the entries, a pass keeps how many codes it has met at each distance (``counts``, exact up
-to the limit) and its ``state``: the number of entries, the limit, and the number of codes within
-it.
+to the limit) and its ``state``: the number of entries, the limit, the number of codes within it,
+and the number of words read.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.search.index import CodeSearch, Matches
-from channelhash.utils.compiled import inner, loop_threads, njit, popcount, run_tasks
+from channelhash.search.index import CHUNK, CodeSearch, Matches
+from channelhash.utils.compiled import (
+    inlined,
+    inner,
+    loop_threads,
+    njit,
+    popcount,
+    run_tasks,
+    uncounted,
+)
 
 #: Codes whose distances are held at once, in the first cache.
 BLOCK = 1024
-#: Codes of a block that are looked at one by one only if any of them is near.
-_CHUNK = 64
 #: Codes around a query's place in the ascending order that give the first limit, at least.
 _AROUND = 2048
 #: Codes around a query's place, in multiples of k.
 _TIMES = 8
 #: Queries that are compared with a block before it leaves the first cache.
-_GROUP = 8
+_GROUP = 64
 #: Words to compare below which one core is quicker; `compile_loops` sets more where other threads
 #: have work.
-few_words = 1 << 18
+few_words = 1 << 19
 
 
 @inner
 def measure(out, code, codes, start, size):  # type: ignore[no-untyped-def]
-    """Write the distance of a query's words to code ``start + i`` to ``out[i]``, and fill the last
-    chunk up with a distance farther than any.
-    """
+    """Write the distance of a query's words to code ``start + i`` to ``out[i]``."""
     word = code[0]
     column = codes[0, start : start + size]
     if len(code) == 2:
@@ -56,42 +61,106 @@ def measure(out, code, codes, start, size):  # type: ignore[no-untyped-def]
             column = codes[w, start : start + size]
             for i in range(size):
                 out[i] += popcount(word ^ column[i])  # type: ignore[call-arg]
-    for i in range(size, (size + _CHUNK - 1) // _CHUNK * _CHUNK):
-        out[i] = np.uint16(0xFFFF)
 
 
-@inner
-def _any_near(distances, limit):  # type: ignore[no-untyped-def]
-    """Return whether one of a chunk is within the limit."""
-    near = np.uint16(0)
-    for i in range(_CHUNK):
-        near |= np.uint16(distances[i] <= limit)
-    return near != 0
+@inlined
+def may_be_near(code, agree, codes, start, most, sums):  # type: ignore[no-untyped-def]
+    """Return whether any code of a chunk may differ from a query in at most ``most`` of the bits
+    that ``agree`` has, and how many words of each were read: no more once all differ in more bits.
 
-
-@inner
-def take(distances, start, size, search, met):  # type: ignore[no-untyped-def]
-    """Add the codes that are within the limit and count, of ``size`` measured ones from ``start``
-    on.
-
-    ``met`` are the entries, counts and state of one query.
+    The chunk begins at ``start``, or is the last whole one. ``sums`` has room for a chunk.
     """
+    begin = min(start, codes.shape[1] - CHUNK)
+    word = code[0]
+    mask = agree[0]
+    column = codes[0, begin : begin + CHUNK]
+    near = np.uint16(0)
+    for i in range(CHUNK):
+        sums[i] = popcount((word ^ column[i]) & mask)  # type: ignore[call-arg]
+        near |= np.uint16(sums[i] <= most)
+    w = 1
+    while near and w < len(code):
+        word = code[w]
+        mask = agree[w]
+        column = codes[w, begin : begin + CHUNK]
+        near = np.uint16(0)
+        for i in range(CHUNK):
+            sums[i] += np.uint16(popcount((word ^ column[i]) & mask))  # type: ignore[call-arg]
+            near |= np.uint16(sums[i] <= most)
+        w += 1
+    return near != 0, w
+
+
+@inlined
+def look(code, agree, start, end, most, search, met, work):  # type: ignore[no-untyped-def]
+    """Add the codes of a chunk, from ``start`` to ``end``, that are within the limit and count, if
+    any may be; see `may_be_near`.
+
+    ``met`` are the entries, counts and state of one query; ``work`` begins with room for the
+    distances of a block, and for a chunk.
+    """
+    distances = work[0]
+    sums = work[1]
+    near = True
+    n_words = len(code)
+    if search.codes.shape[1] >= CHUNK:
+        near, n_words = may_be_near(code, agree, search.codes, start, most, sums)
+    met[2][READ] += n_words * (end - start)
+    if near:
+        _take(code, start, end, search, met, distances)
+
+
+@inner
+def _take(code, start, end, search, met, distances):  # type: ignore[no-untyped-def]
+    """Add the codes from ``start`` to ``end`` that are within the limit and count."""
     entries, counts, state = met
     k = search.k
     starts = search.starts
     rows = search.rows
     allowed = search.allowed
-    for chunk in range(0, size, _CHUNK):
-        if not _any_near(distances[chunk : chunk + _CHUNK], np.uint16(state[LIMIT])):
-            continue
-        for i in range(chunk, chunk + _CHUNK):
-            c = start + i
-            if distances[i] <= state[LIMIT] and (
-                len(allowed) == 0 or _first_row(c, starts, rows, allowed) >= 0
-            ):
-                if state[_SIZE] == len(entries):
-                    _make_room(k, entries, counts, state, starts, rows, allowed)
-                _add(distances[i], c, k, entries, counts, state)
+    measure(distances, code, search.codes, start, end - start)
+    for c in range(start, end):
+        distance = distances[c - start]
+        if distance <= state[LIMIT] and (
+            len(allowed) == 0 or _first_row(c, starts, rows, allowed) >= 0
+        ):
+            if state[_SIZE] == len(entries):
+                _make_room(k, entries, counts, state, starts, rows, allowed)
+            _add(distance, c, k, entries, counts, state)
+
+
+@inner
+def count(code, start, end, distances, search, counts):  # type: ignore[no-untyped-def]
+    """Count the codes from ``start`` to ``end`` that count, by their distance, and return their
+    number.
+    """
+    starts = search.starts
+    rows = search.rows
+    allowed = search.allowed
+    met = 0
+    for begin in range(start, end, BLOCK):
+        size = min(BLOCK, end - begin)
+        measure(distances, code, search.codes, begin, size)
+        for i in range(size):
+            if len(allowed) == 0 or _first_row(begin + i, starts, rows, allowed) >= 0:
+                counts[distances[i]] += 1
+                met += 1
+    return met
+
+
+@inner
+def limit_of(counts, k, limit):  # type: ignore[no-untyped-def]
+    """Return the distance within which ``k`` codes were counted, or the given limit if that is
+    less. All counts become zero.
+    """
+    met = counts[0]
+    for d in range(limit):
+        if met >= k:
+            limit = d
+            break
+        met += counts[d + 1]
+    counts[:] = 0
+    return limit
 
 
 @inner
@@ -105,11 +174,7 @@ def _first_limit(  # type: ignore[no-untyped-def]
     ``counts`` is zero before and after.
     """
     codes = search.codes
-    k = search.k
-    starts = search.starts
-    rows = search.rows
-    allowed = search.allowed
-    around = max(_AROUND, _TIMES * k)
+    around = max(_AROUND, _TIMES * search.k)
     if end - begin < 8 * around:
         return limit
     low = begin
@@ -121,90 +186,100 @@ def _first_limit(  # type: ignore[no-untyped-def]
         else:
             high = middle
     low = min(max(begin, low - around // 2), end - around)
-    for start in range(low, low + around, BLOCK):
-        size = min(BLOCK, low + around - start)
-        measure(distances, code, codes, start, size)
-        for i in range(size):
-            counts[distances[i]] += (
-                len(allowed) == 0 or _first_row(start + i, starts, rows, allowed) >= 0
-            )
-    met = counts[0]
-    for d in range(limit):
-        if met >= k:
-            limit = d
-            break
-        met += counts[d + 1]
-    counts[:] = 0
-    return limit
+    count(code, low, low + around, distances, search, counts)
+    return limit_of(counts, search.k, limit)
 
 
-@njit(cache=True, nogil=True)
-def _nearest_tasks(  # type: ignore[no-untyped-def]
-    first_task, last_task, group, segments, search, candidates
+@inner
+def _scan(  # type: ignore[no-untyped-def]
+    first_task, last_task, division, search, candidates, answers, work
 ):
-    """Add the candidates of some tasks to ``candidates[segment, query]``. A task is a group of
-    queries in one segment of the codes.
-    """
+    """Do tasks of `_scan_tasks`, with its own memory to work in."""
+    search, candidates, work = uncounted((search, candidates, work))  # type: ignore[call-arg]
+    distances, _, every_bit = work
     queries = search.queries
-    codes = search.codes
-    length = -(-codes.shape[1] // segments)
-    distances = np.empty(BLOCK, dtype=np.uint16)
+    entries, counts, states = candidates
+    group, segments = division
+    m = search.codes.shape[1]
+    length = -(-m // segments)
     for task in range(first_task, last_task):
         first = task // segments * group
         segment = task % segments
         last = min(first + group, len(queries))
         begin = segment * length
-        end = min(begin + length, codes.shape[1])
+        end = min(begin + length, m)
         for q in range(first, last):
-            state = candidates.states[segment, q]
-            counts = candidates.counts[segment, q]
+            state = states[segment, q]
             state[LIMIT] = _first_limit(
-                queries[q], search, begin, end, distances, counts, state[LIMIT]
+                queries[q], search, begin, end, distances, counts[segment, q], state[LIMIT]
             )
-        for start in range(begin, end, BLOCK):
-            size = min(BLOCK, end - start)
+        for block in range(begin, end, BLOCK):
+            block_end = min(block + BLOCK, end)
             for q in range(first, last):
-                measure(distances, queries[q], codes, start, size)
-                entries = candidates.entries[segment, q]
-                counts = candidates.counts[segment, q]
-                state = candidates.states[segment, q]
-                take(distances, start, size, search, (entries, counts, state))
+                code = queries[q]
+                met = entries[segment, q], counts[segment, q], states[segment, q]
+                for start in range(block, block_end, CHUNK):
+                    chunk_end = min(start + CHUNK, block_end)
+                    most = np.uint16(met[2][LIMIT])
+                    look(code, every_bit, start, chunk_end, most, search, met, work)
+        if segments == 1:
+            write(first, last, candidates, search, answers)
 
 
-def search_all(search: CodeSearch) -> list[Matches]:
-    """Find the first ``k`` rows of each query within the radius.
+@njit(cache=True, nogil=True)
+def _scan_tasks(  # type: ignore[no-untyped-def]
+    first_task, last_task, division, search, candidates, answers
+):
+    """Add the candidates of some tasks to ``candidates[segment, query]``. A task is a group of
+    queries in one segment of the codes; if there is one segment, the answers are written, too.
+    """
+    every_bit = ~np.zeros(len(search.codes), dtype=search.codes.dtype)
+    work = np.empty(BLOCK, dtype=np.uint16), np.empty(CHUNK, dtype=np.uint16), every_bit
+    _scan(first_task, last_task, division, search, candidates, answers, work)
+
+
+def search_all(search: CodeSearch) -> tuple[list[Matches], NDArray[np.int64]]:
+    """Find the first ``k`` rows of each query within the radius. Return them, and the states.
 
     >>> from channelhash.search.index import find_distinct
     >>> codes = find_distinct(np.array([[0], [7]], np.uint8), n_bits=8)
     >>> query = np.zeros((1, 1), np.uint32)
     >>> search = CodeSearch(query, *codes, np.empty(0, np.bool_), k=1, radius=8, n_bits=8)
-    >>> search_all(search)[0].rows.tolist()
+    >>> search_all(search)[0][0].rows.tolist()
     [0]
     """
-    group, segments = _division(search)
+    return run(_scan_tasks, search, search.queries.size * search.codes.shape[1])
+
+
+def run(
+    loop: Callable[..., None], search: CodeSearch, n_words: int, *more: Any
+) -> tuple[list[Matches], NDArray[np.int64]]:
+    """Return what a loop like `_scan_tasks` finds by reading about ``n_words`` words, and the
+    states.
+    """
     nq = len(search.queries)
-    m = search.codes.shape[1]
-    room = min(2 * (search.k + SPARE), -(-m // segments))
+    alone = n_words < few_words
+    division = (min(_GROUP, nq), 1) if alone else _division(nq)
+    group, segments = division
+    room = min(2 * (search.k + SPARE), search.codes.shape[1])
     candidates = _no_candidates(search, segments, nq, room)
-    tasks = -(-nq // group) * segments
-    alone = search.queries.size * m < few_words
-    run_tasks(_nearest_tasks, tasks, group, segments, search, candidates, alone=alone)
     rows, distances = np.empty((2, nq, search.k), dtype=np.int64)
-    sizes = np.empty(nq, dtype=np.int64)
-    _write_answers(candidates, search, rows, distances, sizes)
-    return [Matches(rows[q, :size], distances[q, :size]) for q, size in enumerate(sizes)]
+    answers = rows, distances, np.empty(nq, dtype=np.int64)
+    tasks = -(-nq // group) * segments
+    run_tasks(loop, tasks, division, search, candidates, answers, *more, alone=alone)
+    if segments > 1:
+        _write_all(0, nq, candidates, search, answers)
+    found = [Matches(rows[q, :n], distances[q, :n]) for q, n in enumerate(answers[2].tolist())]
+    return found, candidates.states
 
 
-def _division(search: CodeSearch) -> tuple[int, int]:
+def _division(n_queries: int) -> tuple[int, int]:
     """Return the number of queries in a group, and of segments that the codes are cut into. All
     cores should end at about the same time.
     """
-    nq = len(search.queries)
-    if search.queries.size * search.codes.shape[1] < few_words:
-        return _GROUP, 1
     threads = loop_threads()
-    group = max(1, min(_GROUP, nq // (2 * threads)))
-    groups = -(-nq // group)
+    group = max(1, min(_GROUP, n_queries // (4 * threads)))
+    groups = -(-n_queries // group)
     return group, -(-2 * threads // groups)
 
 
@@ -214,6 +289,8 @@ _SIZE = 0
 LIMIT = 1
 #: Place in a state of the number of codes within the limit.
 WITHIN = 2
+#: Place in a state of the number of words read.
+READ = 3
 #: Bits by which the distance of an entry is shifted.
 HALF = np.uint64(32)
 #: Mask of the code in an entry.
@@ -228,7 +305,7 @@ class _MetCodes(NamedTuple):
     Attributes:
         entries: ``(passes, nq, capacity)``.
         counts: ``(passes, nq, n_bits + 1)``.
-        states: ``(passes, nq, 3)``.
+        states: ``(passes, nq, 4)``.
     """
 
     entries: NDArray[np.uint64]
@@ -238,16 +315,12 @@ class _MetCodes(NamedTuple):
 
 def _no_candidates(search: CodeSearch, passes: int, n_queries: int, room: int) -> _MetCodes:
     """Return what passes start from: room for ``room`` entries, and the radius as the limit."""
-    states = np.zeros((passes, n_queries, 3), dtype=np.int64)
+    states = np.zeros((passes, n_queries, 4), dtype=np.int64)
     states[:, :, LIMIT] = search.radius
     entries = np.empty((passes, n_queries, room), dtype=np.uint64)
     return _MetCodes(
         entries, np.zeros((passes, n_queries, search.n_bits + 1), dtype=np.int64), states
     )
-
-
-#: The same for compiled loops.
-no_candidates = inner(_no_candidates)
 
 
 # Arrays are taken out of their tuples before a loop: within it, that would cost more than all else.
@@ -371,7 +444,7 @@ def _best_entries(q, candidates, search):  # type: ignore[no-untyped-def]
 
 
 @inner
-def write(q, candidates, search, out_rows, out_distances):  # type: ignore[no-untyped-def]
+def _write(q, candidates, search, out_rows, out_distances):  # type: ignore[no-untyped-def]
     """Write the answers of one query, the first rows by (distance, row), and return their
     number.
     """
@@ -401,9 +474,12 @@ def write(q, candidates, search, out_rows, out_distances):  # type: ignore[no-un
     return min(n, k)
 
 
-@njit(cache=True, nogil=True)
-def _write_answers(  # type: ignore[no-untyped-def]
-    candidates, search, out_rows, out_distances, sizes
-):
-    for q in range(len(sizes)):
-        sizes[q] = write(q, candidates, search, out_rows[q], out_distances[q])
+@inner
+def write(first, last, candidates, search, answers):  # type: ignore[no-untyped-def]
+    """Write the answers of some queries, and their numbers."""
+    rows, distances, sizes = answers
+    for q in range(first, last):
+        sizes[q] = _write(q, candidates, search, rows[q], distances[q])
+
+
+_write_all = njit(cache=True, nogil=True)(write.py_func)
