@@ -4,6 +4,9 @@ answers.
 Each cell holds the time of a query in a batch and alone; in brackets the parameter of an
 approximate index, the least that finds 99.8 % of the nearest codes if any does, and the share that
 it finds.
+
+With ``--vectors FILE.npy`` the codes are those of vectors ``(n, d)``, by ITQ, and then of these and
+twelve noisy copies of each; the queries, 500 of the vectors, are held out.
 """
 
 import time
@@ -15,6 +18,7 @@ import faiss
 import numpy as np
 
 from channelhash.codes import PackedCodes
+from channelhash.compression import Compressor
 from channelhash.search.index import CodeIndex, compile_loops
 from channelhash.utils.seeds import generator
 from measure import clustered_codes, in_turn, options, print_table, seconds
@@ -26,6 +30,8 @@ PARTITIONS, TRAINED, LEAST = 1024, 100_000, 40
 TABLES, FLIPS = 4, 3
 # Neighbours in the graph, and codes of which building it ends within minutes.
 NEIGHBOURS, MOST_IN_GRAPH = 32, 10**6
+# Held-out vectors; the others, each so many times; the length of the noise in a copy.
+QUESTIONS, COPIES, NOISE = 500, 13, 0.3
 
 
 class Engine(NamedTuple):
@@ -40,9 +46,16 @@ class Engine(NamedTuple):
 
 
 def main() -> None:
-    """Print a table of clustered codes, one of random codes, and one of building."""
-    given = options(__doc__, sizes=(10**5, 10**6, 10**7), bits=(64, 128, 256, 512), batch=200)
+    """Print a table of clustered codes, one of random codes, and one of building; or one of codes of
+    given vectors.
+    """
+    given = options(
+        __doc__, sizes=(10**5, 10**6, 10**7), bits=(64, 128, 256, 512), batch=200, vectors=""
+    )
     compile_loops()
+    if given.vectors:
+        compare_codes_of(np.load(given.vectors), [bits for bits in given.bits if bits <= 256])
+        return
     built = []
     for kind in ("clustered", "random"):
         rows = []
@@ -74,6 +87,36 @@ def main() -> None:
                     )
         print_table(rows, f"milliseconds a query, {kind} codes")
     print_table(built, "building")
+
+
+def compare_codes_of(vectors: np.ndarray, lengths: Sequence[int]) -> None:
+    """Print a table of the codes of vectors, and of them and noisy copies; and one of building."""
+    rows, built = [], []
+    for copies in (1, COPIES):
+        for n_bits in lengths:
+            codes, queries = encode(vectors, copies, n_bits)
+            ours, _, index = own(codes, n_bits)
+            truth = np.array([match.distances for match in index.nearest(queries, K)])
+            engines = [ours, flat(codes), inverted(codes, queries, truth)]
+            size = {"codes × bits": f"{len(codes):,} × {n_bits}"}
+            share = f"{100 * index.share_read(queries, K):.0f} %"
+            rows.append({**size, **times(engines, queries), "read": share})
+            built.append(size | {engine.name: seconds(engine.build) for engine in engines})
+    print_table(rows, f"milliseconds a query, codes of vectors, in a batch of {QUESTIONS} / alone")
+    print_table(built, "building")
+
+
+def encode(vectors: np.ndarray, copies: int, n_bits: int) -> tuple[PackedCodes, PackedCodes]:
+    """Encode vectors and noisy copies of them, and the held-out ones."""
+    order = generator(0, "benchmark", "held out").permutation(len(vectors))
+    questions, rows = vectors[order[:QUESTIONS]], vectors[order[QUESTIONS:]]
+    compressor = Compressor.fit(rows, n_bits, second=None)
+    scale = NOISE * np.linalg.norm(rows, axis=1, keepdims=True) / np.sqrt(rows.shape[1])
+    codes = [compressor.encode(rows).codes]
+    for copy in range(1, copies):
+        noise = generator(0, "benchmark", "copy", copy).standard_normal(rows.shape, np.float32)
+        codes.append(compressor.encode(rows + scale.astype(np.float32) * noise).codes)
+    return np.concatenate(codes), compressor.encode(questions).codes
 
 
 def draw(kind: str, n: int, n_queries: int, n_bits: int) -> tuple[PackedCodes, PackedCodes]:
@@ -127,23 +170,21 @@ def flat(codes: PackedCodes) -> Engine:
     return Engine("FAISS flat", "", index.search, took)
 
 
+def inverted(codes: PackedCodes, queries: PackedCodes, truth: np.ndarray) -> Engine:
+    """Build FAISS's index that looks at the partitions nearest to a query."""
+    n_bits = 8 * codes.shape[1]
+    partitions = max(1, min(PARTITIONS, len(codes) // LEAST))
+    index, took = _built(
+        faiss.IndexBinaryIVF(faiss.IndexBinaryFlat(n_bits), n_bits, partitions), codes
+    )
+    values = [*_powers(partitions), partitions]
+    return _least("FAISS IVF", index, index, "nprobe", values, took, queries, truth)
+
+
 def approximate(codes: PackedCodes, queries: PackedCodes, truth: np.ndarray) -> Iterator[Engine]:
     """Build FAISS's indexes that look at a part of the codes."""
     n_bits = 8 * codes.shape[1]
-    partitions = max(1, min(PARTITIONS, len(codes) // LEAST))
-    inverted, took = _built(
-        faiss.IndexBinaryIVF(faiss.IndexBinaryFlat(n_bits), n_bits, partitions), codes
-    )
-    yield _least(
-        "FAISS IVF",
-        inverted,
-        inverted,
-        "nprobe",
-        [*_powers(partitions), partitions],
-        took,
-        queries,
-        truth,
-    )
+    yield inverted(codes, queries, truth)
     width = max(1, min(len(codes).bit_length() - 1, n_bits // TABLES))
     tables, took = _built(faiss.IndexBinaryMultiHash(n_bits, TABLES, width), codes)
     yield _least("FAISS MultiHash", tables, tables, "nflip", range(FLIPS + 1), took, queries, truth)
