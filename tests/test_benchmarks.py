@@ -5,6 +5,7 @@ compute.
 import runpy
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,6 +16,7 @@ from pages import ROOT
 SMALL = {
     "loss": "--samples 6 --bits 16 --losses dsch,sch --head 8,4 --batches 6",
     "metrics": "--queries 6 --items 200 --sample 2 --sizes 100",
+    "quality": "",
     "search": "--sizes 2000 --bits 64 --batch 5",
     "serve": "--seconds 0.3 --codes 2000 --clients 2 --workers 1",
     "start": "--codes 200 --repeats 1",
@@ -95,3 +97,45 @@ def test_the_literal_evaluation_gives_the_scores_of_the_report(monkeypatch):
     for name in ("precision", "recall"):
         assert scores[f"radius_2_{name}"] == pytest.approx(report["radius_2"][name])
     assert scores["map_at_300"] == pytest.approx(scores["map_in_order"])
+
+
+@pytest.fixture(scope="module")
+def small_collection(tmp_path_factory):
+    """A folder of a collection and one of its vectors, as `quality` reads them."""
+    folder = tmp_path_factory.mktemp("quality")
+    random = np.random.default_rng(0)
+    for part, n in (("docs", 400), ("queries", 6)):
+        ids = np.array([str(row) for row in range(n)])
+        vectors = random.normal(size=(n, 128)) + 1
+        np.savez(folder / f"med-minilm-{part}.npz", vectors=vectors, id=ids)
+    (folder / "med").mkdir()
+    lines = [f"{question}\t{document}" for question in range(6) for document in range(40)]
+    (folder / "med" / "qrels.tsv").write_text("\n".join(lines), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "method", ["floats", "FAISS SQ", "FAISS RaBitQ", "FAISS ITQ", "ours, bits, then numbers"]
+)
+def test_quality_counts_what_a_method_finds_and_all_its_bytes(
+    method, small_collection, monkeypatch
+):
+    quality = load("quality", "quality", monkeypatch)
+    data_set = quality["load"]("med", "minilm", small_collection, small_collection)
+    products = data_set.questions @ data_set.vectors.T
+    assert data_set.exact.tolist() == np.argsort(-products, kind="stable")[:, :10].tolist()
+    (made,) = (each for each in quality["available"]() if each.name == method)
+    rows = list(quality["_rows"](data_set, made))
+    assert rows
+    for row in rows:
+        index = made.build(data_set.vectors, row["setting"])
+        if not made.is_ours:  # which checks that itself
+            fewer = made.build(data_set.vectors[:300], row["setting"])
+            assert row["bytes_once"] == fewer.shared
+        found = [
+            len({*index.search(question).tolist()} & {*exact})
+            for question, exact in zip(data_set.questions, data_set.exact.tolist(), strict=True)
+        ]
+        assert row["found"] == " ".join(map(str, found))
+        if method == "floats":
+            assert found == [10] * 6
