@@ -26,6 +26,8 @@ _PARTS = (16, 32, 64, 128)
 _OPQ_NUMBERS = 4
 #: Rounds of OPQ: with FAISS's 50, recall hardly changes, and it would take most of the time.
 _OPQ_ROUNDS = 10
+#: Bits of a number of a question that FAISS compares with RaBitQ's first bits; 4 find fewer.
+_QUESTION_BITS = 8
 #: Lengths of codes that are compared alone.
 _CODES = (128, 256)
 #: Vectors that turbovec is calibrated to, as its documentation says.
@@ -151,9 +153,14 @@ _rabitqlib_sizes = partial(_rabitq_sizes, 12, 64)
 
 
 def _faiss_rabitq(vectors: Floats, bits: int) -> Index:
+    import faiss
+
     width = vectors.shape[1]
-    name = "RaBitQ" if bits == 1 else f"RaBitQ{bits}"
-    return _by_factory(f"RR{width},{name}", vectors, _faiss_rabitq_sizes(width)[bits])
+    index = faiss.index_factory(
+        width, f"RR{width},RaBitQ{bits if bits > 1 else ''}", faiss.METRIC_INNER_PRODUCT
+    )
+    faiss.downcast_index(index.index).qb = _QUESTION_BITS
+    return _faiss(index, vectors, _faiss_rabitq_sizes(width)[bits])
 
 
 def _bits_sizes(width: int) -> dict[int, int]:

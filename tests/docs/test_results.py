@@ -1,18 +1,20 @@
 """The tables of the pages of results say what the raw results beside them say."""
 
 import csv
+import importlib
 import re
 from functools import cache
 from pathlib import Path
 from statistics import mean, stdev
 
+import numpy as np
 import pytest
 
 from channelhash.lab.experiments.experiment import load_experiment
 from channelhash.lab.experiments.studies.tuning import validation_score
 from channelhash.lab.experiments.text_tables import Table, to_markdown
 from lab.grids import read_runs
-from pages import DOCS
+from pages import DOCS, ROOT
 
 RESULTS = DOCS / "reference" / "results"
 WHICH_LOSS = DOCS / "explanation" / "which-loss.md"
@@ -170,3 +172,38 @@ def test_the_table_of_the_encoder_photo_is_made_of_its_recalls():
                 f"| {test if ranked_by == ranked[0] else ''} | {ranked_by} | {' | '.join(cells)} |\n"
                 in text
             )
+
+
+@pytest.fixture
+def quality(monkeypatch):
+    """The module that makes the tables of quality per byte."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("quality_tables")
+
+
+def test_the_tables_of_quality_per_byte_are_made_of_its_rows(quality):
+    text = quality.PAGE.read_text(encoding="utf-8")
+    made = quality.tables(quality.read_rows(), quality.read_tests())
+    assert text.count("<!-- quality: ") == len(made)
+    for name, table in made.items():
+        assert f"{quality.with_name(name, table)}\n" in text
+
+
+def test_the_tests_of_quality_per_byte_are_made_of_its_rows(quality, monkeypatch):
+    rows = quality.by_set(quality.read_rows())
+    tests = quality.read_tests()
+    for test in tests:
+        first, second = (
+            next(row for row in rows[test.data_set][name] if row.n_bytes == n_bytes)
+            for name, n_bytes in (
+                (test.method, test.n_bytes),
+                (quality.OURS_ALONE if test.ours <= 16 else quality.OURS, test.ours),
+            )
+        )
+        difference = np.mean(getattr(first, test.score) - getattr(second, test.score))
+        assert difference == pytest.approx(test.difference, abs=1e-4)
+    few = [row for settings in rows["med-minilm"].values() for row in settings]
+    made = {test[:5]: f"{test.p_value:.3g}" for test in quality.compare(few)}
+    assert made == {
+        test[:5]: f"{test.p_value:.3g}" for test in tests if test.data_set == "med-minilm"
+    }
