@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast, get_args
 
 import numpy as np
 
+from channelhash.codes.quantizer import Quantizer
 from channelhash.compression import Compressor, compressor as compression
 from channelhash.compression.compressor import Searcher, sample_of
 from channelhash.utils.seeds import generator
@@ -308,6 +309,24 @@ def _ours(compressor: Compressor, vectors: Floats, n_bytes: int) -> Index:
     return Index(lambda question: searcher.search(question[None], K).rows[0], shared)
 
 
+def _numbers_sizes(width: int) -> dict[int, int]:
+    most = _SCALE + _MOST_BITS * width // 8
+    return {min(budget, most): min(budget, most) for budget in BUDGETS}
+
+
+def _numbers(vectors: Floats, n_bytes: int) -> Index:
+    """Keep the second stage alone, and compare a question with all vectors."""
+    quantizer = Quantizer.fit(vectors, 8 * (n_bytes - _SCALE) / vectors.shape[1])
+    rows = quantizer.encode(vectors)
+    if rows.shape[1] != n_bytes:
+        raise ValueError(f"a vector takes {rows.shape[1]} bytes, not {n_bytes}")
+
+    def search(question: Floats) -> Rows:
+        return np.argsort(-quantizer.inner_products(question, rows), kind="stable")[:K]
+
+    return Index(search, sum(array.nbytes for array in quantizer.arrays().values()))
+
+
 def _whole(bits: int, width: int) -> dict[int, int]:
     return {bits: bits * width // 8}
 
@@ -327,6 +346,7 @@ RIVALS = (
 OURS = (
     Method("ours, bits", _bits_sizes, partial(_alone, "itq"), is_ours=True),
     Method("ours, bits, then numbers", _second_sizes, _two_stages, is_ours=True, every=True),
+    Method("ours, numbers alone", _numbers_sizes, _numbers, is_ours=True),
     Method("ours, learned bits", _bits_sizes, partial(_alone, _LEARNED), is_ours=True),
 )
 #: Whose bytes do not count: what all others are compared with.

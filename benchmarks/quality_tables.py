@@ -52,6 +52,7 @@ METHODS = (
     "ours, bits",
     "ours, learned bits",
     "ours, bits, then numbers",
+    "ours, numbers alone",
 )
 FLOATS = "floats"
 CENTRED = "floats less their mean"
@@ -288,8 +289,9 @@ def tables(rows: Sequence[Row], tests: Sequence[Test]) -> dict[str, str]:
 
 
 def _table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    rule = ["---", *["---:"] * (len(header) - 1)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in [header, rule, *lines])
+    rule = f"|---|{'---:|' * (len(header) - 1)}\n"
+    first, *others = [f"| {' | '.join(line)} |\n" for line in [header, *lines]]
+    return "".join([first, rule, *others])
 
 
 def _cells(cells: Sequence[str]) -> list[str]:
@@ -322,7 +324,7 @@ def _both(chosen: Sequence[Row | None], floats: Sequence[Row]) -> str:
     if len(there) < len(floats):
         return ""
     recall, share = _means(there, floats)
-    return f"{recall:.1f} · {share:.1f}"
+    return f"{recall:.1f}, {share:.1f}"
 
 
 def _images(rows: Sequence[Row]) -> str:
@@ -340,7 +342,7 @@ def _recalls(chosen: Sequence[Row | None]) -> str:
     """Return R@10 of each data set, nothing where none has a setting."""
     if not any(chosen):
         return ""
-    return " · ".join("–" if row is None else f"{row.recall.mean():.1f}" for row in chosen)
+    return ", ".join("–" if row is None else f"{row.recall.mean():.1f}" for row in chosen)
 
 
 def _counts(rows: Sequence[Row], tests: Sequence[Test]) -> str:
@@ -375,8 +377,8 @@ def _count(signs: Mapping[tuple[str, str, int, str], int], rows: Sequence[Row]) 
         keys = [(row.data_set, row.method, row.n_bytes, score) for row in rows]
         found = [signs[key] for key in keys if key in signs]
         if found:
-            cells.append(f"+{found.count(1)} −{found.count(-1)}")
-    return " · ".join(cells)
+            cells.append(f"+{found.count(1)}−{found.count(-1)}")
+    return ", ".join(cells)
 
 
 def _shown(rows: Sequence[Row], method: str, budget: int) -> list[Row]:
@@ -420,6 +422,8 @@ def draw(rows: Sequence[Row]) -> None:
         points = np.array(_points([found.get(method, []) for found in sets], floats))
         for panel, scores in zip(panels, points.T[1:], strict=False):
             line(panel, number, points[:, 0], scores, method)
+            if method.startswith("ours"):
+                panel.lines[-1].set(color="black", linewidth=2.5)
     for panel, title in zip(panels, ("R@10, %", "nDCG@10, % of floats"), strict=True):
         panel.set_xscale("log", base=2)
         panel.set_xticks(BUDGETS, map(str, BUDGETS))
