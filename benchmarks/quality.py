@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="the collections; without it nothing is measured")
     parser.add_argument("--cache", type=Path, default=Path("build/quality"), help="their vectors")
     parser.add_argument("--rows", type=Path, help="CSV to go on with (default: the published one)")
-    parser.add_argument("--only", default="", help="parts of names of methods, with commas")
+    parser.add_argument("--only", default="", help="parts of names of methods, with | between them")
     parser.add_argument("--sets", default="", help="a part of COLLECTION-ENCODER")
     parser.add_argument("--workers", type=int, default=1, help="data sets at the same time")
     parser.add_argument(
@@ -64,7 +64,7 @@ def measure(given: argparse.Namespace) -> None:
         for collection, encoder in names()
         for method in available()
         if given.sets in f"{collection}-{encoder}"
-        and any(part in method.name for part in given.only.split(","))
+        and any(part in method.name for part in given.only.split("|"))
         and (f"{collection}-{encoder}", method.name) not in done
     ]
     os.environ.update({f"{name}_NUM_THREADS": "1" for name in _THREADS})
