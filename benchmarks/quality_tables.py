@@ -334,7 +334,8 @@ def _images(rows: Sequence[Row]) -> str:
     for method in methods_of(rows):
         settings = [found.get(method, []) for found in sets]
         cells = [_recalls([within(each, budget) for each in settings]) for budget in BUDGETS]
-        lines.append([method, *_cells(cells)])
+        if any(cells):
+            lines.append([method, *_cells(cells)])
     return _table(_header(), lines)
 
 
