@@ -137,7 +137,7 @@ TRIED = {
     "dsch": _by_loss(DSCHLoss),
     "sch": _by_loss(SCHLoss),
     "batches of 1,024 without neighbours": _with(_SEEDS=1024, _FRIENDS=0),
-    "rate 0.003": _with(_RATE=0.003),
+    "without a pull to ITQ": _with(_DECAY=0.0),
     "3 of 16 neighbours count": _with(_PERPLEXITY=3),
     "13 of 16 neighbours count": _with(_PERPLEXITY=13),
 }

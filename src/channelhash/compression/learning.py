@@ -31,9 +31,14 @@ _ROWS = 1024
 #: batch are near.
 _SEEDS = 128
 _FRIENDS = 7
-#: Batches in all, and the first learning rate of outputs of variance 1, which falls as a cosine.
+#: How often each vector is drawn, batches at most, and the first learning rate of outputs of
+#: variance 1, which falls as a cosine.
+_EPOCHS = 40
 _STEPS = 600
 _RATE = 0.03
+#: Weight, over the number of vectors, of the squared change of a column of weights: questions
+#: unlike all vectors need what few vectors do not show.
+_DECAY = 10.0
 
 
 def learn_map(
@@ -48,6 +53,7 @@ def learn_map(
 
     S of two vectors is e^((s − s_max) / T) of the encoder's similarity s: s_max is that of the
     nearest vector of the batch, T such that 8 of the 16 nearest vectors count (their perplexity).
+    The loss has 10 ‖W − W_0‖² / (n k) beside it, of the change of a map to outputs of variance 1.
 
     Args:
         vectors: ``(n, d)``, as `compressor.prepare` gives them.
@@ -68,21 +74,25 @@ def learn_map(
     loss = loss or ListwiseLoss(k)
     centred = torch.from_numpy(vectors - start.mean.astype(np.float32))
     spread = float((vectors[:_ROWS] - start.mean).dot(start.weights).std())
-    weights = torch.tensor(start.weights / spread, dtype=torch.float32, requires_grad=True)
+    initial = torch.tensor(start.weights / spread, dtype=torch.float32)
+    weights = initial.clone().requires_grad_()
     optimizer = torch.optim.Adam([weights])
-    schedule = cosine_schedule(optimizer, _RATE, _STEPS)
+    n = len(vectors)
+    steps = min(_STEPS, 1 + _EPOCHS * n // (_SEEDS * (1 + _FRIENDS)))
+    schedule = cosine_schedule(optimizer, _RATE, steps)
     random = generator(seed, "batches of neighbours", k)
-    for step in range(_STEPS):
+    for step in range(steps):
         rows = _draw(near, random)
         soft = _soft_similarities(vectors[rows], similarity, temperature)
         if isinstance(loss, ChannelLoss):
             soft = np.maximum(soft, soft.T)
         value = loss({"vector": centred[rows] @ weights}, similarity=torch.from_numpy(soft))
+        value = value + _DECAY / (n * k) * (weights - initial).square().sum()
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
         schedule.step()
-        progress(step + 1, _STEPS)
+        progress(step + 1, steps)
     return LinearMap(start.mean, weights.detach().numpy().astype(np.float64))
 
 
