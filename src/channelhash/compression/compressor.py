@@ -245,7 +245,7 @@ class Compressor:
         return replace(self, question_map=learned)
 
     def ask(self, questions: Any) -> _Floats:
-        """Return questions ``(nq, d_q)`` as vectors ``(nq, d)`` that are compared with documents."""
+        """Return questions ``(nq, d_q)`` as the vectors ``(nq, d)`` that are compared."""
         rows = prepare(questions, self.similarity)
         if self.question_map is None:
             return rows
