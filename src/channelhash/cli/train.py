@@ -357,10 +357,10 @@ def _export_fitted(
     """Write a folder of files for each modality."""
     from channelhash.compression.compressor import Compressor
     from channelhash.compression.exports import export_compressor
+    from channelhash.data.records import QUESTION
 
-    compressors = {
-        name: Compressor.of_model(model, name) for name in modalities or model.modalities
-    }
+    names = modalities or [name for name in model.modalities if name != QUESTION]
+    compressors = {name: Compressor.of_model(model, name) for name in names}
     files = {
         name: [str(file) for file in export_compressor(compressor, folder / name, onnx, sql)]
         for name, compressor in compressors.items()

@@ -145,7 +145,7 @@ class Compressor:
         >>> Compressor.of_model(model, "image").n_bits
         8
         """
-        if modality not in model.maps:
+        if modality not in model.maps or modality == QUESTION:
             raise InputError(f"{modality}: no map of it was fitted, so there is none to export")
         fitted = model.maps[modality]
         asked = model.maps.get(QUESTION)
@@ -225,7 +225,9 @@ class Compressor:
     def _codes(self, rows: _Floats) -> PackedCodes:
         return pack(self._outputs(rows) >= 0)
 
-    def with_questions(self, questions: Any, vectors: Any, pairs: "Pairs") -> "Compressor":
+    def with_questions(
+        self, questions: Any, vectors: Any, pairs: "Pairs", seed: int = 0
+    ) -> "Compressor":
         """Return the same codes for questions ``(nq, d_q)`` that pairs with documents have taught
         how to ask; see `learn_question_map`.
 
@@ -233,6 +235,7 @@ class Compressor:
             questions: of the pairs; perhaps of another encoder than the vectors.
             vectors: ``(n, d)``, of the documents.
             pairs: rows of both.
+            seed: of the batches.
 
         Raises:
             InputError: vectors are not compared by cosine, or PyTorch is missing.
@@ -241,11 +244,13 @@ class Compressor:
             raise InputError(f"{argument('similarity')} {self.similarity}: pairs teach cosines")
         with naming_extra("train"):
             from channelhash.compression.pairs import learn_question_map
-        learned = learn_question_map(prepare(questions, "cosine"), vectors, pairs)
+        learned = learn_question_map(prepare(questions, "cosine"), vectors, pairs, seed)
         return replace(self, question_map=learned)
 
     def ask(self, questions: Any) -> _Floats:
-        """Return questions ``(nq, d_q)`` as the vectors ``(nq, d)`` that are compared."""
+        """Return questions ``(nq, d_q)`` as the vectors ``(nq, d)`` that documents are compared
+        with.
+        """
         rows = prepare(questions, self.similarity)
         if self.question_map is None:
             return rows

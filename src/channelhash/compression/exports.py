@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from channelhash.compression.compressor import Compressor
-from channelhash.compression.onnx_export import write_onnx
+from channelhash.compression.onnx_export import write_onnx, write_question_graph
 from channelhash.compression.sql_export import write_sql
 from channelhash.utils.files import atomic_path, write_text
 
@@ -34,6 +34,12 @@ _UNIT = """
 
 def unit(x):  # rows of length 1
     return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-30)
+"""
+
+_ASK = """
+
+def ask(question):  # the vector that those of documents are compared with
+    return {asked}
 """
 
 _CODES_ALONE = """
@@ -91,6 +97,8 @@ def write_numpy(compressor: Compressor, folder: Path) -> list[Path]:
 
 def _numpy_arrays(compressor: Compressor) -> dict[str, Any]:
     arrays: dict[str, Any] = {"mean": compressor.mean, "weights": compressor.weights}
+    if compressor.question_map is not None:
+        arrays["question_map"] = compressor.question_map
     quantizer = compressor.quantizer
     if quantizer is None:
         return arrays
@@ -123,9 +131,13 @@ def _script(compressor: Compressor) -> str:
     given = "unit(np.asarray({}, np.float32))" if unit else "np.asarray({}, np.float32)"
     vectors = given.format("vectors")
     question = given.format("[question]")
+    ask = ""
+    if compressor.question_map is not None:
+        ask = _ASK.format(asked=f'{unit}({question} @ f["question_map"])')
+        question = "ask(question)"
     if quantizer is None:
         steps = _CODES_ALONE.format(vectors=vectors, question=question)
-        return head + (_UNIT if unit else "") + steps
+        return head + (_UNIT if unit else "") + ask + steps
     centring = ""
     if compressor.centred:
         centring = f'    x = {unit}(x - f["mean"])\n'
@@ -137,6 +149,7 @@ def _script(compressor: Compressor) -> str:
     return (
         head
         + _UNIT
+        + ask
         + _BOTH.format(vectors=vectors, question=question, centring=centring, scores=scores)
     )
 
@@ -150,7 +163,8 @@ def export_compressor(
         compressor: what was fitted.
         folder: where the files go; made where it is missing, and files of these names are replaced.
         onnx: also write ``codes.onnx``, a graph from vectors ``(n, d)`` to both stages. It is run
-            once, and compared with the compressor.
+            once, and compared with the compressor. ``questions.onnx`` goes before it for questions
+            that pairs have taught: from ``questions`` ``(n, d_q)`` to ``vectors``.
         sql: also write ``codes.sql``, statements for PostgreSQL with pgvector.
 
     Returns:
@@ -172,6 +186,9 @@ def export_compressor(
     if onnx:
         files.append(place / "codes.onnx")
         write_onnx(compressor, files[-1])
+        if compressor.question_map is not None:
+            files.append(place / "questions.onnx")
+            write_question_graph(compressor, files[-1])
     if sql:
         files.append(place / "codes.sql")
         write_sql(compressor, files[-1])

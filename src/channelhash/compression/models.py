@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes.stage import Similarity
 from channelhash.compression.compressor import Compressor
-from channelhash.data.records import QUESTION
+from channelhash.data.records import QUESTION, VECTOR
 from channelhash.data.vectors import Vectors, load_vectors
 from channelhash.errors import InputError, argument
 from channelhash.models import load_model
@@ -18,8 +18,6 @@ from channelhash.models.encoders import open_encoder
 from channelhash.models.fitted import FittedModel
 from channelhash.models.linear_maps import LinearMap
 
-#: What the vectors of a compressor are called in its model.
-_MODALITY = "vector"
 #: Arguments of `Compressor.fit` and `Quantizer.fit` -> what `compress` calls them.
 _SPELLED = {"n_bits": "bits", "bits": "second"}
 
@@ -87,15 +85,11 @@ def _rows_of(vectors: Vectors | NDArray[Any] | str | PathLike[str]) -> Vectors:
     return rows
 
 
-def to_model(compressor: Compressor, modality: str = _MODALITY) -> FittedModel:
+def to_model(compressor: Compressor) -> FittedModel:
     """Return a model whose items are the vectors, with the codes and the second stage of a
     compressor; see `Compressor.of_model` for the way back.
 
     Without a second stage, a store of the model's codes keeps its outputs.
-
-    Args:
-        compressor: what was fitted.
-        modality: what the vectors are called.
 
     >>> vectors = np.random.default_rng(0).normal(size=(50, 16)).astype(np.float32)
     >>> compressor = Compressor.fit(vectors, n_bits=8)
@@ -103,7 +97,7 @@ def to_model(compressor: Compressor, modality: str = _MODALITY) -> FittedModel:
     >>> bool((model.encode("vector", vectors) == compressor.encode(vectors).codes).all())
     True
     """
-    widths = {modality: len(compressor.mean)}
+    widths = {VECTOR: len(compressor.mean)}
     architecture = {
         "n_bits": compressor.n_bits,
         "encoder": FEATURES,
@@ -114,15 +108,13 @@ def to_model(compressor: Compressor, modality: str = _MODALITY) -> FittedModel:
         "centred": compressor.centred,
     }
     maps = {
-        modality: LinearMap(
-            compressor.mean.astype(np.float64), compressor.weights.astype(np.float64)
-        )
+        VECTOR: LinearMap(compressor.mean.astype(np.float64), compressor.weights.astype(np.float64))
     }
     if compressor.question_map is not None:
         width = len(compressor.question_map)
         widths[QUESTION] = width
         maps[QUESTION] = LinearMap(np.zeros(width), compressor.question_map.astype(np.float64))
-    quantizers = {} if compressor.quantizer is None else {modality: compressor.quantizer}
+    quantizers = {} if compressor.quantizer is None else {VECTOR: compressor.quantizer}
     return FittedModel(open_encoder(FEATURES, widths), architecture, maps, quantizers)
 
 
@@ -134,7 +126,7 @@ def load(path: str | PathLike[str]) -> Compressor:
     """
     model = load_model(Path(path))
     if isinstance(model, FittedModel):
-        modality = _MODALITY if _MODALITY in model.maps else next(iter(model.maps), "")
-        if len(model.maps) == 1 or modality == _MODALITY:
+        modality = VECTOR if VECTOR in model.maps else next(iter(model.maps), "")
+        if len(model.maps) == 1 or modality == VECTOR:
             return Compressor.of_model(model, modality)
     raise InputError(f"{path}: holds no compressor of vectors; fit one with `compress`")

@@ -41,6 +41,22 @@ BEGIN ATOMIC
 END;
 """
 
+_ASK = """
+-- The map that pairs have taught: weights and question give number `place` of the vector that those
+-- of documents are compared with.
+CREATE TABLE channelhash_question_map (place int PRIMARY KEY, weights vector({width}) NOT NULL);
+INSERT INTO channelhash_question_map VALUES
+{map_rows};
+
+CREATE FUNCTION channelhash_ask(question vector) RETURNS vector
+LANGUAGE sql STABLE STRICT PARALLEL SAFE
+BEGIN ATOMIC
+    WITH given AS MATERIALIZED (SELECT {prepared} AS y)
+    SELECT array_agg(inner_product(y, weights) ORDER BY place)::vector
+    FROM channelhash_question_map, given;
+END;
+"""
+
 _CODES_IN_SQL = """
 CREATE TABLE {table} (id text PRIMARY KEY, code bit({n_bits}) NOT NULL);
 -- INSERT INTO {table} SELECT 'an id', channelhash_code('[…]');
@@ -53,7 +69,7 @@ CREATE FUNCTION channelhash_search(question vector, k int DEFAULT 10)
 RETURNS TABLE (id text, distance float8)
 LANGUAGE sql STABLE STRICT PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT {table}.id, {table}.code <~> (SELECT channelhash_code(question)) AS distance
+    SELECT {table}.id, {table}.code <~> (SELECT channelhash_code({asked})) AS distance
     FROM {table} ORDER BY distance, {table}.id LIMIT k;
 END;
 COMMIT;
@@ -85,9 +101,9 @@ LANGUAGE sql STABLE STRICT PARALLEL SAFE
 BEGIN ATOMIC
     WITH near AS MATERIALIZED (
         SELECT {table}.id, second FROM {table}
-        ORDER BY code <~> (SELECT channelhash_code(question)) LIMIT first
+        ORDER BY code <~> (SELECT channelhash_code({asked})) LIMIT first
     )
-    SELECT near.id, -(second {operator} (SELECT channelhash_second(question))) AS similarity
+    SELECT near.id, -(second {operator} (SELECT channelhash_second({asked}))) AS similarity
     FROM near ORDER BY similarity DESC, near.id LIMIT k;
 END;
 COMMIT;
@@ -120,17 +136,29 @@ def write_sql(compressor: Compressor, path: Path, table: str = "items") -> None:
         "second_bytes": "" if quantizer is None else f", {second_size} for the second stage",
         "second_size": second_size,
         "own_size": 0 if quantizer is None else quantizer.n_bytes,
-        "map_rows": ",\n".join(
-            f"({bit}, {_vector(column)})" for bit, column in enumerate(compressor.weights.T)
-        ),
+        "map_rows": _map_rows(compressor.weights),
         "prepared": "vector's direction" if is_cosine else "vector",
         "centred": centred,
         "kept": prepare.format(centred) if compressor.centred else prepared,
         "operator": "<->" if compressor.similarity == "euclidean" else "<#>",
         "first": _FIRST,
+        "asked": "question",
     }
+    ask = ""
+    if compressor.question_map is not None:
+        values["asked"] = "channelhash_ask(question)"
+        ask = _ASK.format(
+            width=len(compressor.question_map),
+            map_rows=_map_rows(compressor.question_map),
+            prepared=prepare.format("question"),
+        )
     rest = _CODES_IN_SQL if quantizer is None else _BOTH_IN_SQL
-    write_text(path, (_MAP + rest).format(**values))
+    write_text(path, _MAP.format(**values) + ask + rest.format(**values))
+
+
+def _map_rows(weights: NDArray[np.float32]) -> str:
+    """Return the columns of a matrix as rows of a table, by their numbers."""
+    return ",\n".join(f"({number}, {_vector(column)})" for number, column in enumerate(weights.T))
 
 
 def _check(table: str, width: int) -> None:
