@@ -86,7 +86,7 @@ def test_unknown_ids_and_foreign_questions_are_said(files, capsys):
         ("d.npz --bits 33", "--bits 33: vectors of 32 numbers have 1 to 32"),
         ("d.npz --array lost", "has no array 'lost'; it has vectors"),
         ("d.npz --questions narrow.npy", "questions have 2 numbers, vectors 32"),
-        ("d.npz --qrels qrels.tsv", "judgements are of questions; give these, too"),
+        ("d.npz --qrels qrels.tsv", "judgements and pairs are of questions; give these, too"),
         ("d.npz --questions q.npy --qrels bad.tsv", "bad.tsv, line 1: has 1 cells"),
         ("bad.npy", "bad.npy, row 1 (id 1): is zero"),
         ("empty.npy", "empty.npy: not a readable .npy file"),

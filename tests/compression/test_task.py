@@ -57,7 +57,7 @@ def test_of_many_questions_some_are_drawn(monkeypatch):
     ("questions", "judgements", "says"),
     [
         (Vectors.of(np.ones((2, 3))), None, "questions have 3 numbers, vectors 16"),
-        (None, {"q": {"d1": 1.0}}, "judgements are of questions; give these, too"),
+        (None, {"q": {"d1": 1.0}}, "judgements and pairs are of questions; give these, too"),
         (vectors(n=2), {"d0": {"x": 1.0}}, "judgements name no document of the vectors"),
         (vectors(n=2), {"x": {"d0": 1.0}}, "judgements name none of the questions"),
         (vectors(n=2), {"d0": {"d1": 0.0}}, "judgements name no relevant document"),

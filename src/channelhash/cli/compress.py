@@ -147,7 +147,9 @@ def _write_store(out: str, database: "Vectors", path: Path, report: "Report", pl
     )
     lessons = report.task.lessons
     if lessons is not None:
-        compressor = compressor.with_questions(lessons.questions, database, lessons.pairs)
+        compressor = compressor.with_questions(
+            lessons.questions, database, lessons.pairs, plan.seed
+        )
     model = to_model(compressor)
     with shared.progress_bars(f"{out} keeps the items written so far") as progress:
         done = create_store(

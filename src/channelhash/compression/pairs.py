@@ -113,10 +113,12 @@ def cross_fit(
     progress: Progress = no_progress,
 ) -> _Floats:
     """Return questions ``(nq, d)`` as they are asked, each by a map that was learned from pairs of
-    other questions alone: of those outside its fold of five.
+    other questions alone: of those outside its fold of five. Two questions or more have pairs.
     """
     rows = prepare(questions, "cosine")
-    folds = generator(seed, "folds of questions").permutation(len(rows)) % FOLDS
+    known = np.unique(pairs.questions)
+    folds = np.arange(len(rows)) % FOLDS
+    folds[known] = generator(seed, "folds of questions").permutation(len(known)) % FOLDS
     moved = np.empty((len(rows), np.asarray(vectors[:1]).shape[1]), np.float32)
     for fold in range(FOLDS):
         held = folds == fold

@@ -229,11 +229,14 @@ def _points(rows: Sequence[Row], quality: str) -> tuple[_Doubles, _Doubles, _Dou
 
 
 def _lines(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return name and rows of each line: of each code length, and of bits by distance."""
+    """Return name and rows of each line: of each code, and of bits by distance of each method."""
     lines: dict[str, list[Row]] = {}
     for row in rows:
         if row.is_ours:
             code, _, _ = row.name.partition(",")
             lines.setdefault(f"{code}, second stages", []).append(row)
-    alone = [row for row in rows if row.method and not row.is_ours]
-    return lines | ({"bits by distance": alone} if alone else {})
+    for row in rows:
+        if row.method and not row.is_ours:
+            kind = "" if row.method == "itq" else f"{row.method} "
+            lines.setdefault(f"{kind}bits by distance", []).append(row)
+    return lines

@@ -1,5 +1,6 @@
 """What codes are measured on: vectors, questions, and where people have judged answers these."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -91,36 +92,49 @@ def make_task(
         InputError: questions have another width and no pairs; judgements or pairs lack questions,
             or name none of the questions or documents.
     """
-    judgements = judgements or pairs
     if questions is None:
-        if judgements:
-            raise InputError("judgements are of questions; give these, too")
+        if judgements or pairs:
+            raise InputError("judgements and pairs are of questions; give these, too")
         return _hold_out(vectors, seed)
     if questions.width != vectors.width and not pairs:
         raise InputError(
             f"questions have {questions.width} numbers, vectors {vectors.width}; both are of one "
             "encoder"
         )
-    notes: tuple[str, ...] = ()
-    rows = np.arange(len(questions))
-    judged: Judgements = {}
-    if judgements:
-        judged, notes = _known(judgements, vectors, questions)
-        rows = np.array([row for row, name in enumerate(questions.ids) if name in judged])
-    if len(rows) > _QUESTIONS:
-        drawn = generator(seed, "questions").choice(rows, _QUESTIONS, replace=False)
-        notes += (f"{_QUESTIONS:,} of {len(rows):,} questions are asked, drawn by the seed",)
-        rows = np.sort(drawn)
+    taught, of_pairs = _known(pairs, vectors, questions, "pairs")
+    judged, of_judgements = _known(judgements, vectors, questions, "judgements")
+    judged = judged or taught
+    rows, drawn = _asked(judged, questions, seed)
     ids = [questions.ids[row] for row in rows.tolist()]
+    notes = (*of_pairs, *of_judgements, *drawn)
     task = Task(vectors, questions[rows], ids, judged, held_out=False, notes=notes)
-    if not pairs:
+    if not taught:
         return task
-    return task._replace(lessons=Lessons(questions[:], _rows_of(pairs, vectors, questions), rows))
+    return task._replace(lessons=Lessons(questions[:], _rows_of(taught, vectors, questions), rows))
 
 
-def _rows_of(pairs: Judgements, vectors: Vectors, questions: Vectors) -> Pairs:
-    """Return pairs of ids as pairs of rows, without those of weight 0."""
-    known, _ = _known(pairs, vectors, questions)
+def _asked(
+    judged: Judgements, questions: Vectors, seed: int
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return the rows of the questions that are asked, judged ones if there are any, and a note
+    where they are drawn.
+    """
+    rows = np.arange(len(questions))
+    if judged:
+        rows = np.array([row for row, name in enumerate(questions.ids) if name in judged])
+    if len(rows) <= _QUESTIONS:
+        return rows, ()
+    drawn = generator(seed, "questions").choice(rows, _QUESTIONS, replace=False)
+    note = f"{_QUESTIONS:,} of {len(rows):,} questions are asked, drawn by the seed"
+    return np.sort(drawn), (note,)
+
+
+def _rows_of(known: Judgements, vectors: Vectors, questions: Vectors) -> Pairs:
+    """Return pairs of known ids as pairs of rows, without those of weight 0."""
+    if len(known) < 2:
+        raise InputError(
+            "pairs: 1 question has one; each is asked by what others have taught, so give more"
+        )
     question_rows = {name: row for row, name in enumerate(questions.ids)}
     document_rows = {name: row for row, name in enumerate(vectors.ids)}
     found = [
@@ -138,29 +152,35 @@ def _rows_of(pairs: Judgements, vectors: Vectors, questions: Vectors) -> Pairs:
 
 
 def _known(
-    judgements: Judgements, vectors: Vectors, questions: Vectors
+    judgements: Judgements | None, vectors: Vectors, questions: Vectors, kind: str
 ) -> tuple[Judgements, tuple[str, ...]]:
-    """Return the judgements of questions and documents that are there, of questions with a relevant
-    document, and notes on the others.
+    """Return the judgements, or pairs, of questions and documents that are there, of questions with
+    a relevant document, and notes on the others.
     """
+    if not judgements:
+        return {}, ()
     documents = set(vectors.ids)
     named = set().union(*judgements.values())
     if named.isdisjoint(documents):
-        raise InputError("judgements name no document of the vectors; their ids differ")
+        raise InputError(f"{kind} name no document of the vectors; their ids differ")
     asked = judgements.keys() & questions.ids
     if not asked:
-        raise InputError("judgements name none of the questions; their ids differ")
+        raise InputError(f"{kind} name none of the questions; their ids differ")
     known = {name: _graded(judgements[name], documents) for name in sorted(asked)}
     judged = {name: grades for name, grades in known.items() if max(grades.values(), default=0) > 0}
     if not judged:
-        raise InputError("judgements name no relevant document of any question; their ids differ")
+        raise InputError(f"{kind} name no relevant document of any question; their ids differ")
     counted = (
         (len(judgements) - len(asked), len(judgements), "questions are unknown"),
         (len(named - documents), len(named), "documents are unknown"),
         (len(asked) - len(judged), len(asked), "questions have no relevant document"),
     )
-    notes = [f"judgements: {n:,} of {total:,} {what}" for n, total, what in counted if n]
-    return judged, tuple(notes)
+    return judged, _notes(kind, counted)
+
+
+def _notes(kind: str, counted: Sequence[tuple[int, int, str]]) -> tuple[str, ...]:
+    """Return a line for each number that is not 0, of how many these are and what they are."""
+    return tuple(f"{kind}: {n:,} of {total:,} {what}" for n, total, what in counted if n)
 
 
 def _graded(grades: Mapping[str, float], documents: Collection[str]) -> dict[str, float]:
@@ -194,19 +214,28 @@ def read_judgements(path: Path) -> dict[str, dict[str, float]]:
         cells = line.split("\t") if "\t" in line else line.split()
         if not cells or (number == 1 and cells[0].lower().startswith("query")):
             continue
-        if not 2 <= len(cells) <= 4:
-            raise InputError(
-                f"{path}, line {number}: has {len(cells)} cells; expected question, document and "
-                "perhaps a grade"
-            )
-        document = cells[2] if len(cells) == 4 else cells[1]
-        grade = 1.0 if len(cells) == 2 else _grade(cells[-1], f"{path}, line {number}")
+        document, grade = _judgement(cells, f"{path}, line {number}")
         judgements.setdefault(cells[0], {})[document] = grade
+    if not judgements:
+        raise InputError(f"{path}: names no question and document")
     return judgements
+
+
+def _judgement(cells: Sequence[str], place: str) -> tuple[str, float]:
+    """Return document and grade of a line."""
+    if not 2 <= len(cells) <= 4:
+        raise InputError(
+            f"{place}: has {len(cells)} cells; expected question, document and perhaps a grade"
+        )
+    document = cells[2] if len(cells) == 4 else cells[1]
+    return document, 1.0 if len(cells) == 2 else _grade(cells[-1], place)
 
 
 def _grade(text: str, place: str) -> float:
     try:
-        return float(text)
+        grade = float(text)
     except ValueError:
-        raise InputError(f"{place}: grade {text!r} is no number") from None
+        grade = math.nan
+    if not math.isfinite(grade):
+        raise InputError(f"{place}: grade {text!r} is no number")
+    return grade
