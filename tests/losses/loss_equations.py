@@ -124,3 +124,23 @@ def contrastive(outputs, labels, temperature):
             total = sum(torch.exp(value) for value in logits.values())
             terms.append(-torch.log(torch.exp(logits[i]) / total))
     return sum(terms) / len(terms)
+
+
+def listwise(outputs, bits, similarities, scale):
+    """``bits``: modality -> b_j, apart from the outputs so that each has a gradient of its own."""
+    terms = []
+    for a, b in list(itertools.permutations(outputs, 2)) or [(*outputs, *outputs)]:
+        n, k = outputs[a].shape
+        errors = []
+        for i in range(n):
+            items = [j for j in range(n) if a != b or j != i]
+            total = sum(similarities[i][j] for j in items)
+            if total > 0:
+                question = torch.tanh(outputs[a][i])
+                cosines = [question @ bits[b][j] / (question.norm() * k**0.5) for j in items]
+                weights = [torch.exp(scale * value) for value in cosines]
+                shares = [similarities[i][j] / total for j in items]
+                logs = [torch.log(weight / sum(weights)) for weight in weights]
+                errors.append(-sum(p * log for p, log in zip(shares, logs, strict=True)))
+        terms.append(sum(errors) / max(len(errors), 1))
+    return sum(terms) / len(terms)

@@ -177,7 +177,13 @@ class HashLoss(nn.Module, ABC):
         n = len(codes)
         if similarity.shape != (n, n):
             raise ValueError(f"similarity is ({n}, {n}) as the outputs, not {(*similarity.shape,)}")
-        check_labels(similarity, 1.0)
+        fits = (similarity >= 0) & (similarity <= 1)  # which NaN is not
+        if not fits.all():
+            row, column = (~fits).nonzero()[0].tolist()
+            value = similarity[row, column].item()
+            raise ValueError(
+                f"similarity is from 0 to 1, not {value} (row {row}, column {column}); clamp it"
+            )
 
     def _check_anchor(self, anchor: str, outputs: OutputsByModality) -> None:
         """Raise `ValueError` if the loss trains no anchor, or has no outputs of this one."""
