@@ -125,6 +125,8 @@ def test_a_tight_frame_keeps_lengths(n_bits, d, seed):
     ({"image": np.ones((5, 2), np.float32)}, {"codes": "cca-itq"}, "needs images with captions"),
     ({"image": np.ones((5, 2), np.float32)}, {"n_bits": 0}, "bits 0: a code has at least 1 bit"),
     ({"image": np.ones((0, 2), np.float32)}, {}, "no item to fit codes to"),
+    ({"image": np.ones((1, 2), np.float32)}, {"codes": "itq"}, "codes itq: are fitted to two"),
+    ({"image": np.ones((1, 2), np.float32)}, {"codes": "learned"}, "codes learned: are fitted"),
 ])  # fmt: skip
 def test_bad_input_is_one_line(features, settings, message):
     check_refusal(message, fit, features, **settings)

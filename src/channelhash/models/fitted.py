@@ -311,8 +311,7 @@ def _resolve_method(
             f"{argument('codes')} cca-itq: needs images with captions ({argument('captions')} "
             "FILE); there are none"
         )
-    if n_items < 1:
-        raise InputError("there is no item to fit codes to; name a source")
+    _check_items(encoder, n_items, codes)
     return _automatic_method(encoder, n_items, n_pairs) if codes == "auto" else codes
 
 
@@ -321,6 +320,15 @@ def _automatic_method(encoder: Encoder, n_items: int, n_pairs: int) -> Codes:
     if n_pairs >= MIN_PAIRS and not encoder.one_space:
         return "cca-itq"
     return "itq" if n_items > 1 else "sign"  # one item has no principal directions
+
+
+def _check_items(encoder: Encoder, n_items: int, codes: Codes) -> None:
+    """Raise `InputError` if there are too few items."""
+    if n_items < 1:
+        raise InputError("there is no item to fit codes to; name a source")
+    are_fitted = codes == "itq" or (codes == "learned" and not encoder.own_bits)
+    if are_fitted and n_items < 2:
+        raise InputError(f"{argument('codes')} {codes}: are fitted to two items or more; take sign")
 
 
 def _check_own_codes(encoder: Encoder, n_bits: int) -> None:
