@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 import uuid
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -133,12 +134,44 @@ def test_the_script_is_short_and_needs_numpy_alone(similarity, second, centred, 
     assert max(map(len, text.splitlines())) <= 100
 
 
-def run_graph(path, rows):
+def taught(width=12, **options) -> Compressor:
+    """A compressor whose questions of another width are moved."""
+    drawn = np.random.default_rng(3).normal(size=(width, 32)).astype(np.float32)
+    return replace(Compressor.fit(vectors(n=60), 20, **options), question_map=drawn)
+
+
+@pytest.mark.parametrize(("second", "centred"), SECOND)
+def test_the_script_moves_questions_by_what_pairs_have_taught(second, centred, tmp_path):
+    compressor = taught(second=second, centred=centred)
+    rows, questions = vectors(n=60), vectors(n=4, d=12, seed=1)
+    exports.write_numpy(compressor, tmp_path)
+    made = run_script(tmp_path, rows, questions)
+    expected = compressor.search(questions, compressor.encode(rows), k=10, first=60).rows
+    assert (made["answers"] == expected).mean() > 0.9
+    assert max(map(len, (tmp_path / "codes.py").read_text().splitlines())) <= 100
+
+
+def run_graph(path, rows, given="vectors"):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(None, {"vectors": rows}), strict=True))
+    return dict(zip(names, session.run(None, {given: rows}), strict=True))
+
+
+def test_a_graph_of_its_own_moves_questions_or_is_not_kept(tmp_path, monkeypatch):
+    needs("onnx")
+    files = exports.export_compressor(taught(), tmp_path / "new", onnx=True)
+    assert [file.name for file in files][2:] == ["codes.onnx", "questions.onnx"]
+    questions = vectors(n=5, d=12, seed=1)
+    made = run_graph(files[-1], questions, "questions")["vectors"]
+    np.testing.assert_allclose(made, taught().ask(questions), atol=1e-5)
+    assert run_graph(files[-2], made)["codes"].shape == (5, 3)
+    monkeypatch.setattr(onnx_export, "_ASK", "moved = Identity (x)\n")
+    says = "the graph makes other codes"
+    write = onnx_export.write_question_graph
+    check_refusal(says, write, taught(32), tmp_path / "questions.onnx", error=JobError)
+    assert [file.name for file in tmp_path.iterdir()] == ["new"]
 
 
 @pytest.mark.parametrize("similarity", ["inner", "euclidean"])
@@ -258,6 +291,22 @@ def test_postgres_finds_the_nearest_codes_without_a_second_stage(connection, tmp
     for question in rows[:3]:
         found = searcher.search(question[None], k=10, by_bits=True)
         assert answers(connection, question) == found.rows[0].tolist()
+
+
+@pytest.mark.parametrize("second", [None, 4])
+def test_postgres_moves_questions_by_what_pairs_have_taught(second, connection, tmp_path):
+    rows, compressor = vectors(n=60), taught(second=second)
+    exports.write_sql(compressor, tmp_path / "codes.sql", "things")
+    connection.execute((tmp_path / "codes.sql").read_text())
+    kept = "" if second is None else ", channelhash_second(x)"
+    add_rows(connection, rows, f"channelhash_code(x){kept}")
+    searcher = Searcher(compressor, compressor.encode(rows))
+    for question in vectors(n=3, d=12, seed=1):
+        moved = compressor.ask(question[None])
+        expected = np.argsort(-halves(np.vstack([rows, moved]), compressor)[:-1] @ moved[0])[:10]
+        if second is None:
+            expected = searcher.search(question[None], by_bits=True).rows[0]
+        assert (answers(connection, question) == expected).mean() >= 0.8
 
 
 @pytest.mark.parametrize("table", ["Items", "a b", "x; drop table y", "1st", ""])
