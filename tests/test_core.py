@@ -93,6 +93,8 @@ def test_the_core_evaluates_and_searches_without_the_packages_of_extras(code_fil
     random = np.random.default_rng(0)
     codes, labels = random.integers(0, 2, (30, 16)), random.integers(0, 2, (30, 3))
     np.savez(code_files / "theirs.npz", B_q=codes[:4], B_r=codes, L_q=labels[:4], L_r=labels)
+    np.save(code_files / "v.npy", random.normal(size=(30, 8)))
+    (code_files / "pairs.tsv").write_text("0 1\n1 2\n")
     make_store(code_files)
     export_onnx(small_model(code_files / "model", n_bits=16), code_files / "exported")
     works = [
@@ -111,6 +113,8 @@ def test_the_core_evaluates_and_searches_without_the_packages_of_extras(code_fil
         "index create b.store d.parquet": "parquet",
         "serve d.parquet --port 0": "parquet",
         "data describe table --path d.parquet": "parquet",
+        "compress v.npy --codes learned --bits 8": "train",
+        "compress v.npy --questions v.npy --pairs pairs.tsv": "train",
         "train --dry-run": "train",
     }
     answers, errors, stderr = run_core(code_files, *works, *extras)

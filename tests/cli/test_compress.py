@@ -1,9 +1,12 @@
 """``channelhash compress``: the table, the choice and JSON."""
 
+import json
+
 import numpy as np
 import pytest
 
 import channelhash as ch
+from channelhash.compression.compressor import Searcher
 from channelhash.search import SearchOptions, search_vectors
 from small_runs import assert_refused, run_command, run_json, run_text
 
@@ -69,6 +72,66 @@ def test_the_table_goes_into_markdown_and_a_plot(files, capsys):
     assert "nDCG" not in drawn
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """Little is learned."""
+    monkeypatch.setattr("channelhash.compression.learning._STEPS", 3)
+    monkeypatch.setattr("channelhash.compression.pairs._STEPS", 3)
+
+
+def test_learned_codes_stand_beside_itq_and_questions_learn_from_pairs(files, capsys, quick):
+    words = ("compress", files / "d.npz", "--bits", 8, "--codes", "itq", "--codes", "learned")
+    plot = files / "plot.svg"
+    found = run_json(capsys, *words, "--plot", plot)
+    methods = [code["codes"] for code in found["codes"]]
+    assert methods == [None] + ["itq"] * 6 + ["learned"] * 6 + [None] * 3
+    drawn = plot.read_text(encoding="utf-8")
+    for line in ("8 bits, second", "8 learned bits, second", "learned bits by distance"):
+        assert line in drawn
+    (files / "clicks.tsv").write_text("1\t1\t3\n2\t2\n2\tlost\n")
+    asked = (*words[:4], "--questions", files / "q.npy", "--pairs", files / "clicks.tsv")
+    for judged, n_questions in (((), 2), (("--qrels", files / "qrels.tsv"), 20)):
+        assert run_command(*asked, *judged, "--json") == 0
+        said = capsys.readouterr()
+        found = json.loads(said.out)
+        names = [code["name"] for code in found["codes"][:2]]
+        assert names == ["floats", "floats, questions learned from pairs"]
+        assert found["questions"] == n_questions
+        assert "pairs: 1 of 3 documents are unknown" in said.err
+        assert "questions are learned from 2 pairs of 2 questions" in said.err
+
+
+def test_a_store_asks_as_pairs_have_taught(files, capsys, quick):
+    questions = np.load(files / "q.npy")[:, :20]
+    np.save(files / "q.npy", questions)
+    words = ("--questions", files / "q.npy", "--pairs", files / "qrels.tsv", "--codes", "learned")
+    out = files / "my.store"
+    keep = ("--bits", 16, "--keep", 60, "--out", out)
+    run_text(capsys, "compress", files / "d.npz", *words, *keep)
+    found = run_json(capsys, "search", out, "--vector", files / "q.npy", "-k", 3)
+    vectors = np.load(files / "d.npz")["vectors"]
+    compressor = ch.Compressor.load(out)
+    searcher = Searcher(compressor, compressor.encode(vectors))
+    expected = searcher.search(questions, k=3, by_bits=True).scores
+    assert compressor.question_map.shape == (20, 32)
+    answers = [[-hit["distance"] for hit in answer["results"]] for answer in found["answers"]]
+    assert answers == expected.tolist()
+    written = run_json(capsys, "export", out)["files"]
+    assert list(written) == ["vector"]
+    says = "question: no map of it was fitted"
+    assert_refused(capsys, "export", out, "--modality", "question", says=says)
+
+
+def test_a_new_store_of_vectors_learns_codes(files, capsys, quick):
+    for method in ("itq", "learned"):
+        words = ("--codes", method, "--bits", 16)
+        run_text(capsys, "index", "create", files / method, files / "d.npz", *words)
+    itq, learned = (ch.load_model(files / method) for method in ("itq", "learned"))
+    assert learned.architecture["codes"] == "learned"
+    assert (learned.maps["vector"].weights != itq.maps["vector"].weights).any()
+    assert "vector" in learned.stage.quantizers
+
+
 def test_unknown_ids_and_foreign_questions_are_said(files, capsys):
     (files / "some.tsv").write_text("0\t0\n0\tlost\n99\t1\n")
     np.save(files / "far.npy", -1000 * np.load(files / "d.npz")["vectors"].mean(axis=0)[None])
@@ -95,6 +158,13 @@ def test_unknown_ids_and_foreign_questions_are_said(files, capsys):
         ("one.npy", "vectors: 1 of them; of ten or more some can be held out"),
         ("one.npy --questions q.npy", "1 vector: codes are fitted to two or more"),
         ("equal.npy", "all vectors are equal"),
+        ("d.npz --codes nonsense", "--codes nonsense: is unknown; take itq, sign, learned"),
+        ("d.npz --pairs qrels.tsv", "judgements and pairs are of questions; give these, too"),
+        ("d.npz --questions q.npy --pairs far.tsv", "pairs name none of the questions"),
+        (
+            "d.npz --questions q.npy --pairs qrels.tsv --similarity euclidean",
+            "--similarity euclidean: pairs teach cosines",
+        ),
         ("d.npz --keep much", "--keep much: is no percentage above 0 and up to 100"),
         ("d.npz --keep 101%", "--keep 101%: is no percentage above 0 and up to 100"),
         ("d.npz --plot plot.jpg", "plot.jpg: a plot ends in .png, .svg, .pdf"),
@@ -109,6 +179,7 @@ def test_what_cannot_be_measured_is_one_line(files, capsys, words, says):
     (files / "empty.npy").touch()
     (files / "empty.jsonl").touch()
     (files / "bad.tsv").write_text("q1\n")
+    (files / "far.tsv").write_text("q1\t1\n")
     places = [files / word if "." in word else word for word in words.split()]
     assert_refused(capsys, "compress", *places, says=says)
 

@@ -106,6 +106,47 @@ def test_distances_stay_the_same_without_a_mean():
     assert proof.n_questions == 30
 
 
+def test_learned_codes_and_questions_have_rows_beside_what_they_are_compared_with(monkeypatch):
+    monkeypatch.setattr("channelhash.compression.learning._STEPS", 3)
+    monkeypatch.setattr("channelhash.compression.pairs._RATE", 0.05)
+    documents, questions, judged = off_centre(60)
+    turned = Vectors.of(questions[:][:, ::-1].copy(), questions.ids)
+    plan = Plan(n_bits=(8,), second=(None, 4), centred=False, codes=("itq", "learned"))
+    proof = prove(make_task(documents, turned, pairs=judged), plan)
+    rows = {row.name: row for row in proof.rows}
+    before = {row.name: row for row in prove(make_task(documents, turned, judged), plan).rows}
+    learned = "floats, questions learned from pairs"
+    assert list(rows) == ["floats", learned, *list(before)[1:]]
+    assert list(before)[1:7] == [
+        *("8 bits by distance", "8 bits", "8 bits, then 4 bits a number"),
+        *("8 learned bits by distance", "8 learned bits", "8 learned bits, then 4 bits a number"),
+    ]
+    for name in ("floats", "sign", "int8", "sign, first 100, then int8"):
+        np.testing.assert_array_equal(rows[name].scores.ndcg, before[name].scores.ndcg)
+    assert rows[learned].scores.ndcg.mean() > rows["floats"].scores.ndcg.mean() + 0.05
+    assert rows[learned].scores.neighbours.mean() == 1 > rows["floats"].scores.neighbours.mean()
+    code = "8 bits, then 4 bits a number"
+    assert rows[code].scores.ndcg.mean() > before[code].scores.ndcg.mean() + 0.05
+    codes = [row.as_dict(rows["floats"])["codes"] for row in rows.values()]
+    assert codes == [None] * 2 + ["itq"] * 3 + ["learned"] * 3 + [None] * 3
+    assert proof.notes[0] == (
+        "questions are learned from 60 pairs of 60 questions, each from those of other questions "
+        "alone (five folds)"
+    )
+
+
+def test_questions_of_another_width_are_asked_by_what_pairs_have_taught():
+    documents, questions, judged = off_centre(60)
+    narrow = Vectors.of(questions[:][:, :12], questions.ids)
+    plan = Plan(n_bits=(8,), second=(None,))
+    floats, *others = prove(make_task(documents, narrow, pairs=judged), plan).rows
+    assert floats.name == "floats, questions learned from pairs"
+    assert [row.name for row in others][-3:] == ["sign", "int8", "sign, first 100, then int8"]
+    plan = plan._replace(similarity="inner")
+    says = "similarity inner: pairs teach cosines"
+    check_refusal(says, prove, make_task(documents, questions, pairs=judged), plan)
+
+
 def topical(n, seed):
     random = np.random.default_rng(seed)
     topics = np.random.default_rng(9).normal(size=(30, 128)) + 0.5

@@ -45,6 +45,24 @@ def test_unknown_ids_are_counted_and_left_out():
     )
 
 
+def test_pairs_teach_by_their_rows_and_judgements_are_others():
+    questions = Vectors.of(vectors(n=3, seed=1)[:], ["q0", "q1", "q2"])
+    pairs = {"q2": {"d1": 3.0, "lost": 1.0}, "q0": {"d5": 1.0, "d6": 0.0}, "q9": {"d1": 1.0}}
+    task = make_task(vectors(), questions, {"q1": {"d2": 1.0}}, pairs=pairs)
+    assert task.question_ids == ["q1"]
+    assert task.lessons.asked.tolist() == [1]
+    assert [values.tolist() for values in task.lessons.pairs] == [[0, 2], [5, 1], [1, 3]]
+    np.testing.assert_array_equal(task.lessons.questions, questions[:])
+    notes = ("pairs: 1 of 3 questions are unknown", "pairs: 1 of 4 documents are unknown")
+    assert task.notes == notes
+    alone = make_task(vectors(), questions, pairs=pairs)
+    assert alone.judgements == {"q0": {"d5": 1.0, "d6": 0.0}, "q2": {"d1": 3.0}}
+    assert alone.lessons.asked.tolist() == [0, 2]
+    assert alone.notes == notes
+    says = "pairs: 1 question has one; each is asked by what others have taught"
+    check_refusal(says, make_task, vectors(), questions, pairs={"q0": {"d1": 1.0}})
+
+
 def test_of_many_questions_some_are_drawn(monkeypatch):
     monkeypatch.setattr("channelhash.compression.task._QUESTIONS", 5)
     task = make_task(vectors(), vectors(n=40, seed=1))
@@ -63,8 +81,10 @@ def test_of_many_questions_some_are_drawn(monkeypatch):
         (vectors(n=2), {"d0": {"d1": 0.0}}, "judgements name no relevant document"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(questions, judgements, says):
-    check_refusal(says, make_task, vectors(), questions, judgements)
+@pytest.mark.parametrize("kind", ["judgements", "pairs"])
+def test_what_does_not_fit_together_is_refused(questions, judgements, says, kind):
+    says = says.replace("judgements name", f"{kind} name")
+    check_refusal(says, make_task, vectors(), questions, **{kind: judgements})
 
 
 @pytest.mark.parametrize(
@@ -83,7 +103,12 @@ def test_judgements_are_read_in_the_forms_that_people_have(text, expected, tmp_p
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("q1\n", "line 1: has 1 cells"), ("q1 d1 good\n", "line 1: grade 'good' is no number")],
+    [
+        ("q1\n", "line 1: has 1 cells"),
+        ("q1 d1 good\n", "line 1: grade 'good' is no number"),
+        ("q1 d1 1\nq1 d2 inf\n", "line 2: grade 'inf' is no number"),
+        ("query\tdocument\n", "qrels.tsv: names no question and document"),
+    ],
 )
 def test_a_line_of_another_form_is_named(text, says, tmp_path):
     (tmp_path / "qrels.tsv").write_text(text)
