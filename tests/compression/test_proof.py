@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.compression.test_task import vectors
 
 from channelhash.compression.compressor import Compressor, prepare
 from channelhash.compression.proof import choose, prove
@@ -13,11 +14,6 @@ from channelhash.compression.trials import Plan, Row, Scores
 from channelhash.data.vectors import Vectors
 from channelhash.metrics.retrieval import neighbour_recall
 from refusals import check_refusal
-
-
-def vectors(n=300, d=16, seed=0):
-    values = np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32)
-    return Vectors.of(values, [f"d{row}" for row in range(n)])
 
 
 def test_more_bytes_find_more_and_floats_find_all():

@@ -2,15 +2,10 @@
 
 import numpy as np
 import pytest
+from tests.compression.test_task import vectors
 
 from channelhash.codes import unpack
 from channelhash.compression.rivals import Int8Rows, nearest, round_int8, signs
-from channelhash.data.vectors import Vectors
-
-
-def vectors(n=300, d=16, seed=0):
-    values = np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32)
-    return Vectors.of(values, [f"d{row}" for row in range(n)])
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "inner", "euclidean"])

@@ -128,12 +128,7 @@ def test_value_and_gradient_are_the_equations(modalities):
         for place, name in enumerate(modalities)
     }
     expected = literal_keep(outputs, bits) / len(modalities)
-    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
-    slopes = [
-        torch.autograd.grad(value, list(outputs.values()), retain_graph=True)
-        for value in (loss, expected)
-    ]
-    torch.testing.assert_close(*slopes, rtol=1e-8, atol=1e-10)
+    assert_same_value_and_gradient(outputs, loss, expected)
 
 
 def test_the_edges_are_finite_and_half_precision_is_not_used():

@@ -79,13 +79,6 @@ def test_similarities_of_labels_teach_what_labels_do_in_tiles_and_shards(
         torch.testing.assert_close(torch.stack(pieces).sum(dim=0), want, rtol=1e-5, atol=1e-6)
 
 
-def test_similarities_of_more_samples_than_a_tile_are_cut():
-    outputs, labels = batch(K, n=tiles._SIDE + 3)
-    similarity = label_similarity(labels)
-    actual = value_and_gradients(SCHLoss(K), outputs, None, similarity=similarity)
-    torch.testing.assert_close(actual, value_and_gradients(SCHLoss(K), outputs, labels))
-
-
 @pytest.mark.parametrize("name", [*sorted(LOSSES.keys() - {"dsch", "sch"}), "contrastive"])
 def test_losses_of_labels_take_no_similarities(name):
     loss = ContrastiveLoss() if name == "contrastive" else default_loss(name, K)

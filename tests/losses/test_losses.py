@@ -316,9 +316,12 @@ def test_a_batch_above_the_side_of_a_tile_is_cut_and_stays_the_same():
     outputs, labels = batch(16, n=3 * tiles._SIDE // 2)
     assert len(tiles._tiles(len(labels))) == 3
     actual = value_and_gradients(DSCHLoss(16), outputs, labels)
+    similarity = label_similarity(labels).double()
+    by_similarity = value_and_gradients(DSCHLoss(16), outputs, None, similarity=similarity)
     with in_tiles(len(labels)):
         expected = value_and_gradients(DSCHLoss(16), outputs, labels)
     torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(by_similarity, expected, rtol=1e-6, atol=1e-9)
 
 
 MEMORY = """
