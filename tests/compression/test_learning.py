@@ -39,7 +39,11 @@ def scores_of(rows, similarity):
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 @pytest.mark.parametrize(("n", "n_near"), [(2, 1), (12, 11), (60, 16)])
-def test_neighbours_and_their_temperature_are_those_of_all_pairs(similarity, n, n_near):
+@pytest.mark.parametrize("perplexity", [8, 13])
+def test_neighbours_and_their_temperature_are_those_of_all_pairs(
+    similarity, n, n_near, perplexity, monkeypatch
+):
+    monkeypatch.setattr(learning, "_PERPLEXITY", perplexity)
     rows = prepare(tangled(n), similarity)
     near = learning.nearest_rows(rows, similarity, seed=0)
     scores = scores_of(rows, similarity)
@@ -50,7 +54,7 @@ def test_neighbours_and_their_temperature_are_those_of_all_pairs(similarity, n, 
         weights = [math.exp((own[j] - own[columns[0]]) / temperature) for j in columns]
         shares = [weight / sum(weights) for weight in weights]
         perplexities.append(math.exp(-sum(p * math.log(p) for p in shares if p > 0)))
-    wanted = min(8, n_near / 2) if n > 2 else 1
+    wanted = max(1, perplexity * n_near / 16)
     assert np.mean(perplexities) == pytest.approx(wanted, rel=1e-4)
 
 

@@ -129,14 +129,14 @@ def nearest_rows(vectors: _Floats, similarity: Similarity, seed: int) -> _Rows:
 
 
 def _temperature(vectors: _Floats, near: _Rows, similarity: Similarity) -> float:
-    """Return T at which, on average, 8 of a vector's neighbours count; half of them where there
-    are fewer.
+    """Return T at which, on average, 8 of a vector's 16 neighbours count; the same share of them
+    where there are fewer.
     """
     scores = np.empty((min(_ROWS, len(vectors)), near.shape[1]))
     for row in range(len(scores)):
         scores[row] = similarities(vectors[row], vectors[near[row]], similarity)
     scores -= scores.max(axis=1, keepdims=True)
-    wanted = min(_PERPLEXITY, near.shape[1] / 2)
+    wanted = _PERPLEXITY * near.shape[1] / _NEIGHBOURS
     lower = 1e-9
     upper = 1e3 * max(1.0, float(-scores.min()))
     for _ in range(80):
