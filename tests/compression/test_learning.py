@@ -100,7 +100,7 @@ def test_few_vectors_teach_the_same_map_for_the_same_seed(n, similarity, monkeyp
     assert (first != other).any()
 
 
-def test_a_channel_loss_gets_similarities_that_are_symmetric(monkeypatch):
+def test_a_channel_loss_gets_similarities_that_are_symmetric():
     given = []
 
     class Seen(SCHLoss):
@@ -108,12 +108,22 @@ def test_a_channel_loss_gets_similarities_that_are_symmetric(monkeypatch):
             given.append(batch.similarity)
             return super().compute(batch)
 
-    monkeypatch.setattr(learning, "_STEPS", 2)
-    rows, shown = tangled(20), []
+    rows, shown = tangled(52), []
     start = pca_itq(rows, 8, 0, "vector")
     learned = learning.learn_map(
         rows, start, "inner", loss=Seen(8), progress=lambda *done: shown.append(done)
     )
     assert all((similarity == similarity.T).all() for similarity in given)
     assert (learned.weights != start.weights).any()
-    assert shown == [(1, 2), (2, 2)]
+    assert shown == [(1, 3), (2, 3), (3, 3)]  # 40 · 52 / 1,024 batches
+
+
+def test_a_map_is_held_where_it_began(monkeypatch):
+    rows = tangled(300)
+    start = pca_itq(rows, 8, 0, "vector")
+    begun = start.weights / start(rows).std()
+    changes = []
+    for decay in (0, 1e5):
+        monkeypatch.setattr(learning, "_DECAY", decay)
+        changes.append(np.square(learning.learn_map(rows, start).weights - begun).mean())
+    assert changes[0] > 100 * changes[1] > 0
