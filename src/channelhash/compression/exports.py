@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from channelhash.compression.compressor import Compressor
-from channelhash.compression.onnx_export import write_onnx, write_question_graph
+from channelhash.compression.onnx_export import write_onnx
 from channelhash.compression.sql_export import write_sql
 from channelhash.utils.files import atomic_path, write_text
 
@@ -163,8 +163,8 @@ def export_compressor(
         compressor: what was fitted.
         folder: where the files go; made where it is missing, and files of these names are replaced.
         onnx: also write ``codes.onnx``, a graph from vectors ``(n, d)`` to both stages. It is run
-            once, and compared with the compressor. ``questions.onnx`` goes before it for questions
-            that pairs have taught: from ``questions`` ``(n, d_q)`` to ``vectors``.
+            once, and compared with the compressor. Questions that pairs have taught to ask are
+            moved first, by ``ask`` of ``codes.py``.
         sql: also write ``codes.sql``, statements for PostgreSQL with pgvector.
 
     Returns:
@@ -186,9 +186,6 @@ def export_compressor(
     if onnx:
         files.append(place / "codes.onnx")
         write_onnx(compressor, files[-1])
-        if compressor.question_map is not None:
-            files.append(place / "questions.onnx")
-            write_question_graph(compressor, files[-1])
     if sql:
         files.append(place / "codes.sql")
         write_sql(compressor, files[-1])

@@ -1,6 +1,5 @@
 """Compressors as graphs of ONNX."""
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,6 @@ _TOLERANCE = 1e-4
 _CHANGED = 0.01
 #: Vectors that a written graph is run with.
 _CHECKED_ROWS = 64
-#: Below all other lengths of vectors.
-_TINY = np.array(1e-30, np.float32)
 #: Levels of a component, at most.
 _LEVELS = 256
 
@@ -34,7 +31,7 @@ _GRAPH = """\
   ir_version: 8, opset_import: ["": 17], producer_name: "channelhash",
   metadata_props: ["n_bits": "{n_bits}", "similarity": "{similarity}"]
 >
-codes (float[n, {width}] {given}) => ({outputs})
+codes (float[n, {width}] vectors) => ({outputs})
 {{
 {steps}}}
 """
@@ -57,10 +54,6 @@ is_one = GreaterOrEqual (outputs, zero)
 ones = Cast <to = 1> (is_one)
 code_bytes = MatMul (ones, bit_values)
 codes = Cast <to = 2> (code_bytes)
-"""
-
-_ASK = """\
-moved = MatMul (x, question_map)
 """
 
 _COMPONENTS = """\
@@ -126,50 +119,13 @@ def write_onnx(compressor: Compressor, path: Path) -> None:
         InputError: ``onnx`` or ``onnxruntime`` is not installed.
         JobError: the graph makes other codes.
     """
-    _write(compressor, path, _text(compressor), _constants(compressor), _agrees)
-
-
-def write_question_graph(compressor: Compressor, path: Path) -> None:
-    """Write a graph from ``questions`` ``(n, d_q)`` float32 to the ``vectors`` ``(n, d)`` as which
-    they are asked, for a compressor with a map of them; its codes are those of `write_onnx`.
-
-    Errors are those of `write_onnx`.
-    """
-    assert compressor.question_map is not None
-    width_asked, width = compressor.question_map.shape
-    prepare = _UNIT if compressor.similarity == "cosine" else _AS_IT_IS
-    steps = (
-        prepare.format(given="questions", made="x")
-        + _ASK
-        + prepare.format(given="moved", made="vectors")
-    )
-    text = _GRAPH.format(
-        n_bits=compressor.n_bits,
-        similarity=compressor.similarity,
-        width=width_asked,
-        given="questions",
-        outputs=f"float[n, {width}] vectors",
-        steps=steps,
-    )
-    constants = {"question_map": compressor.question_map, "tiny": _TINY}
-    _write(compressor, path, text, constants, _asks_alike)
-
-
-def _write(
-    compressor: Compressor,
-    path: Path,
-    text: str,
-    constants: Mapping[str, NDArray[Any]],
-    agrees: Callable[[Compressor, Path], bool],
-) -> None:
-    """Write a graph, which gets its name once what it gives agrees with the compressor."""
     onnx = library("onnx", "onnx")
-    model = onnx.parser.parse_model(text)
-    for name, values in constants.items():
+    model = onnx.parser.parse_model(_text(compressor))
+    for name, values in _constants(compressor).items():
         model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
     with atomic_path(path) as temporary:
         temporary.write_bytes(model.SerializeToString())
-        if not agrees(compressor, temporary):
+        if not _agrees(compressor, temporary):
             raise JobError(f"{path}: the graph makes other codes than the compressor")
 
 
@@ -189,7 +145,6 @@ def _text(compressor: Compressor) -> str:
         n_bits=compressor.n_bits,
         similarity=compressor.similarity,
         width=len(compressor.mean),
-        given="vectors",
         outputs=outputs,
         steps=steps,
     )
@@ -217,7 +172,7 @@ def _constants(compressor: Compressor) -> dict[str, NDArray[Any]]:
         "weights": np.ascontiguousarray(compressor.weights),
         "bit_values": bit_values,
         "zero": np.array(0, np.float32),
-        "tiny": _TINY,
+        "tiny": np.array(1e-30, np.float32),  # below all other lengths of vectors
     }
     if compressor.quantizer is not None:
         constants |= _row_constants(compressor.quantizer)
@@ -247,8 +202,11 @@ def _row_constants(quantizer: Quantizer) -> dict[str, NDArray[Any]]:
 
 def _agrees(compressor: Compressor, path: Path) -> bool:
     """Run a graph; return whether it makes the bytes of `Compressor.encode`, to rounding."""
+    with naming_extra():
+        runtime = onnx_runtime()
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     vectors = _some_vectors(compressor)
-    made = _run(path, {"vectors": vectors})
+    made = session.run(None, {"vectors": vectors})
     codes, rows = compressor.encode(vectors)
     outputs = np.abs(compressor.outputs(vectors))
     certain = outputs > _TOLERANCE * outputs.max()
@@ -261,24 +219,6 @@ def _agrees(compressor: Compressor, path: Path) -> bool:
     if not np.allclose(made[2], scales, rtol=_CHANGED):
         return False
     return bool((made[1] != rows[:, :-4]).mean() <= _CHANGED)
-
-
-def _asks_alike(compressor: Compressor, path: Path) -> bool:
-    """Run a graph of questions; return whether it gives those of `Compressor.ask`, to rounding."""
-    assert compressor.question_map is not None
-    size = (_CHECKED_ROWS, len(compressor.question_map))
-    questions = generator(0, "export", "questions").normal(size=size).astype(np.float32)
-    (made,) = _run(path, {"questions": questions})
-    return np.allclose(made, compressor.ask(questions), atol=_TOLERANCE)
-
-
-def _run(path: Path, given: dict[str, _Floats]) -> list[Any]:
-    """Return what a graph makes."""
-    with naming_extra():
-        runtime = onnx_runtime()
-    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    made: list[Any] = session.run(None, given)
-    return made
 
 
 def _some_vectors(compressor: Compressor) -> _Floats:
