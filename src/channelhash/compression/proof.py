@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes.stage import Similarity
-from channelhash.compression.compressor import prepare
+from channelhash.compression.compressor import Method, prepare
 from channelhash.compression.task import Task
+from channelhash.compression.traits import traits_of
 from channelhash.compression.trials import (
     Code,
     Job,
@@ -121,7 +122,8 @@ def prove(
     plan = plan or Plan()
     lengths = plan.lengths(task.vectors.width)
     job, floats = begin(task, plan, progress)
-    codes = [try_code(job, length, method) for length in lengths for method in plan.codes]
+    methods, method_note = _order_methods(job)
+    codes = [try_code(job, length, method) for length in lengths for method in methods]
     stages, centring = _try_stages(job, codes)
     rows = [*floats, *_in_order(codes, stages, plan), *try_rivals(job)]
     reported = np.arange(len(job.asked))
@@ -132,6 +134,7 @@ def prove(
     notes = [
         *task.notes,
         _lesson_note(task),
+        method_note,
         _foreign_note(job),
         _length_note(task.vectors, plan.similarity),
     ]
@@ -189,6 +192,19 @@ def _halves(job: Job) -> tuple[_Rows, _Rows]:
         return np.arange(n), np.arange(n)
     drawn = generator(job.plan.seed, "questions that choose").permutation(n)
     return np.sort(drawn[: n // 2]), np.sort(drawn[n // 2 :])
+
+
+def _order_methods(job: Job) -> tuple[Sequence[Method], str | None]:
+    """Return how codes are fitted, what is likely to find most first, and a note on that."""
+    methods = job.plan.codes
+    if not {"itq", "learned"} <= set(methods):
+        return methods, None
+    similarity = job.plan.similarity
+    traits = traits_of(len(job.task.vectors), job.sample, job.asked, similarity, job.plan.seed)
+    first = "learned" if traits.suit_learned else "itq"
+    nearness = "as near" if traits.suit_learned else "not as near"
+    note = f"{first} codes are expected to find more: questions are {nearness} to vectors as these"
+    return sorted(methods, key=lambda method: method != first), f"{note} are to each other"
 
 
 def _lesson_note(task: Task) -> str | None:
