@@ -2,9 +2,10 @@
 
     python benchmarks/learned.py captions=minilm.npy photographs=lite2.npy --out learned.csv
 
-Of each file 1,000 vectors are held out and asked, by the seed. R@10 is the share of a question's
-ten nearest in floats that are found: by the number of different bits, and by the question's
-outputs. With ``--tried``, variants that do not help follow, of the first seed.
+Without files, vectors on a curved surface of few dimensions are drawn. Of each, 1,000 vectors at
+most are held out and asked, by the seed. R@10 is the share of a question's ten nearest in floats
+that are found: by the number of different bits, and by the question's outputs. With ``--tried``,
+variants that do not help follow, of the first seed.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from channelhash.data.vectors import Vectors, load_vectors
 from channelhash.losses import DSCHLoss, HashLoss, SCHLoss
 from channelhash.metrics.retrieval import neighbour_recall
 from channelhash.models.linear_maps import LinearMap, pca_itq
+from channelhash.utils.seeds import generator
 
 FIELDS = ("vectors", "n", "width", "codes", "n_bits", "seed", "bits", "outputs", "seconds")
 K = 10
@@ -33,21 +35,37 @@ K = 10
 def main() -> None:
     """Measure, and write a row a code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("files", nargs="+", metavar="NAME=FILE")
+    parser.add_argument("files", nargs="*", metavar="NAME=FILE")
+    parser.add_argument("--drawn", type=int, default=9000, help="vectors that are drawn")
     parser.add_argument("--bits", type=int, nargs="+", default=[64, 128])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tried", action="store_true", help="variants that do not help, too")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, help="file for the rows as CSV")
     arguments = parser.parse_args()
-    with arguments.out.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        for name, _, path in (given.partition("=") for given in arguments.files):
-            vectors = load_vectors(Path(path))
-            for row in measure(vectors, arguments.bits, arguments.seeds, arguments.tried):
-                writer.writerow({"vectors": name, **row})
-                file.flush()
-                print(name, row)
+    rows = []
+    print("|", " | ".join(FIELDS), "|")
+    print("|---" * len(FIELDS) + "|")
+    for name, vectors in _sources(arguments.files, arguments.drawn):
+        for row in measure(vectors, arguments.bits, arguments.seeds, arguments.tried):
+            rows.append({"vectors": name, **row})
+            print("|", " | ".join(str(rows[-1][field]) for field in FIELDS), "|", flush=True)
+    if arguments.out is not None:
+        with arguments.out.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, FIELDS)
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def _sources(files: list[str], n_drawn: int) -> Iterator[tuple[str, Vectors]]:
+    """Yield the name and the vectors of each file, or drawn ones without any."""
+    for given in files:
+        name, _, path = given.partition("=")
+        yield name, load_vectors(Path(path))
+    if not files:
+        random = generator(0, "vectors on a surface")
+        places = random.normal(size=(n_drawn, 12))
+        hidden = np.tanh(places @ random.normal(size=(12, 96)) / 2)
+        yield "drawn", Vectors.of((hidden @ random.normal(size=(96, 128))).astype(np.float32))
 
 
 def measure(

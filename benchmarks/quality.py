@@ -22,6 +22,7 @@ from channelhash.compression.trials import score
 from quality_data import DataSet, Floats, Rows, load, names
 from quality_methods import Index, Method, available
 from quality_tables import COLUMNS, print_tables, publish, read_rows, read_tests
+from quality_traits import print_traits
 
 #: What says in the environment how many threads a library starts, which reads it when it is loaded.
 _THREADS = ("OMP", "OPENBLAS", "MKL", "NUMBA", "RAYON", "REMEX")
@@ -44,6 +45,9 @@ def main() -> None:
     parser.add_argument(
         "--publish", action="store_true", help="write the files of the page from --rows"
     )
+    parser.add_argument(
+        "--traits", action="store_true", help="what predicts where learned codes help; with --data"
+    )
     given = parser.parse_args()
     if given.rows is None and (given.data or given.publish):
         parser.error("name the file of the rows: --rows")
@@ -52,6 +56,8 @@ def main() -> None:
     if given.publish:
         publish(given.rows)
     print_tables(read_rows(given.rows), read_tests())
+    if given.traits:
+        print_traits(read_rows(given.rows), given.data, given.cache)
 
 
 def measure(given: argparse.Namespace) -> None:

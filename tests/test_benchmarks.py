@@ -14,6 +14,7 @@ from channelhash.losses import DSCHLoss
 from pages import ROOT
 
 SMALL = {
+    "learned": "--drawn 300 --bits 8 --seeds 1",
     "loss": "--samples 6 --bits 16 --losses dsch,sch --head 8,4 --batches 6",
     "metrics": "--queries 6 --items 200 --sample 2 --sizes 100",
     "quality": "",

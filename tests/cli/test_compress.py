@@ -84,7 +84,7 @@ def test_learned_codes_stand_beside_itq_and_questions_learn_from_pairs(files, ca
     plot = files / "plot.svg"
     found = run_json(capsys, *words, "--plot", plot)
     methods = [code["codes"] for code in found["codes"]]
-    assert methods == [None] + ["itq"] * 6 + ["learned"] * 6 + [None] * 3
+    assert methods == [None] + ["learned"] * 6 + ["itq"] * 6 + [None] * 3
     drawn = plot.read_text(encoding="utf-8")
     for line in ("8 bits, second", "8 learned bits, second", "learned bits by distance"):
         assert line in drawn
@@ -158,7 +158,7 @@ def test_unknown_ids_and_foreign_questions_are_said(files, capsys):
         ("one.npy", "vectors: 1 of them; of ten or more some can be held out"),
         ("one.npy --questions q.npy", "1 vector: codes are fitted to two or more"),
         ("equal.npy", "all vectors are equal"),
-        ("d.npz --codes nonsense", "--codes nonsense: is unknown; take itq, sign, learned"),
+        ("d.npz --codes nonsense", "--codes nonsense: is unknown; take itq, learned"),
         ("d.npz --pairs qrels.tsv", "judgements and pairs are of questions; give these, too"),
         ("d.npz --questions q.npy --pairs far.tsv", "pairs name none of the questions"),
         (

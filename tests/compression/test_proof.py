@@ -7,7 +7,7 @@ import pytest
 from tests.compression.test_task import vectors
 
 from channelhash.compression.compressor import Compressor, prepare
-from channelhash.compression.proof import choose, prove
+from channelhash.compression.proof import choose, prove, question_distance
 from channelhash.compression.rivals import nearest
 from channelhash.compression.task import make_task
 from channelhash.compression.trials import Plan, Row, Scores
@@ -213,3 +213,27 @@ def test_differences_to_floats_are_question_by_question():
     assert values["ndcg"]["upper"] - values["ndcg"]["lower"] > 0.05
     assert values["ndcg_difference"] == pytest.approx({"mean": -0.1, "lower": -0.1, "upper": -0.1})
     assert "recall" not in values
+
+
+def test_the_distance_of_questions_is_that_of_its_definition():
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(60, 12)).astype(np.float32) + 3
+    questions = random.normal(size=(7, 12)).astype(np.float32)
+    scores = rows @ rows.T
+    best = [max(np.delete(scores[row], row)) for row in range(60)]
+    nearest = (questions @ rows.T).max(axis=1)
+    expected = (np.mean(best) - nearest.mean()) / scores.std()
+    assert question_distance(rows, questions, "inner") == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("first", ["learned", "itq"])
+def test_what_suits_questions_is_tried_first_and_the_other_too(first, monkeypatch):
+    monkeypatch.setattr("channelhash.compression.learning._STEPS", 2)
+    vectors = np.random.default_rng(0).normal(size=(200, 12)).astype(np.float32) + 1
+    # Copies of vectors are nearer to these than others are; opposite ones are far.
+    asked = vectors[:20] if first == "learned" else -vectors[:20]
+    task = make_task(Vectors.of(vectors), Vectors.of(asked))
+    proof = prove(task, Plan("cosine", n_bits=(8,), second=(None,), codes=("itq", "learned")))
+    methods = [row.method for row in proof.rows if row.is_ours]
+    assert methods == [first, {"itq": "learned", "learned": "itq"}[first]]
+    assert any(note.startswith(f"{first} codes are expected") for note in proof.notes)

@@ -60,7 +60,7 @@ def compress(
     ),
     bits: list[int] = typer.Option([], help="Code lengths to try; 64, 128 and 256."),
     codes: list[str] = typer.Option(
-        ["itq"], help="How codes are fitted: itq, learned (by the vectors' own neighbours), sign."
+        ["itq"], help="How codes are fitted: itq, or learned by the vectors' own neighbours."
     ),
     keep: float = typer.Option(
         "95",

@@ -21,7 +21,7 @@ from channelhash.codes.stage import Similarity, estimate
 from channelhash.data.records import QUESTION
 from channelhash.errors import InputError, argument
 from channelhash.models.fitted import FittedModel
-from channelhash.models.linear_maps import LinearMap, pca_itq, random_rotation
+from channelhash.models.linear_maps import LinearMap, pca_itq
 from channelhash.search.index import CodeIndex
 from channelhash.search.rank import CANDIDATES, asymmetric_distances
 from channelhash.utils.machine import usable_cores
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 _Floats = NDArray[np.float32]
 
-#: How the map of the code is fitted: the leading components rotated by ITQ, a random rotation, or
-#: from ITQ's by the vectors' own neighbours, which needs PyTorch.
-Method = Literal["itq", "sign", "learned"]
+#: How the map of the code is fitted: the leading components rotated by ITQ, or from these by the
+#: vectors' own neighbours, which needs PyTorch.
+Method = Literal["itq", "learned"]
 #: Vectors that maps are fitted to at most, drawn by the seed.
 _SAMPLE = 20_000
 #: Vectors encoded at a time, which bounds memory.
@@ -118,8 +118,7 @@ class Compressor:
             raise InputError(f"{argument('n_bits')} {n_bits}: vectors of {d} numbers have 1 to {d}")
         if (sample == sample[0]).all():
             raise InputError("all vectors are equal; codes need different ones")
-        fit = random_rotation if method == "sign" else pca_itq
-        fitted = fit(sample, n_bits, seed, "vector")
+        fitted = pca_itq(sample, n_bits, seed, "vector")
         if method == "learned":
             fitted = _learn(vectors, fitted, similarity, seed)
         mean = fitted.mean.astype(np.float32)

@@ -1,38 +1,52 @@
 """What predicts whether learned codes find more neighbours than those of ITQ, tested on encoders
 that are left out.
 
-    python benchmarks/which.py --data DATA --cache CACHE [--rows rows.csv]
-
-Data and rows are those of `quality`. A data set's gain is the R@10 of learned codes of 128 bits
-less that of ITQ's. A line through the other encoders' gains predicts those of one encoder, by each
-of `Traits` alone. Shown are the rank correlation with the gain, the mean absolute error, and how
-often the sign is right.
+A data set's gain is the R@10 of learned codes of 128 bits less that of ITQ's. A line through the
+other encoders' gains predicts those of one encoder, by each of `Traits` alone. Shown are the rank
+correlation with the gain, the mean absolute error, and how often the sign is right.
 """
 
-import argparse
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import spearmanr
+from numpy.typing import NDArray
+from scipy.stats import skew, spearmanr
 
-from channelhash.compression.traits import Traits, traits_of
+from channelhash.compression.proof import question_distance
+from channelhash.compression.rivals import nearest
 from quality_data import DataSet, load, names
-from quality_tables import Row, read_rows
+from quality_tables import Row
 
 #: Methods that are compared, and their bits.
 ITQ = "ours, bits"
 LEARNED = "ours, learned bits"
 BITS = "128"
+#: Nearest vectors of which hubs are in many.
+N_NEAR = 10
 
 
-def main() -> None:
+class Traits(NamedTuple):
+    """Numbers that describe vectors of unit length and their questions.
+
+    Attributes:
+        vectors_a_number: vectors for each number of one, n / d.
+        share: effective dimensions of their spectrum, (Σ λ)² / Σ λ², over d.
+        mean: length of the mean.
+        hubness: skewness of how often a vector is among the ten nearest of others (Radovanović
+            et al., "Hubs in Space", JMLR 2010).
+        distance: see `question_distance`.
+    """
+
+    vectors_a_number: float
+    share: float
+    mean: float
+    hubness: float
+    distance: float
+
+
+def print_traits(rows: list[Row], data: Path, cache: Path) -> None:
     """Print a line a trait."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--rows", type=Path, help="CSV (default: the published one)")
-    given = parser.parse_args()
-    rows = read_rows(given.rows)
     encoders = []
     found = []
     gains = []
@@ -40,7 +54,7 @@ def main() -> None:
         gain = gain_of(rows, collection, encoder)
         if gain is None:
             continue
-        traits = traits_of_set(load(collection, encoder, given.data, given.cache))
+        traits = traits_of_set(load(collection, encoder, data, cache))
         print(f"{collection}-{encoder}: {gain:+.1f}", *(f"{value:.3f}" for value in traits))
         encoders.append(encoder)
         found.append(traits)
@@ -71,10 +85,21 @@ def gain_of(rows: list[Row], collection: str, encoder: str) -> float | None:
 def traits_of_set(data_set: DataSet) -> Traits:
     """Return the traits of a data set."""
     vectors = data_set.vectors
-    return traits_of(len(vectors), vectors, data_set.questions, "cosine")
+    n, d = vectors.shape
+    spectrum = np.linalg.eigvalsh(np.cov(vectors, rowvar=False))
+    near = nearest(vectors, vectors, 1 + N_NEAR, "cosine")[:, 1:]  # the first one is itself
+    return Traits(
+        n / d,
+        float(spectrum.sum() ** 2 / (np.square(spectrum).sum() * d)),
+        float(np.linalg.norm(vectors.mean(axis=0))),
+        float(skew(np.bincount(near.ravel(), minlength=n))),
+        question_distance(vectors, data_set.questions, "cosine"),
+    )
 
 
-def line(name: str, values: np.ndarray, gains: np.ndarray, encoders: list[str]) -> str:
+def line(
+    name: str, values: NDArray[np.float64], gains: NDArray[np.float64], encoders: list[str]
+) -> str:
     """Return the line of a trait ``(n, 1)``, or of the mean gain alone ``(n, 0)``."""
     predicted = np.empty(len(gains))
     for encoder in set(encoders):
@@ -86,7 +111,3 @@ def line(name: str, values: np.ndarray, gains: np.ndarray, encoders: list[str]) 
     right = int((np.sign(predicted) == np.sign(gains)).sum())
     correlation = f"{spearmanr(values[:, 0], gains)[0]:+.2f}" if values.size else ""
     return f"| {name} | {correlation} | {error:.1f} | {right} of {len(gains)} |"
-
-
-if __name__ == "__main__":
-    main()
