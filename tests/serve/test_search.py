@@ -6,8 +6,6 @@ import io
 import json
 import shutil
 from contextlib import closing
-from itertools import chain
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -146,27 +144,6 @@ def test_a_code_asks_and_answers_carry_codes_texts_labels_and_addresses_of_pictu
     assert len(odd["results"]) == 3
 
 
-def test_near_duplicates_are_folded_where_that_is_asked_for(client, request):
-    plain = page_of(client, id="item003", k=30)["results"]
-    apart = page_of(client, id="item003", k=30, collapse=2)["results"]
-    assert [result["duplicates"] for result in apart] == [[]] * 30, "no image is a copy"
-    paths = [item.metadata.get("image") for item in client.app_store.get(client.app_store.ids())]
-    contents = {path: Path(path).read_bytes() for path in paths if path}
-    one = next(content for path, content in contents.items() if path.endswith("/3.png"))
-    for path in contents:
-        Path(path).write_bytes(one)
-    request.addfinalizer(
-        lambda: [Path(path).write_bytes(content) for path, content in contents.items()]
-    )
-    results = page_of(client, id="item003", k=30, collapse=2)["results"]
-    assert 1 < len(results) < 30
-    folded = chain.from_iterable(result["duplicates"] for result in results)
-    assert sorted([*names(results), *folded]) == sorted(names(plain))
-    by_image = page_of(client, image=one, k="30", collapse="2")["results"]
-    assert sorted(by_image[0]["duplicates"]) == sorted(results[0]["duplicates"])
-    assert search(client, id="item003", collapse=N_BITS + 1).status_code == 422
-
-
 def test_a_radius_is_inclusive_k_cuts_what_is_within_and_filters_come_before_ranking(client, model):
     text = "a green picture"
     (code,) = model.encode_texts([text])
@@ -196,6 +173,11 @@ BAD_BODIES = {
     "minus an unknown id": ({"text": "a", "minus_ids": ["nobody"]}, 404, "no item 'nobody'"),
     "by words of an item": ({"id": "item001", "by": "words"}, 422, "has no words"),
     "a radius above the code": ({"text": "a", "radius": 13}, 422, "radius: is more than 12"),
+    "more bits folded than there are": (
+        {"id": "item003", "collapse": N_BITS + 1},
+        422,
+        "collapse",
+    ),
     "an unknown id": ({"id": "nobody"}, 404, "no item 'nobody'"),
     "a code that is too long": ({"code": "00" * 9}, 422, "12 bits are 4"),
     "a code with bits past the last": ({"code": "ffff"}, 422, "12 bits"),
@@ -321,8 +303,7 @@ def test_without_a_model_of_texts_words_answer_and_a_note_says_why(tmp_path, cli
         near = page_of(alone, text="red", id="item003")
         assert near["query_modality"] == ""
         assert near["results"][0]["distance"] is not None
-        for body in ({"by": "image"}, {"radius": 3}):
-            served.refused(search(alone, text="red", **body), 422, says="images alone")
+        served.refused(search(alone, text="red", radius=3), 422, says="images alone")
     assert page_of(client, text="red")["note"] == ""
 
 
@@ -348,20 +329,6 @@ def test_an_empty_store_answers_with_nothing(tmp_path, model):
         assert client.get("/info").json()["items"] == 0
         assert search(client, id="x").status_code == 404
         assert search(client, code="00").status_code == 422
-
-
-@pytest.mark.parametrize("query", [
-    {"text": "a red picture"},
-    {"id": "item003"},
-    {"text": "red", "id": "item004"},
-    {"text": "red -blue", "image": picture()},
-])  # fmt: skip
-def test_pages_go_on_where_the_last_one_ended(client, query):
-    whole = page_of(client, **query, k=32)["results"]
-    pages = [page_of(client, **query, k=8, offset=offset) for offset in range(0, 32, 8)]
-    assert [result for page in pages for result in page["results"]] == whole
-    assert [page["offset"] for page in pages] == [0, 8, 16, 24]
-    assert page_of(client, **query, offset=900)["results"] == []
 
 
 def test_all_that_was_asked_is_told_part_by_part(client):
@@ -467,6 +434,7 @@ PAGED = {
     "the oldest": {"text": "red", "order": "oldest", "collapse": 0},
     "what fits": {"text": "red", "fitting": True},
     "dates alone": {"text": "in 2019"},
+    "an image and words": {"text": "red -blue", "image": picture()},
 }
 
 
@@ -482,6 +450,7 @@ def test_pages_put_together_are_the_whole_answer(dated, name, depth, monkeypatch
             page = page_of(dated, **PAGED[name], k=k, offset=offset)
             assert (page["close"], page["note"]) == (whole["close"], whole["note"])
             assert page["did_you_mean"] == whole["did_you_mean"]
+            assert page["offset"] == offset
             pages += page["results"]
         assert pages == whole["results"][: len(pages)]
         assert k == 1 or len(pages) == len(whole["results"])
@@ -500,49 +469,7 @@ def dated(tmp_path_factory, model):
 
 @pytest.mark.parametrize("order", ["newest", "oldest"])
 def test_items_without_a_date_come_last(dated, order):
-    for items in (
-        page_of(dated, text="red", order=order, k=200)["results"],
-        dated.get("/items", params={"order": order, "limit": 200}).json()["items"],
-    ):
-        dates = [item["date"] for item in items]
-        assert dates[10:] == [""] * 21
-        assert dates[:10] == sorted(dates[:10], reverse=order == "newest")
-
-
-def test_what_others_delete_meanwhile_is_left_out(tmp_path, model, monkeypatch):
-    with closing(small_store(tmp_path, model)) as store:
-        store.update(["item000", "item001", "item002"], [{"date": "2019-07-14"}] * 3)
-        client, read = TestClient(app_of(store, model)), store.get
-        assert client.get("/items").json()["total"] == 31
-        gone = ["item000", "item004"]
-
-        def delete_first(ids, missing_ok=False):
-            store.delete(gone)
-            return read(ids, missing_ok)
-
-        monkeypatch.setattr(store, "get", delete_first)
-        for what in ({"text": "red"}, {"text": "red", "by": "words"}, {"text": "in 2019"}):
-            for item in (*gone, "item001"):
-                store.upsert([item], model.encode_texts(["red"]), "text", [{"text": "red"}])
-            client.get("/items")
-            ids = names(page_of(client, **what, k=200)["results"])
-            assert "item001" in ids
-            assert not set(gone) & set(ids)
-        store.upsert(gone, model.encode_texts(["red"] * 2), "text")
-        listed = names(client.get("/items?order=name").json()["items"])
-        assert listed == sorted(listed)
-        assert not set(gone) & set(listed)
-        store.upsert(gone, model.encode_texts(["red"] * 2), "text")
-        response = client.get("/duplicates", params={"modality": "text", "radius": 0})
-        assert response.status_code == 200
-        assert not set(gone) & {name for group in response.json()["groups"] for name in group}
-
-
-@pytest.mark.parametrize(("body", "says"), [
-    ({"by": "words", "radius": 3}, "by words: words have no distance; leave radius out"),
-    ({"by": "text", "modality": "image"}, "by text: says what is searched, and so does modality"),
-])  # fmt: skip
-def test_an_error_names_the_keys_of_the_request(client, body, says):
-    answer = search(client, text="a", **body)
-    served.refused(answer, 422, says=says)
-    assert "--" not in answer.text
+    items = page_of(dated, text="red", order=order, k=200)["results"]
+    dates = [item["date"] for item in items]
+    assert dates[10:] == [""] * 21
+    assert dates[:10] == sorted(dates[:10], reverse=order == "newest")
