@@ -1,9 +1,7 @@
 """Files of vectors: every form gives the same vectors, and bad rows are named."""
 
-import json
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,13 +9,14 @@ import pytest
 
 from channelhash.data.vectors import Vectors, load_vectors
 from refusals import check_refusal
+from vector_files import write_vectors
 
 VALUES = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 IDS = ["a", "b", "c", "d", "e"]
 
 
-def write_npy(path):
-    np.save(path, VALUES)
+def write(path):
+    write_vectors(path, VALUES, IDS, year=range(5))
 
 
 def write_npz(path):
@@ -32,47 +31,23 @@ def write_by_columns(path):
     np.savez(path, embeddings=np.asfortranarray(VALUES), id=np.array(IDS))
 
 
-def write_parquet(path):
-    lists = pa.array(VALUES.tolist(), pa.list_(pa.float32()))
-    pq.write_table(pa.table({"id": IDS, "vector": lists, "year": range(5)}), path)
-
-
 def write_fixed(path):
     lists = pa.FixedSizeListArray.from_arrays(pa.array(VALUES.ravel()), 3)
     pq.write_table(pa.table({"id": IDS, "vector": lists, "year": range(5)}), path)
 
 
-def write_jsonl(path):
-    rows = [
-        {"id": name, "vector": values, "year": year}
-        for year, (name, values) in enumerate(zip(IDS, VALUES.tolist(), strict=True))
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def write_hdf5(path):
-    with h5py.File(path, "w") as file:
-        file["vectors"] = VALUES
-        file["id"] = IDS
-
-
-def write_fvecs(path):
-    widths = np.full((5, 1), 3, "<i4").view("<f4")
-    np.hstack([widths, VALUES]).astype("<f4").tofile(path)
-
-
 @pytest.mark.parametrize(
     ("name", "write", "has_ids"),
     [
-        ("v.npy", write_npy, False),
+        ("v.npy", write, False),
         ("v.npz", write_npz, True),
         ("compressed.npz", write_compressed, True),
         ("by_columns.npz", write_by_columns, True),
-        ("v.parquet", write_parquet, True),
+        ("v.parquet", write, True),
         ("fixed.parquet", write_fixed, True),
-        ("v.jsonl", write_jsonl, True),
-        ("v.h5", write_hdf5, True),
-        ("v.fvecs", write_fvecs, False),
+        ("v.jsonl", write, True),
+        ("v.h5", write, True),
+        ("v.fvecs", write, False),
     ],
 )
 def test_every_form_holds_the_same_vectors(name, write, has_ids, tmp_path):
@@ -85,7 +60,7 @@ def test_every_form_holds_the_same_vectors(name, write, has_ids, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "write"), [("v.npy", write_npy), ("v.npz", write_npz), ("v.fvecs", write_fvecs)]
+    ("name", "write"), [("v.npy", write), ("v.npz", write_npz), ("v.fvecs", write)]
 )
 def test_large_files_stay_on_disk(name, write, tmp_path):
     write(tmp_path / name)
