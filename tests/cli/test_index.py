@@ -370,18 +370,6 @@ def test_the_rest_is_listed_moved_and_moved_back(copies, tmp_path, capsys):
     assert_refused(capsys, "duplicates", copies, "--undo", "--rest", says="give one of them")
 
 
-def test_a_search_folds_them(copies, capsys):
-    results = run_json(capsys, "search", copies, "--like", "c")["results"]
-    assert [(result["id"], result["duplicates"]) for result in results] == [
-        ("c", ["b", "e"]),
-        ("d", []),
-        ("a", []),
-    ]
-    assert "duplicates" in run_text(capsys, "search", copies, "--like", "c")
-    apart = run_json(capsys, "search", copies, "--like", "c", "--no-collapse")["results"]
-    assert "".join(result["id"] for result in apart) == "cbeda"
-
-
 def test_a_search_says_what_is_close(tmp_path, capsys):
     """A store of many near items, and one far from all of them."""
     codes = np.random.default_rng(0).integers(0, 4, (200, 1), dtype=np.uint8)
