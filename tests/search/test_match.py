@@ -207,19 +207,6 @@ def test_cosines_of_projections_tell_nonsense_better(tmp_path, outputs):
     store.close()
 
 
-def test_near_duplicates_are_folded_into_the_first_until_enough_stay():
-    numbers = np.array([0, 1, 3, 7, 128, 129, 255], np.uint8)[:, None]
-    store = open_codes(ch.CodeSet([*"abcdefg"], {"image": numbers}, None, n_bits=8))
-    query = Query(np.array([0], np.uint8))
-    hits = search_hits(store, query, SearchOptions(k=3, collapse=1))
-    folded = [(hit.id, hit.distance, hit.duplicates) for hit in hits]
-    assert folded == [("a", 0, ["b", "e"]), ("c", 2, ["d"]), ("f", 2, [])]
-    assert [hit.id for hit in search_hits(store, query, SearchOptions(radius=2, collapse=2))] == [
-        "a"
-    ]
-    assert search_hits(store, query)[0].duplicates is None
-
-
 FIT = [-14.5, 20.0, 0.1]
 
 
