@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from hypothesis import example, given, settings, strategies as st
 from PIL import ExifTags, Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
-from PIL.TiffImagePlugin import IFDRational
+from PIL.TiffImagePlugin import IFDRational, ImageFileDirectory_v2
 
 import channelhash as ch
 from channelhash.indexing.cities import load_cities, nearest_city
@@ -401,71 +401,25 @@ def test_tags_that_cannot_be_read_are_reported_once_if_the_caption_is_new(
     assert store.get([name])[0].metadata["text"] == "boats on a river"
 
 
-def dng(preview=b"", size=(0, 0), orientation=1):
-    """A DNG file byte by byte: EXIF, GPS, the mosaic and, in the main directory, the preview or
-    else the mosaic.
+def raw_file(path, orientation=1, is_bare=False):
+    """Write a DNG file: the mosaic and, unless it is bare, a preview in two colours; with EXIF and
+    GPS.
     """
-    out = bytearray(b"II*\0\0\0\0\0")
-
-    def place(data):
-        out.extend(data + b"\0" * (len(data) % 2))
-        return len(out) - len(data) - len(data) % 2
-
-    def directory(entries):
-        rows = struct.pack("<H", len(entries))
-        for tag, (kind, *values) in sorted(entries.items()):
-            data = (
-                values[0] if kind == 2 else struct.pack(f"<{len(values)}{'.B.HII'[kind]}", *values)
-            )
-            count = len(data) if kind == 2 else len(values) // (1 + (kind == 5))
-            rows += struct.pack("<HHI", tag, kind, count)
-            rows += data.ljust(4, b"\0") if len(data) <= 4 else struct.pack("<I", place(data))
-        return place(rows + bytes(4))
-
-    inner = {36867: (2, b"2019:07:14 10:20:30\0"), 37386: (5, 50, 1), 42036: (2, b"EF50mm\0")}
-    gps = {
-        1: (2, b"N\0"),
-        2: (5, 41, 1, 8, 1, 5856, 100),
-        3: (2, b"W\0"),
-        4: (5, 8, 1, 36, 1, 3960, 100),
-    }
-    raw = {
-        254: (4, 0),
-        256: (4, 32),
-        257: (4, 32),
-        258: (3, 16),
-        259: (3, 1),
-        262: (3, 32803),
-        279: (4, 2048),
-        273: (4, place(bytes(2048))),
-        277: (3, 1),
-        278: (4, 32),
-        33421: (3, 2, 2),
-        33422: (1, 0, 1, 1, 2),
-    }
-    shown = {
-        254: (4, 1),
-        256: (4, size[0]),
-        257: (4, size[1]),
-        258: (3, 8, 8, 8),
-        259: (3, 7),
-        262: (3, 6),
-        277: (3, 3),
-        273: (4, place(preview)),
-        278: (4, size[1]),
-        279: (4, len(preview)),
-        330: (4, directory(raw)),
-    }
-    main = {
-        271: (2, b"Canon\0"),
-        272: (2, b"Canon EOS 5D\0"),
-        274: (3, orientation),
-        34665: (4, directory(inner)),
-        34853: (4, directory(gps)),
-        50706: (1, 1, 4, 0, 0),
-    }
-    struct.pack_into("<I", out, 4, directory(main | (shown if preview else raw)))
-    return bytes(out)
+    seen, file = Image.new("RGB", (64, 48), "red"), io.BytesIO()
+    seen.paste("blue", (0, 0, 32, 48))
+    seen.save(file, "JPEG", quality=95)
+    raw = {254: 0, 256: 32, 257: 32, 258: 16, 259: 1, 262: 32803, 277: 1, 278: 32, 279: 2048}
+    raw |= {273: 0, 33421: (2, 2), 33422: b"\0\1\1\2"}  # Pillow counts from the directory's end
+    shown = {254: 1, 256: 64, 257: 48, 258: (8, 8, 8), 259: 7, 262: 6, 277: 3, 273: 0, 278: 48}
+    main = raw if is_bare else shown | {279: file.tell(), 330: raw}
+    main |= {271: "Canon", 272: "Canon EOS 5D", 274: orientation, 50706: b"\1\4\0\0"}
+    main |= {EXIF: {36867: "2019:07:14 10:20:30", 37386: IFDRational(50, 1), 42036: "EF50mm"}}
+    main |= {GPS: FULL["gps"]}
+    directory = ImageFileDirectory_v2()
+    for tag, value in main.items():
+        directory[tag] = value
+    preview = b"" if is_bare else file.getvalue()
+    path.write_bytes(b"II*\0\x08\0\0\0" + directory.tobytes(8) + preview + bytes(2048))
 
 
 @places
@@ -473,14 +427,11 @@ def dng(preview=b"", size=(0, 0), orientation=1):
 def test_raw_photographs_are_seen_by_their_preview_unless_another_picture_shows_them(
     tmp_path, model, store
 ):
-    seen, file = Image.new("RGB", (64, 48), "red"), io.BytesIO()
-    seen.paste("blue", (0, 0, 32, 48))
-    seen.save(file, "JPEG", quality=95)
     for name in ("img_1.dng", "IMG_1.JPG.dng", "2.DNG"):
-        (tmp_path / name).write_bytes(dng(file.getvalue(), seen.size, orientation=6))
+        raw_file(tmp_path / name, orientation=6)
     photograph(tmp_path / "IMG_1.jpg")
     bare = tmp_path / "bare.dng"
-    bare.write_bytes(dng())
+    raw_file(bare, is_bare=True)
     done = encode_into(store, model, Source.read(tmp_path, exclude=["store"]))
     assert (store.ids(), done.skipped["raw beside its JPEG"]) == (
         ["2.DNG", "IMG_1.JPG.dng", "IMG_1.jpg"],

@@ -2,11 +2,8 @@
 it can be read.
 """
 
-import io
-
 import pytest
-from PIL import Image
-from tests.indexing.test_metadata import dng, photograph
+from tests.indexing.test_metadata import photograph, raw_file
 
 import channelhash as ch
 from channelhash.data.folder import _raw_twins
@@ -38,13 +35,6 @@ needs_raw = pytest.mark.skipif(bool(raw_problem()), reason="needs the extra raw"
 def test_only_the_picture_of_the_same_camera_makes_a_pair(raw, picture, is_pair):
     assert _raw_twins([raw, picture]) == ({raw: [picture]} if is_pair else {})
     assert _raw_twins([raw, picture], damaged=[picture]) == {}
-
-
-def raw_file(path):
-    seen, file = Image.new("RGB", (64, 48), "red"), io.BytesIO()
-    seen.paste("blue", (0, 0, 32, 48))
-    seen.save(file, "JPEG", quality=95)
-    path.write_bytes(dng(file.getvalue(), seen.size))
 
 
 def bring_up_to_date(photos):
