@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
-from tests.search.test_query import by_sorting
 
 from channelhash.codes import binarize, pack
 from channelhash.codes.stage import Stage
 from channelhash.duplicates import find_duplicates
 from channelhash.search import answer as module, open_store
+from channelhash.search.hits import SearchOptions
 from channelhash.search.query import search_store
 from channelhash.serve.searcher import Searcher
 from channelhash.serve.service import Limits
@@ -45,33 +45,23 @@ def names(results) -> list[str]:
     return [result["id"] for result in results]
 
 
-@pytest.mark.parametrize("modality", ["image", "text"])
-def test_words_find_what_their_code_is_near_to(client, model, modality):
-    text = "a dark red picture"
-    answer = page_of(client, text=text, modality=modality, k=7)
-    (code,) = model.encode_texts([text])
-    outputs = model.outputs("text", [text])[0].numpy()
-    nearest = by_sorting(client.app_store, code, modality, outputs)[:7]
-    assert [(result["distance"], result["id"]) for result in answer["results"]] == nearest
-    assert answer["query_code"] == code.tobytes().hex()
-    assert answer["query_modality"] == "text"
-    assert answer["modality"] == modality
-
-
-#: Key of a request -> what Python calls it.
-IN_PYTHON = {"id": "like", "minus_ids": "minus_like"}
-
-
-@pytest.mark.parametrize("body", [
-    {"text": "a dark red picture"},
-    {"text": "red", "by": "words"},
-    {"text": 'dark "red"^2 -blue', "id": "item003"},
-    {"text": "red", "minus": ["dark"], "minus_ids": ["item004"]},
+@pytest.mark.parametrize(("body", "asked", "options"), [
+    ({"text": "a dark red picture"}, {"text": "a dark red picture"}, {}),
+    ({"text": "red", "modality": "image"}, {"text": "red"}, {"modality": "image"}),
+    ({"text": "red", "modality": "text", "k": 7}, {"text": "red"}, {"modality": "text", "k": 7}),
+    ({"text": "red", "by": "words"}, {"text": "red", "by": "words"}, {}),
+    ({"text": "red", "radius": 5, "k": 99}, {"text": "red"}, {"radius": 5}),
+    ({"text": "red", "radius": 5, "k": 2}, {"text": "red"}, {"radius": 5, "limit": 2}),
+    ({"text": "dark", "where": "year < 2010"}, {"text": "dark"}, {"where": "year < 2010"}),
+    ({"text": 'dark "red"^2', "id": "item003"}, {"text": 'dark "red"^2', "like": "item003"}, {}),
+    ({"text": "red", "minus": ["dark"], "minus_ids": ["item004"]},
+     {"text": "red", "minus": ["dark"], "minus_like": ["item004"]}, {}),
+    ({"id": "item007", "query_modality": "text", "modality": "image"},
+     {"like": "item007", "by": "text"}, {"modality": "image"}),
 ])  # fmt: skip
-def test_words_are_answered_by_all_there_is_and_parts_are_added_up(client, model, body):
-    asked = {IN_PYTHON.get(key, key): value for key, value in body.items()}
-    hits = search_store(client.app_store, **asked, model=model)
-    assert names(page_of(client, **body)["results"]) == [hit.id for hit in hits]
+def test_a_request_is_answered_as_in_python(client, model, body, asked, options):
+    hits = search_store(client.app_store, SearchOptions(**options), **asked, model=model)
+    assert found(client, **body) == [(hit.distance, hit.id) for hit in hits] != []
 
 
 def test_an_image_and_words_are_added_up(client, model, folder):
@@ -98,19 +88,10 @@ def test_an_uploaded_picture_finds_itself_first_by_the_code_that_its_file_has(
     client, model, folder
 ):
     path = folder / "images" / "4.png"
-    (code,) = model.encode_images([path])
-    outputs = model.outputs("image", [path])[0].numpy()
+    hits = search_store(client.app_store, SearchOptions(k=5), image=path, model=model)
     nearest = found(client, image=path.read_bytes(), k="5")
-    assert nearest == by_sorting(client.app_store, code, "image", outputs)[:5]
+    assert nearest == [(hit.distance, hit.id) for hit in hits]
     assert nearest[0][0] == 0
-
-
-@pytest.mark.parametrize("by", ["image", "text"])
-@pytest.mark.parametrize("modality", ["image", "text"])
-def test_an_item_asks_with_either_of_its_codes(client, by, modality):
-    (item,) = client.app_store.get(["item007"])
-    nearest = found(client, id="item007", query_modality=by, modality=modality, k=6)
-    assert nearest == by_sorting(client.app_store, item.codes[by], modality)[:6]
 
 
 def test_a_code_asks_and_answers_carry_codes_texts_labels_and_addresses_of_pictures(client):
@@ -142,18 +123,6 @@ def test_a_code_asks_and_answers_carry_codes_texts_labels_and_addresses_of_pictu
     odd = page_of(client, id=ODD_ID, modality="image", k=3)  # it has no code of an image
     assert odd["query_modality"] == "text"
     assert len(odd["results"]) == 3
-
-
-def test_a_radius_is_inclusive_k_cuts_what_is_within_and_filters_come_before_ranking(client, model):
-    text = "a green picture"
-    (code,) = model.encode_texts([text])
-    outputs = model.outputs("text", [text])[0].numpy()
-    nearest = by_sorting(client.app_store, code, "image", outputs)[:30]
-    expected = [pair for pair in nearest if pair[0] <= 5]
-    assert found(client, text=text, radius=5, k=1000) == expected
-    assert found(client, text=text, radius=5, k=2) == expected[:2]
-    answer = page_of(client, text="dark", where="label = 'blue' AND year < 2010", k=30)
-    assert sorted(names(answer["results"])) == ["item002", "item005", "item008"]
 
 
 def picture(format: str = "PNG", size=(40, 30), **options) -> bytes:
@@ -372,9 +341,6 @@ def test_groups_of_duplicates_are_those_of_the_store(client):
     expected = find_duplicates(store, modality="text", where="year < 2010")
     assert everything["groups"] == [group.ids for group in expected]
     assert everything["radius"] is None
-    wide = duplicates(radius=N_BITS, pictures=False).json()
-    assert wide["radius"] == N_BITS
-    assert wide["sizes"] == [len(store.codes("image")[0])]
     assert duplicates().json()["groups"] == []
     ids = groups[0].ids[:2]
     shutil.copyfile(*(item.metadata["image"] for item in store.get(ids)))
