@@ -92,16 +92,6 @@ def test_answers_are_drawn_without_images(place, tmp_path, capsys):
     assert (tmp_path / "sheet.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_items_are_deleted_and_backed_up(place, tmp_path, capsys):
-    run_text(capsys, "index", "backup", place, tmp_path / "copy")
-    done = run_json(capsys, "index", "delete", tmp_path / "copy", "--where", "year >= 3")
-    assert (done["deleted"], done["items"]) == (N - 2, 3)
-    with open_store(tmp_path / "copy") as store:
-        hits = search_store(store, vector=QUESTIONS[1])
-        assert hits[0].id == "d01"
-        assert len(hits) == 3
-
-
 def test_a_store_of_codes_alone_takes_no_vectors(tmp_path):
     codes = np.zeros((3, 8), np.uint8)
     with open_store(tmp_path / "codes", n_bits=64) as store:

@@ -316,11 +316,9 @@ def test_a_store_of_images_takes_no_vectors(folder, tmp_path, capsys):
     words = ("search", tmp_path / "s", "--vector", folder / "q1.npy")
     says = "--vector: the encoder of this store reads the images themselves; ask with one of these"
     assert_refused(capsys, *words, says=says)
-    assert_refused(capsys, *words, "red", says=says)
     with open_store(tmp_path / "s") as store, TestClient(app_of(store, model)) as client:
         for path, body in (
             ("/search", {"vector": [1.0, 2.0]}),
-            ("/search", {"vector": [1.0, 2.0], "text": "red"}),
             ("/search/vectors", {"vectors": [[1.0, 2.0]]}),
         ):
             refused(client.post(path, json=body), 422, says="the encoder of this store reads the")
