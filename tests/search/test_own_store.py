@@ -37,7 +37,7 @@ from channelhash.serve.service import Limits
 from pages import DOCS, blocks_of
 from picture_runs import write_pictures
 from refusals import check_refusal
-from small_runs import assert_refused, run_command, run_json
+from small_runs import assert_refused, run_json
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -148,13 +148,6 @@ def test_it_is_listed_by_the_first_line_of_its_file(capsys):
     assert listed["json+ADDRESS"].startswith("a store in one JSON file")
 
 
-@pytest.mark.parametrize("command", ["check", "repair", "backup"])
-def test_only_folders_are_checked_repaired_and_backed_up(command, tmp_path, capsys):
-    more = [tmp_path / "copy"] if command == "backup" else []
-    says = "only a store in a folder"
-    assert_refused(capsys, "index", command, address_in(tmp_path), *more, says=says)
-
-
 @pytest.mark.parametrize(
     ("question", "lines"),
     [
@@ -177,9 +170,3 @@ def test_only_what_opens_folders_imports_their_store():
             if isinstance(node, ast.ImportFrom) and "search.sqlite" in (node.module or ""):
                 importing.add(file.stem)
     assert importing == {"__init__", "address"}
-
-
-def test_codes_are_fitted_in_a_folder_only(tmp_path, capsys):
-    table = write_pictures(tmp_path / "data", 12)
-    assert run_command("index", "create", address_in(tmp_path), table) == 2
-    assert "keeps no model; make a store in a folder" in capsys.readouterr().err
