@@ -261,9 +261,9 @@ def test_a_collection_without_relevant_pairs_is_refused(tmp_path, capsys):
     path = tmp_path / "f.npz"
     np.savez(path, image=np.ones((60, 4)), text=np.ones((60, 4)), labels=np.eye(60, dtype=int))
     config = feature_config(tmp_path / "c.yaml", path)
-    sizes = ["--set", "data.queries=5", "--set", "data.train=40"]
+    sizes = ["--set=data.queries=5", "--set=data.train=40"]
     says = "no query shares a label with an item of the retrieval set"
-    for options in ([], ["--set", "data.validation_queries=0"], ["--dry-run"]):
+    for options in ([], ["--set=data.validation_queries=0"], ["--dry-run"]):
         out = ["--out", tmp_path / "a"]
         assert_refused(capsys, "train", config, *sizes, *options, *out, says=says)
     parts = ["query"] * 5 + ["train"] * 40 + ["validation"] * 15
@@ -299,7 +299,7 @@ def test_bad_rows_stop_a_run_or_are_left_out_and_listed(pictures, tmp_path, caps
 
 def test_describe_counts_a_collection_too_small_for_its_splits(tmp_path, capsys):
     write_tree(tmp_path)
-    arguments = ["data", "describe", "mirflickr25k", "--root", tmp_path, "--set", "min_tag_count=2"]
+    arguments = ["data", "describe", "mirflickr25k", "--root", tmp_path, "--set=min_tag_count=2"]
     result = run_json(capsys, *arguments)
     assert (result["found"], result["usable"], result["partitions"]) == (10, 6, {})
     assert result["removed"] == {"no tag": 2, "no label": 1, "no tag that occurs 2 times": 1}
@@ -314,7 +314,7 @@ def test_one_modality_alone_is_enough(pictures, tmp_path, capsys, column):
     kept = [0, rows[0].index(column), 3]
     (tmp_path / "items.csv").write_text("\n".join(",".join(row[i] for i in kept) for row in rows))
     config = table_config(tmp_path / "c.yaml", tmp_path / "items.csv")
-    root = ["--set", f"data.root={pictures}"]
+    root = [f"--set=data.root={pictures}"]
     validation = run_json(capsys, "train", config, *root, "--out", tmp_path / "run")["validation"]
     assert list(validation) == [f"{column}->{column}"]
     assert validation[f"{column}->{column}"] > 0.8
@@ -453,7 +453,7 @@ def test_configurations_are_listed_and_shown(capsys):
 def test_short_options_are_the_keys_they_stand_for(tmp_path, capsys):
     features = write_features(tmp_path / "f.npz")
     config = feature_config(tmp_path / "c.yaml", tmp_path / "other.npz", epochs=3)
-    short = ["--data", features, "--epochs", "1", "--set", "train.epochs=2"]
+    short = ["--data", features, "--epochs", "1", "--set=train.epochs=2"]
     assert run_command("train", config, *short, "--out", tmp_path / "run") == 0
     keys = [f"data.path={features}", "data.kind=features", "train.epochs=2"]
     assert read_config(tmp_path / "run" / "config.yaml") == read_config(config, keys)

@@ -243,11 +243,11 @@ def test_runs_are_trained_extended_and_distilled_from_tables_and_hdf5(tmp_path, 
     archive = write_features(tmp_path / "f.npz")
     table = table_of(tmp_path / "f.parquet", archive, slice(160))
     config = feature_config(tmp_path / "c.yaml", archive, epochs=1)
-    sizes = ("--set", "data.queries=20", "--set", "data.train=80")
+    sizes = ("--set=data.queries=20", "--set=data.train=80")
     run = train_run(config, "--data", table, *sizes)
     more = table_of(tmp_path / "more.jsonl", archive, slice(160, None))
     words = ("extend", run, "--data", more, "--out", tmp_path / "extended")
-    assert run_command(*words, "--set", "data.queries=10", "--set", "data.train=40") == 0
+    assert run_command(*words, "--set=data.queries=10", "--set=data.train=40") == 0
     same = table_of(tmp_path / "f.h5", archive, slice(160))
     words = ("distill", run, "--student", "features", "--data", same, "--out", tmp_path / "student")
     assert run_command(*words) == 0
@@ -262,6 +262,6 @@ def test_pairs_of_two_columns_are_learned_without_labels(tmp_path, capsys):
         "text": DRAWS.normal(size=(90, 3)).tolist(),
     })  # fmt: skip
     config = feature_config(tmp_path / "c.yaml", table, loss="contrastive", epochs=1)
-    run = train_run(config, "--set", "data.queries=20", "--set", "data.train=40")
+    run = train_run(config, "--set=data.queries=20", "--set=data.train=40")
     scores = run_json(capsys, "evaluate", run)["tasks"]
     assert scores["image->text"]["queries"] == 20

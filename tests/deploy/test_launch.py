@@ -57,12 +57,12 @@ def test_the_slurm_script_runs_what_it_says(tmp_path):
         "SLURM_GPUS_ON_NODE": "4",
     }
     environment = {**os.environ, **job, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    command = ["bash", str(SBATCH), "a b.yaml", "runs/x", "--set", "train.epochs=3"]
+    command = ["bash", str(SBATCH), "a b.yaml", "runs/x", "--set=train.epochs=3"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     words = done.stdout.splitlines()
     assert words[words.index("--rdzv-endpoint") + 1] == "n7:20041"
     assert words[words.index("--nproc-per-node") + 1] == "4"
-    expected = ["train", "a b.yaml", "--out", "runs/x", "--resume", "--set", "train.epochs=3"]
+    expected = ["train", "a b.yaml", "--out", "runs/x", "--resume", "--set=train.epochs=3"]
     assert words[words.index("train") :] == expected
 
 

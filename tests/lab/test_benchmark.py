@@ -277,7 +277,7 @@ def test_collections_of_ones_own_are_compared(base, tmp_path, capsys, monkeypatc
             np.save(tmp_path / "h" / f"{name}.npy", arrays[name])
     Path("own.yaml").write_text("data: {kind: features, path: gone.npz, seed: 7}")
     options = [*(f"--data={each}" for each in data), "--config", base, "--bits", 8, "--seeds", 1]
-    options += ["--losses", "dsch", "--set", "data.queries=40", "--set", "data.train=120"]
+    options += ["--losses", "dsch", "--set=data.queries=40", "--set=data.train=120"]
     plan = run_json(capsys, "experiment", "benchmark", *options, "--dry-run")
     titles = [each["title"].rpartition(", ")[2] for each in plan["plans"]]
     assert titles == names

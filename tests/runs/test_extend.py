@@ -33,15 +33,12 @@ from small_runs import (
 )
 
 OLD = [
-    "--set",
-    "data.without_labels=[label 5]",
-    "--set",
-    "data.queries=30",
-    "--set",
-    "data.train=80",
+    "--set=data.without_labels=[label 5]",
+    "--set=data.queries=30",
+    "--set=data.train=80",
 ]
-NEW = ["--set", "data.only_labels=[label 5]"]
-QUICK = ["--set", "train.epochs=3", "--set", "train.batch_size=16"]
+NEW = ["--set=data.only_labels=[label 5]"]
+QUICK = ["--set=train.epochs=3", "--set=train.batch_size=16"]
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +110,7 @@ def test_codes_that_the_old_run_has_written_are_taken_over(place, extended, tmp_
         place / "f.npz",
         *NEW,
         *QUICK,
-        "--set",
-        "train.epochs=1",
+        "--set=train.epochs=1",
     ]
     assert run_command(*command) == 0
     ours, theirs = (
@@ -130,12 +126,9 @@ def test_a_term_keeps_old_items_where_they_are(place, tmp_path):
     moved = {}
     for keep in (0, 30):
         weights = [
-            "--set",
-            f"extend.keep={keep}",
-            "--set",
-            "train.epochs=8",
-            "--set",
-            "train.learning_rate=0.01",
+            f"--set=extend.keep={keep}",
+            "--set=train.epochs=8",
+            "--set=train.learning_rate=0.01",
         ]
         assert extend(place, tmp_path / str(keep), *weights) == 0
         moved[keep] = json.loads((tmp_path / str(keep) / "extension.json").read_text())[
@@ -145,7 +138,7 @@ def test_a_term_keeps_old_items_where_they_are(place, tmp_path):
 
 
 def test_an_interrupted_extension_resumes_to_the_same_weights(place, extended, tmp_path):
-    overrides = [*NEW, *QUICK][1::2]
+    overrides = [word.removeprefix("--set=") for word in (*NEW, *QUICK)]
     config, folder = (
         extension_config(place / "old", place / "f.npz", overrides=overrides),
         tmp_path / "run",
@@ -165,15 +158,12 @@ def test_an_interrupted_extension_resumes_to_the_same_weights(place, extended, t
 
 def test_an_extension_can_be_extended(place, tmp_path):
     """Codes of the first model stay through two extensions, those of the second through one."""
-    two = ["--set", "data.only_labels=[label 4]", "--set", "data.without_labels=[label 5]"]
+    two = ["--set=data.only_labels=[label 4]", "--set=data.without_labels=[label 5]"]
     config = feature_config(tmp_path / "c.yaml", place / "f.npz", epochs=1, validate_every=0)
     part = [
-        "--set",
-        "data.without_labels=[label 4, label 5]",
-        "--set",
-        "data.queries=20",
-        "--set",
-        "data.train=60",
+        "--set=data.without_labels=[label 4, label 5]",
+        "--set=data.queries=20",
+        "--set=data.train=60",
     ]
     assert run_command("train", config, "--out", tmp_path / "a", *part) == 0
     for run, out, items in (("a", "b", two), ("b", "c", NEW)):
@@ -186,7 +176,7 @@ def test_an_extension_can_be_extended(place, tmp_path):
             tmp_path / out,
             *items,
         ]
-        assert run_command(*extension, *QUICK, "--set", "train.epochs=1") == 0
+        assert run_command(*extension, *QUICK, "--set=train.epochs=1") == 0
     models = {name: ch.load_model(tmp_path / name) for name in "abc"}
     assert models["c"].extends == (models["a"].fingerprint(), models["b"].fingerprint())
     b, c = run_codes(tmp_path / "b").retrieval, run_codes(tmp_path / "c").retrieval
@@ -211,11 +201,11 @@ def test_wrong_input_is_refused_in_one_line(place, extended, tmp_path, capsys):
 
     refused(says="not a run's folder", run="nothing")
     refused(says="nothing.csv: no such table", data="nothing.csv")
-    refused("--set", "data.only_labels=[label 9]", says="no label 'label 9'")
-    refused("--set", "data.only_labels=null", says="ids are in both collections, such as 'item")
-    refused("--set", "data.train=0", says="data.train is 0 for the new items")
-    refused("--set", "model.hidden=[16]", says="an extension has the model of")
-    refused("--set", "extend.kep=1", says="did you mean 'keep'?")
+    refused("--set=data.only_labels=[label 9]", says="no label 'label 9'")
+    refused("--set=data.only_labels=null", says="ids are in both collections, such as 'item")
+    refused("--set=data.train=0", says="data.train is 0 for the new items")
+    refused("--set=model.hidden=[16]", says="an extension has the model of")
+    refused("--set=extend.kep=1", says="did you mean 'keep'?")
     assert_refused(
         capsys,
         "train",
@@ -260,7 +250,7 @@ def test_a_student_of_an_extension_is_given_all_items_and_extends_nothing(place,
 
 def test_a_student_of_an_extension_asks_what_its_teacher_may_ask(place, extended, tmp_path, capsys):
     old, small = place / "old", tmp_path / "small"
-    quick = ["--set", "model.hidden=[8]", "--set", "train.epochs=1"]
+    quick = ["--set=model.hidden=[8]", "--set=train.epochs=1"]
     distill = ["distill", extended, "--student", "features", "--data", place / "f.npz", *quick]
     assert run_command(*distill, "--out", small) == 0
     student, store = ch.load_model(small), tmp_path / "s.store"
@@ -336,15 +326,12 @@ def test_pictures_and_words_of_a_table(tmp_path, name):
     config = picture_config(tmp_path / "c.yaml", tmp_path / "old.csv", model, epochs=1)
     old, new, store = tmp_path / "run", tmp_path / "run-extended", tmp_path / "s.store"
     few = [
-        "--set",
-        "data.queries=6",
-        "--set",
-        "data.train=20",
-        "--set",
-        "data.validation_queries=4",
+        "--set=data.queries=6",
+        "--set=data.train=20",
+        "--set=data.validation_queries=4",
     ]
     assert run_command("train", config, "--out", old, *few) == 0
-    quick = ["--set", "train.epochs=1", "--set", "data.train=10", "--set", "data.queries=4"]
+    quick = ["--set=train.epochs=1", "--set=data.train=10", "--set=data.queries=4"]
     assert run_command("extend", old, "--data", tmp_path / "new.csv", *quick) == 0
     assert json.loads((new / "extension.json").read_text())["labels"] == {
         "old": ["green", "red"],

@@ -233,9 +233,9 @@ def test_the_best_epoch_is_kept_where_it_is_asked_for(tmp_path, capsys, refuse_r
     best = load_file(tmp_path / "run" / "checkpoints" / "best" / "model.safetensors")
     final = weights(tmp_path / "run")
     assert all(torch.equal(final[name], best[name]) for name in final)
-    never = ("--set", "train.validate_every=0")
+    never = "--set=train.validate_every=0"
     says = "train.keep is best, but nothing is validated"
-    refuse_run(config, tmp_path / "other", *never, says=says)
+    refuse_run(config, tmp_path / "other", never, says=says)
 
 
 @pytest.mark.parametrize(("name", "rates", "terms"), [
