@@ -106,7 +106,7 @@ def preset_settings(captions, **more):
         **small,
         **more,
     }
-    return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    return [f"--set={key}={value}" for key, value in settings.items()]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -179,7 +179,7 @@ def test_a_run_is_evaluated_loaded_and_searched_with(run, captions, capsys, tmp_
 
 def test_a_training_cut_short_resumes_to_the_same_weights(run, captions, tmp_path):
     settings = preset_settings(captions, **{"train.epochs": 4, "train.checkpoint_every": 1})
-    overrides = [value for value in settings if value != "--set"]
+    overrides = [word.removeprefix("--set=") for word in settings]
     cut, progress = tmp_path / "cut", {"train": interrupt_at(2, InterruptedError)}
     with pytest.raises(InterruptedError):
         ch.train(

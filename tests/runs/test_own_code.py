@@ -238,16 +238,8 @@ def test_what_ones_own_code_has_to_return_is_said_before_the_training(
 
 
 def test_a_wrong_result_is_blamed_on_ones_own_loss_by_a_grid_too(broken, capsys):
-    words = [
-        "experiment",
-        "losses",
-        "--losses",
-        "python:broken_code:Number",
-        "--bits",
-        8,
-        "--seeds",
-        1,
-    ]
+    options = ["--losses=python:broken_code:Number", "--bits=8", "--seeds=1"]
+    words = ["experiment", "losses", *options]
     assert run_command(*words, "--out", "grid", "--config", grid_base(broken.parent)) == 1
     assert (
         f"probably the fault of your python:broken_code:Number ({broken}, line 13)"
@@ -311,7 +303,7 @@ def failure(capsys, key, name, status=1):
     sections = {section: SECTIONS[section] for section in (*others, "train")}
     sections[key.partition(".")[0]] = {}
     Path("own.yaml").write_text(json.dumps(sections))
-    assert run_command("train", "own.yaml", "--set", f"{key}={name}", "--out", "failed") == status
+    assert run_command("train", "own.yaml", f"--set={key}={name}", "--out", "failed") == status
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "this is a bug" not in error

@@ -64,13 +64,13 @@ def test_losses_of_labels_and_data_of_one_modality_are_refused_in_one_line(
     alone = dict(np.load(features))
     del alone["image"]
     np.savez(tmp_path / "alone.npz", **alone)
-    texts = ["--set", f"data.path={tmp_path / 'alone.npz'}", "--set"]
-    pairs = [*texts, "loss.name=contrastive"]
+    texts = [f"--set=data.path={tmp_path / 'alone.npz'}"]
+    pairs = [*texts, "--set=loss.name=contrastive"]
     for settings, says in (
         ([], "'csq' learns from labels, and this collection has none; take contrastive, or dsch"),
         (pairs, "contrastive: learns from pairs of an image and a text, and there are only"),
         (
-            [*texts, "loss.name=dsch"],
+            [*texts, "--set=loss.name=dsch"],
             "the data has only texts and no labels: nothing says which are alike",
         ),
     ):
