@@ -8,11 +8,10 @@ import pytest
 
 import channelhash as ch
 from channelhash.cli import shared
-from channelhash.indexing import encode, fit, stores
+from channelhash.indexing import stores
 from channelhash.search.query import search_store
-from channelhash.utils.progress import no_progress
 from extras import needs
-from small_runs import assert_refused, interrupt_at, run_json
+from small_runs import assert_refused, run_json
 from vector_files import write_vectors
 
 N = 40
@@ -166,17 +165,6 @@ def test_row_numbers_do_not_replace_other_vectors(tmp_path, capsys):
     assert (done["added"], done["unchanged"]) == (3, N)
 
 
-def test_vectors_with_ids_replace_those_that_changed(tmp_path, capsys):
-    file = tmp_path / "v.parquet"
-    write(file)
-    create(capsys, tmp_path, file)
-    values = VALUES.copy()
-    values[7] *= -1
-    write(file, values)
-    done = run_json(capsys, "index", "add", tmp_path / "s", file)
-    assert (done["replaced"], done["unchanged"]) == (1, N - 1)
-
-
 @pytest.mark.parametrize(
     ("option", "value"),
     [("--root", "."), ("--captions", "c.csv"), ("--exclude", "a"), ("--ocr", None)],
@@ -186,25 +174,6 @@ def test_options_of_images_are_refused(option, value, tmp_path, capsys):
     words = ("index", "create", tmp_path / "s", tmp_path / "v.npy", option)
     says = f"{option}: goes with images and texts, {tmp_path / 'v.npy'} holds vectors; leave it out"
     assert_refused(capsys, *words, *([] if value is None else [value]), says=says)
-
-
-def test_a_killed_job_goes_on(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(encode, "_ROWS", 10)
-    monkeypatch.setattr(fit, "_SAMPLE", 20)
-    np.save(tmp_path / "v.npy", VALUES)
-    address = ch.search.Address.parse(str(tmp_path / "s"))
-    source = stores.read_again(address, tmp_path / "v.npy")
-
-    def progress(stage):
-        return interrupt_at(20) if stage == "encode" else no_progress
-
-    with pytest.raises(KeyboardInterrupt):
-        stores.create_store(address, fit.NewCodes(n_bits=8), source, progress)
-    with ch.open_store(tmp_path / "s") as store:
-        done = len(store)
-    assert 0 < done < N
-    again = run_json(capsys, "index", "add", tmp_path / "s", tmp_path / "v.npy")
-    assert (again["added"], again["unchanged"]) == (N - done, done)
 
 
 @pytest.mark.parametrize("first", [None, []])
