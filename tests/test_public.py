@@ -13,7 +13,6 @@ import textwrap
 
 import pytest
 import yaml
-from PIL import Image
 
 import channelhash as ch
 from channelhash.indexing import index as index_module
@@ -130,20 +129,6 @@ def test_evaluate_refuses_unknown_and_empty_splits(config, run, tmp_path):
     check_refusal("did you mean 'validation'", ch.evaluate, run, "validatoin")
     run = ch.train(config, ["data.validation_queries=0", "train.epochs=1"], out=tmp_path / "run")
     check_refusal("the validation partition is empty", ch.evaluate, run, "validation")
-
-
-def test_index_makes_a_store_and_brings_it_up_to_date(tmp_path, saved_model):
-    photos = picture_folder(tmp_path / "photos")
-    index = ch.index(photos, model=saved_model)
-    assert (index.indexed.added, len(index.store)) == (9, 9)
-    assert (photos / ".channelhash").is_dir()
-    index.store.close()
-    Image.new("RGB", (40, 30), "white").save(photos / "new.png")
-    (photos / "0.png").unlink()
-    index = ch.index(photos, prune=True)  # the store has the model
-    assert (index.indexed.added, index.indexed.unchanged, index.indexed.pruned) == (1, 8, 1)
-    assert len(index.store) == 9
-    index.store.close()
 
 
 def test_an_index_is_searched_with_words_an_image_or_an_item(tmp_path, saved_model):
