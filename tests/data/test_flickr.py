@@ -4,6 +4,7 @@ import pytest
 
 from channelhash.data.flickr import IMAGE_LAYOUTS, count_images, load_mirflickr, load_nuswide
 from data import mirflickr_tree, nuswide_tree
+from data.test_bulk import labels_of
 from refusals import check_refusal, refusal
 
 ANNOTATIONS = "mirflickr25k_annotations_v080"
@@ -24,10 +25,7 @@ def check_counts(records, tree):
     assert records.ids == tree.USABLE
     assert records.items["text"] == tree.TEXTS
     assert records.removed == tree.REMOVED
-    return [
-        {name for name, has in zip(records.label_names, row, strict=True) if has}
-        for row in records.labels
-    ]
+    return labels_of(records)
 
 
 def test_a_tree_with_odd_cases_gives_the_counts_done_by_hand(root):

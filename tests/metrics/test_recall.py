@@ -97,9 +97,10 @@ def test_pairs_that_do_not_fit_are_refused(pairs, message):
 
 
 def test_sets_that_do_not_fit_are_refused():
-    codes = CodeSet(["a"], {"image": np.zeros((1, 1), np.uint8)}, None, 8, model="one")
-    other = CodeSet(["a"], {"text": np.zeros((1, 1), np.uint8)}, None, 8, model="other")
-    shorter = CodeSet(["a"], {"text": np.zeros((1, 1), np.uint8)}, None, 7)
+    zero = np.zeros((1, 1), np.uint8)
+    codes = CodeSet(["a"], {"image": zero}, None, 8, model="one")
+    other = CodeSet(["a"], {"text": zero}, None, 8, model="other")
+    shorter = CodeSet(["a"], {"text": zero}, None, 7)
     for query, database, message in (
         (codes, other, "different models"),
         (codes, shorter, "query codes have 8 bits, database codes 7"),
