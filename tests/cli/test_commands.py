@@ -141,7 +141,6 @@ def test_encode_then_search_by_id(run, tmp_path, capsys):
     ("words", "says"),
     [
         ("{run} a --text b", "--text: the query is given twice"),
-        ("{run} --like item000 -k 0", "-k 0: takes at least 1 answer"),
         ("{run} --text dog", "names no extractor"),
         ("{codes} --text dog", "add --model with the run that made these codes"),
         ("{empty} --text dog", "neither a run's folder nor a Parquet file"),
@@ -160,8 +159,6 @@ def test_search_that_makes_no_sense_is_refused(run, capsys, tmp_path, words, say
     ("override", "says"),
     [
         ("train.epoch=3", "unknown key train.epoch; did you mean 'epochs'?"),
-        ("loss.gama_w=2", "unknown key loss.gama_w for loss 'dsch'; did you mean 'gamma_w'?"),
-        ("data.pth=x", "unknown key data.pth for kind 'features'; did you mean 'path'?"),
         ("model.name=smal", "unknown model.name 'smal'; did you mean 'small'?"),
         ("loss.name=dshc", "unknown loss.name 'dshc'; did you mean 'dsch'?"),
         ("loss.name=python:", "loss.name python:: write it as python:package.module:Name"),
