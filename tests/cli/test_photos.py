@@ -24,7 +24,6 @@ import channelhash as ch
 from channelhash.indexing import encode
 from channelhash.models.fitted import MIN_PAIRS
 from channelhash.search.address import find_store
-from channelhash.search.browsing import date_of
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.serve.app import Limits, open_app
 from channelhash.utils import contact_sheet
@@ -327,10 +326,6 @@ def test_without_an_encoder_of_texts_words_answer(photos, tmp_path, capsys):
     )
     # No model is loaded, or there would have to be consent to the extractor's code.
     assert search(capsys, photos, "a red -blue", "--by", "words") == (ids, "")
-    assert (
-        run_command("search", photos, "green", "--by", "words", "--sheet", tmp_path / "s.png") == 0
-    )
-    assert "closer than" not in capsys.readouterr().out
     assert "no item with any of these words" in run_text(
         capsys, "search", photos, "unheard", "--by", "words"
     )
@@ -338,13 +333,6 @@ def test_without_an_encoder_of_texts_words_answer(photos, tmp_path, capsys):
     assert_refused(
         capsys, "search", photos, *picture, "--minus", "red", says="these codes are of images alone"
     )
-    # The picture is compared with codes, what is written beside it only with words.
-    hits = ch.index(photos, trust_code=True).search(
-        "green wall", image=photos / "0.png", k=N // 4, collapse=False
-    )
-    assert hits.note
-    assert {int(hit.id.removesuffix(".png")) % 3 for hit in hits} == {1}
-    assert all(hit.distance is not None for hit in hits)
 
 
 def test_the_folder_can_be_copied_with_its_store(photos, tmp_path, capsys):
@@ -519,15 +507,6 @@ def test_a_slip_gets_a_suggestion_and_a_foreign_script_a_line(animals, capsys):
             assert client.post("/search", json=body | part).json()["did_you_mean"] == meant
         nothing = client.post("/search", json={"text": "asdf qwer zxcv", "fitting": True}).json()
         assert (nothing["results"], nothing["unlikely"], nothing["close"]) == ([], True, False)
-        by_date = client.post(
-            "/search", json={"text": "an animal", "order": "oldest", "k": 11}
-        ).json()["results"]
-    assert len(by_date) == 11
-    dates = [
-        date_of(item.metadata)
-        for item in ch.open_store(animals).get([hit["id"] for hit in by_date])
-    ]
-    assert dates == sorted(dates)
 
 
 def test_a_place_in_a_question_narrows_the_search_and_its_suggestion(animals, capsys):
@@ -616,11 +595,6 @@ def test_an_exclusion_holds_from_anywhere_and_says_so_where_it_leaves_nothing_ou
     assert f"left out: {line}" in said
     monkeypatch.chdir(few)
     assert search(capsys, few, *like) == (ids, "")
-    again = run_json(
-        capsys, "index", "add", few, "--exclude", "1.png", "--exclude", "~/no", "--trust-code"
-    )
-    assert [name.partition(":")[0] for name in again["problems"]] == ["nothing by exclude '~/no'"]
-    assert "1.png" not in ch.open_store(few)
     monkeypatch.setattr(StoreFolder, "writable", False)
     says = "can only be read, so that nothing can be left out"
     assert_refused(capsys, "search", few, *like, "--exclude", "0.png", says=says)
@@ -688,9 +662,6 @@ def test_a_language_model_searches_a_folder_and_looks_at_photographs(animals, tm
         ("show", {"id": "large.jpg"}),
         ("show", {"id": "no.jpg"}),
         ("show", {"id": "large.jpg"}),
-        ("similar", {"id": "no.jpg"}),
-        ("search", {"text": " "}),
-        ("search", {"text": "a", "where": "year >"}),
         ("duplicates", {"k": 0}),
     ]
 
@@ -738,12 +709,9 @@ def test_a_language_model_searches_a_folder_and_looks_at_photographs(animals, tm
     says = [
         "no item has the id 'no.jpg'",
         "large.jpg: cannot be read",
-        "id no.jpg: ",
-        "text: is empty",
-        "where",
         "k 0: takes at least 1 answer",
     ]
     assert not any(line.startswith("-") or "--" in line for line in wrong), wrong
     assert [part in line and "\n" not in line for line, part in zip(wrong, says, strict=True)] == [
         True
-    ] * 6
+    ] * 3
