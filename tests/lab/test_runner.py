@@ -99,20 +99,8 @@ def test_a_failed_run_is_shown_and_tried_again(base, tmp_path, monkeypatch):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_killed_grid_goes_on(base, tmp_path, jobs):
     folder = tmp_path / "grid"
-    arguments = [
-        "experiment",
-        "losses",
-        "--config",
-        base,
-        "--bits",
-        8,
-        "--seeds",
-        1,
-        "--out",
-        folder,
-        "--jobs",
-        jobs,
-    ]
+    options = ["--bits=8", "--seeds=1", f"--config={base}", f"--out={folder}", f"--jobs={jobs}"]
+    arguments = ["experiment", "losses", *options]
     command = [sys.executable, "-m", "channelhash", *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while len(times(folder)) < 2:
@@ -302,18 +290,8 @@ def test_an_experiment_of_ones_own_runs(in_folder, tmp_path, capsys):
 ])  # fmt: skip
 def test_each_grid_leaves_its_tables_plots_and_scores(tmp_path, capsys, name, bits, tables, plots):
     out = tmp_path / "grid"
-    arguments = [
-        "experiment",
-        name,
-        "--config",
-        grid_base(tmp_path),
-        "--bits",
-        bits,
-        "--seeds",
-        "2",
-        "--out",
-        out,
-    ]
+    options = [f"--config={grid_base(tmp_path)}", f"--bits={bits}", "--seeds=2", f"--out={out}"]
+    arguments = ["experiment", name, *options]
     arguments += ["--losses", "sch,dsch"] if name == "losses" else []
     printed = run_json(capsys, *arguments)
     assert all(len(run["tasks"]) == 4 for run in printed["runs"])
