@@ -324,14 +324,6 @@ def test_a_store_of_images_takes_no_vectors(folder, tmp_path, capsys):
             refused(client.post(path, json=body), 422, says="the encoder of this store reads the")
 
 
-def test_features_of_images_are_asked_as_images(tmp_path, capsys):
-    np.savez(tmp_path / "f.npz", image=VALUES)
-    run_text(capsys, "index", "create", tmp_path / "s", tmp_path / "f.npz", "--bits", 16)
-    np.save(tmp_path / "q.npy", VALUES[7:8])
-    hits = run_json(capsys, "search", tmp_path / "s", "--vector", tmp_path / "q.npy")["results"]
-    assert (hits[0]["id"], hits[0]["distance"]) == ("7", 0)
-
-
 @pytest.fixture(scope="module")
 def colours_of_texts(tmp_path_factory):
     """An index of features of texts, whose extractor is named."""
@@ -361,8 +353,9 @@ def test_words_and_a_vector_ask_together_where_texts_are_encoded(colours_of_text
             assert [hit["id"] for hit in found["results"]] == [hit.id for hit in wanted], found
 
 
-def test_features_of_texts_are_asked_as_texts(tmp_path):
-    np.savez(tmp_path / "f.npz", text=VALUES)
+@pytest.mark.parametrize("modality", ["image", "text"])
+def test_features_of_a_modality_are_asked_as_that_modality(modality, tmp_path):
+    np.savez(tmp_path / "f.npz", **{modality: VALUES})
     index = ch.index(tmp_path / "f.npz", tmp_path / "s", n_bits=16)
     wanted = [hit.id for hit in index.search(vector=VALUES[7])]
     assert wanted[0] == "7"
