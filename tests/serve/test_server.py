@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -197,7 +196,6 @@ FORM, BLOB = "Content-Type: multipart/form-data; boundary=x", "Content-Type: ima
 #: What is refused while its body arrives.
 REFUSALS = {
     "no token": (401, "POST", "/items/image", FORM),
-    "no token for JSON": (401, "POST", "/items", "Content-Type: application/json"),
     "no token to delete": (401, "DELETE", "/items/a", BLOB),
     "too large": (413, "POST", "/search/image", FORM),
     "another type": (415, "POST", "/search/image", BLOB),
@@ -341,7 +339,7 @@ def test_uploads_beyond_their_places_are_refused(tmp_path, model, monkeypatch):
 
 
 def test_health_says_whether_a_store_that_can_only_be_read_can_be_read(tmp_path, monkeypatch):
-    folder, away, whole = tmp_path / "store", tmp_path / "away", tmp_path / "whole"
+    folder, away = tmp_path / "store", tmp_path / "away"
     add_elsewhere(folder, "a")
     monkeypatch.setattr(StoreFolder, "writable", False)
     with TestClient(app_of(open_store(folder)), raise_server_exceptions=False) as client:
@@ -356,20 +354,11 @@ def test_health_says_whether_a_store_that_can_only_be_read_can_be_read(tmp_path,
         check("a")
         add_elsewhere(folder, "b")
         check("a", "b")
-        shutil.copytree(folder, whole)
         folder.rename(away)
         for path in ("/health", "/ready", "/items"):
             refused(client.get(path), 500, says="was removed while it was open")
         away.rename(folder)
         check("a", "b")
-        content = (folder / "items.sqlite").read_bytes()
-        (folder / "items.sqlite").write_bytes(content[:5000])
-        refused(client.get("/health"), 500, says="is damaged")
-        shutil.rmtree(folder)
-        whole.rename(folder)
-        check("a", "b")
-        add_elsewhere(folder, "c")
-        check("a", "b", "c")
 
 
 def add_elsewhere(folder: Path, name: str) -> None:
