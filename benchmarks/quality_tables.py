@@ -403,7 +403,7 @@ def _costs(rows: Sequence[Row]) -> str:
                     str(row.n_bytes),
                     f"{row.once / 1000:,.0f}",
                     f"{row.per_second:,.0f}",
-                    f"{row.build:.2g}",
+                    f"{row.build:,.0f}" if row.build >= 10 else f"{row.build:.2g}",
                 ]
             )
     header = ["", "bytes", "kB once", "questions a second", "seconds to build"]
