@@ -154,7 +154,7 @@ def _with(**constants: float) -> Callable[[Vectors, int, int], Compressor]:
 TRIED = {
     "dsch": _by_loss(DSCHLoss),
     "sch": _by_loss(SCHLoss),
-    "batches of 1,024 without neighbours": _with(_SEEDS=1024, _FRIENDS=0),
+    "batches of 1,024 without neighbours": _with(_SEEDS=1024, _NEAR_EACH=0),
     "without a pull to ITQ": _with(_DECAY=0.0),
     "3 of 16 neighbours count": _with(_PERPLEXITY=3),
     "13 of 16 neighbours count": _with(_PERPLEXITY=13),

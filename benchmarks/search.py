@@ -11,6 +11,7 @@ twelve noisy copies of each; the queries, 500 of the vectors, are held out.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -156,7 +157,7 @@ def times(engines: Sequence[Engine], queries: PackedCodes) -> dict[str, str]:
 
         return search
 
-    batch = in_turn([lambda engine=engine: engine.search(queries, K) for engine in engines])  # type: ignore[misc]
+    batch = in_turn([partial(engine.search, queries, K) for engine in engines])
     alone = in_turn([next_one(engine) for engine in engines])
     return {
         engine.name: f"{1e3 * together / len(queries):.3g} / {1e3 * single:.3g}{engine.note}"

@@ -158,7 +158,7 @@ def test_unknown_ids_and_foreign_questions_are_said(files, capsys):
         ("one.npy", "vectors: 1 of them; of ten or more some can be held out"),
         ("one.npy --questions q.npy", "1 vector: codes are fitted to two or more"),
         ("equal.npy", "all vectors are equal"),
-        ("d.npz --codes nonsense", "--codes nonsense: is unknown; take itq, learned"),
+        ("d.npz --codes nonsense", "unknown --codes 'nonsense'; known: itq, learned"),
         ("d.npz --pairs qrels.tsv", "judgements and pairs are of questions; give these, too"),
         ("d.npz --questions q.npy --pairs far.tsv", "pairs name none of the questions"),
         (

@@ -48,7 +48,7 @@ def test_neighbours_and_their_temperature_are_those_of_all_pairs(
     near = learning.nearest_rows(rows, similarity, seed=0)
     scores = scores_of(rows, similarity)
     np.testing.assert_array_equal(near, np.argsort(-scores, axis=1)[:, :n_near])
-    temperature = learning._temperature(rows, near, similarity)
+    temperature = learning._temperature(rows, near, similarity, seed=0)
     perplexities = []
     for own, columns in zip(scores, near, strict=True):
         weights = [math.exp((own[j] - own[columns[0]]) / temperature) for j in columns]
@@ -98,6 +98,14 @@ def test_few_vectors_teach_the_same_map_for_the_same_seed(n, similarity, monkeyp
     assert np.isfinite(first).all()
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
+
+
+def test_equal_vectors_at_the_beginning_do_not_hide_the_others(monkeypatch):
+    monkeypatch.setattr(learning, "_STEPS", 2)
+    others = tangled(60)
+    rows = np.concatenate([np.repeat(others[:1], 1100, axis=0), others])
+    start = pca_itq(rows, 8, 0, "vector")
+    assert np.isfinite(learning.learn_map(rows, start, "euclidean").weights).all()
 
 
 def test_a_channel_loss_gets_similarities_that_are_symmetric():

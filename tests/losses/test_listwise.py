@@ -100,6 +100,11 @@ def test_what_is_no_similarity_is_refused(loss, change, says):
     refuse(says, loss, batch(K)[0], similarity=change(soft(7)))
 
 
+def test_similarities_and_labels_are_not_both_given():
+    outputs, labels = batch(K)
+    refuse("give one of them", ListwiseLoss(K), outputs, labels, similarity=soft(7))
+
+
 @pytest.mark.parametrize("scale", [0, -1.0, torch.nan])
 def test_a_scale_is_above_0(scale):
     refuse("it is above 0", ListwiseLoss, K, scale)

@@ -30,17 +30,17 @@ def _percentage(text: str) -> float:
 def _method(name: str) -> "Method":
     """Read how codes are fitted."""
     from channelhash.compression.compressor import Method
+    from channelhash.utils.typed_settings import unknown
 
-    for method in get_args(Method):
-        if name == method:
-            return cast("Method", method)
-    known = ", ".join(get_args(Method))
-    raise InputError(f"{argument('codes')} {name}: is unknown; take {known}")
+    methods = get_args(Method)
+    if name not in methods:
+        raise InputError(unknown(f"{argument('codes')} {name!r}", name, [*methods]))
+    return cast("Method", name)
 
 
 def compress(
     vectors: Path = typer.Argument(
-        ..., help="Vectors: .npy, .npz, .parquet, .jsonl, .h5 or .fvecs, a row an item."
+        ..., help="Vectors: .npy, .npz, .parquet, .jsonl, .h5, .mat or .fvecs, a row an item."
     ),
     questions: Path | None = typer.Option(
         None, help="Vectors of questions; by default a tenth of the vectors is held out."

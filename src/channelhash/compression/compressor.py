@@ -110,7 +110,8 @@ class Compressor:
             centred: whether the second stage keeps vectors without their mean.
 
         Raises:
-            InputError: there are fewer than two different vectors, or more bits than numbers.
+            InputError: there are fewer than two different vectors, or more bits than numbers; or
+                PyTorch is missing, with which codes are learned.
         """
         sample = sample_of(vectors, similarity, seed)
         d = sample.shape[1]

@@ -16,7 +16,7 @@ from channelhash.utils.seeds import generator
 _Floats = NDArray[np.float32]
 _Rows = NDArray[np.int64]
 
-#: Vectors that maps are learned from at most; 10⁵ of 384 numbers take two minutes on two cores.
+#: Vectors that maps are learned from at most; 10⁵ of 384 numbers take 40 s on two cores.
 SAMPLE = 100_000
 #: Nearest vectors that count as a vector's neighbours, and how many of these count on average once
 #: similarities are probabilities (their perplexity).
@@ -30,7 +30,7 @@ _ROWS = 1024
 #: A batch is so many vectors, each with so many of its neighbours: without these, hardly two of a
 #: batch are near.
 _SEEDS = 128
-_FRIENDS = 7
+_NEAR_EACH = 7
 #: How often each vector is drawn, batches at most, and the first learning rate of outputs of
 #: variance 1, which falls as a cosine.
 _EPOCHS = 40
@@ -70,15 +70,15 @@ def learn_map(
     """
     k = start.weights.shape[1]
     near = nearest_rows(vectors, similarity, seed)
-    temperature = _temperature(vectors, near, similarity)
+    temperature = _temperature(vectors, near, similarity, seed)
     loss = loss or ListwiseLoss(k)
     centred = torch.from_numpy(vectors - start.mean.astype(np.float32))
-    spread = float((vectors[:_ROWS] - start.mean).dot(start.weights).std())
-    initial = torch.tensor(start.weights / spread, dtype=torch.float32)
+    initial = torch.tensor(start.weights, dtype=torch.float32)
+    initial /= (centred @ initial).std()
     weights = initial.clone().requires_grad_()
     optimizer = torch.optim.Adam([weights])
     n = len(vectors)
-    steps = min(_STEPS, 1 + _EPOCHS * n // (_SEEDS * (1 + _FRIENDS)))
+    steps = min(_STEPS, 1 + _EPOCHS * n // (_SEEDS * (1 + _NEAR_EACH)))
     schedule = cosine_schedule(optimizer, _RATE, steps)
     random = generator(seed, "batches of neighbours", k)
     for step in range(steps):
@@ -128,13 +128,14 @@ def nearest_rows(vectors: _Floats, similarity: Similarity, seed: int) -> _Rows:
     return near
 
 
-def _temperature(vectors: _Floats, near: _Rows, similarity: Similarity) -> float:
-    """Return T at which, on average, 8 of a vector's 16 neighbours count; the same share of them
-    where there are fewer.
+def _temperature(vectors: _Floats, near: _Rows, similarity: Similarity, seed: int) -> float:
+    """Return T at which, on average of some vectors, 8 of the 16 neighbours count; the same share
+    of them where there are fewer.
     """
-    scores = np.empty((min(_ROWS, len(vectors)), near.shape[1]))
-    for row in range(len(scores)):
-        scores[row] = similarities(vectors[row], vectors[near[row]], similarity)
+    drawn = generator(seed, "vectors of a temperature").permutation(len(vectors))[:_ROWS]
+    scores = np.empty((len(drawn), near.shape[1]))
+    for place, row in enumerate(drawn):
+        scores[place] = similarities(vectors[row], vectors[near[row]], similarity)
     scores -= scores.max(axis=1, keepdims=True)
     wanted = _PERPLEXITY * near.shape[1] / _NEIGHBOURS
     lower = 1e-9
@@ -164,7 +165,7 @@ def _draw(near: _Rows, random: np.random.Generator) -> _Rows:
     """Draw the rows of a batch."""
     n = len(near)
     seeds = random.choice(n, min(_SEEDS, n), replace=False)
-    columns = random.random((len(seeds), near.shape[1])).argsort(axis=1)[:, :_FRIENDS]
+    columns = random.random((len(seeds), near.shape[1])).argsort(axis=1)[:, :_NEAR_EACH]
     return np.unique(np.concatenate([seeds, near[seeds[:, None], columns].ravel()]))
 
 

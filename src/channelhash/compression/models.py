@@ -38,7 +38,7 @@ def compress(
 
     Args:
         vectors: ``(n, d)``, an array, or a file: ``.npy``, ``.npz``, ``.parquet``, ``.jsonl``,
-            ``.h5``, ``.hdf5`` or ``.fvecs``.
+            ``.h5``, ``.hdf5``, ``.mat`` or ``.fvecs``.
         bits: code length k, 1 to d.
         second: mean bits a number of the second stage, above 0 and at most 8; None keeps none.
         similarity: how the encoder means its vectors to be compared.

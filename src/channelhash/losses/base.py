@@ -157,6 +157,8 @@ class HashLoss(nn.Module, ABC):
                 f"{type(self).__name__} needs the numbers of the batch's training rows; give rows"
             )
         if similarity is not None:
+            if labels is not None:
+                raise ValueError("similarity takes the place of labels; give one of them")
             self._check_similarity(similarity, codes)
             similarity = similarity.to(codes)
             labels = codes.new_zeros(len(codes), 0)
