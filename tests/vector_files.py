@@ -8,15 +8,24 @@ import numpy as np
 
 from extras import needs
 
+#: Ending of a file -> the extra that reads and writes it.
+EXTRAS = {".parquet": "parquet", ".h5": "mat"}
+
+
+def needs_form(path: Path) -> None:
+    """Leave out the test where nothing reads files of this ending."""
+    if path.suffix in EXTRAS:
+        needs(EXTRAS[path.suffix])
+
 
 def write_vectors(path: Path, values: Any, ids: list[Any], **columns: Any) -> None:
     """Write vectors as the ending says, with ids and further columns where the form has them."""
+    needs_form(path)
     if path.suffix == ".npy":
         np.save(path, values)
     elif path.suffix == ".npz":
         np.savez(path, embeddings=values)
     elif path.suffix == ".parquet":
-        needs("parquet")
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -27,7 +36,6 @@ def write_vectors(path: Path, values: Any, ids: list[Any], **columns: Any) -> No
         rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     elif path.suffix == ".h5":
-        needs("mat")
         import h5py
 
         with h5py.File(path, "w") as file:

@@ -12,7 +12,7 @@ from channelhash.indexing import stores
 from channelhash.search.query import search_store
 from extras import needs
 from small_runs import assert_refused, run_json
-from vector_files import write_vectors
+from vector_files import needs_form, write_vectors
 
 N = 40
 VALUES = np.random.default_rng(0).normal(size=(N, 16)).astype(np.float32)
@@ -244,9 +244,8 @@ def test_few_and_equal_vectors_become_a_store_that_finds_them(values, tmp_path, 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_a_damaged_file_is_named_once(name, tmp_path, capsys):
-    if name.endswith("parquet"):
-        needs("parquet")
     file = tmp_path / name
+    needs_form(file)
     file.write_bytes(b"damaged")
     error = assert_refused(capsys, "index", "create", tmp_path / "s", file, says=str(file))
     assert error.count(str(file)) == 1
