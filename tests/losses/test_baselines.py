@@ -19,7 +19,7 @@ from channelhash.losses import (
     loss_settings,
     make_loss,
 )
-from channelhash.losses.base import hash_centres
+from channelhash.losses.csq import hash_centres
 from channelhash.losses.hyp2 import _largest_cosine
 from losses import baseline_equations as literal, published_equations as authors
 from losses.test_losses import batch

@@ -20,15 +20,13 @@ from channelhash.losses.base import (
     Batch,
     ChannelLoss,
     HashLoss,
-    hash_centres,
     quantization_error,
-    random_signs,
     set_weights,
     sign,
 )
 from channelhash.losses.bsch import BSCHLoss
 from channelhash.losses.contrastive import ContrastiveLoss
-from channelhash.losses.csq import CSQLoss
+from channelhash.losses.csq import CSQLoss, hash_centres, random_signs
 from channelhash.losses.dcgh import DCGHLoss
 from channelhash.losses.dcmh import DCMHLoss
 from channelhash.losses.distillation import DistillationLoss

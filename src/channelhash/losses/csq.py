@@ -1,10 +1,11 @@
 """CSQ: central similarity, codes near the centre of their labels (Yuan et al., CVPR 2020)."""
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from channelhash.losses.base import hash_centres, random_signs
 from channelhash.losses.multimodal import ItemLoss, StackedItems
+from channelhash.utils.seeds import generator
 
 
 class CSQLoss(ItemLoss):
@@ -14,7 +15,7 @@ class CSQLoss(ItemLoss):
         L = L_C + λ L_Q L_C = mean over items and bits of −[c' log h + (1 − c') log(1 − h)],   L_Q =
         mean log cosh(|2h − 1| − 1)
 
-    with h = (1 + tanh z) / 2 and c' the item's centre in {0, 1}; centres from `base.hash_centres`.
+    with h = (1 + tanh z) / 2 and c' the item's centre in {0, 1}; centres from `hash_centres`.
 
     Several labels: the centre is the majority of the labels' centres, bit by bit. Ties are broken
     by one random code, drawn once, as in the published code. Items without labels have no centre
@@ -78,3 +79,34 @@ class CSQLoss(ItemLoss):
                 items.codes.tanh(), 10 / self.n_bits
             )
         return loss
+
+
+def hash_centres(n_labels: int, n_bits: int, seed: int) -> Tensor:
+    """Return a code for each label, ``(c, k)`` of ±1 (CSQ, algorithm 1).
+
+    The first c rows of Hadamard's matrix H and of −H: k/2 bits apart from one another, or k from
+    its opposite. Where k is no power of two (Sylvester's construction has no other), or c > 2k:
+    bits drawn with probability ½.
+
+    >>> hash_centres(3, 4, seed=0)
+    tensor([[ 1.,  1.,  1.,  1.],
+            [ 1., -1.,  1., -1.],
+            [ 1.,  1., -1., -1.]])
+    """
+    if n_bits & (n_bits - 1) or n_labels > 2 * n_bits:
+        return random_signs((n_labels, n_bits), seed, "hash centres")
+    hadamard = np.ones((1, 1), dtype=np.float32)
+    while len(hadamard) < n_bits:
+        hadamard = np.block([[hadamard, hadamard], [hadamard, -hadamard]])
+    return torch.from_numpy(np.concatenate([hadamard, -hadamard])[:n_labels])
+
+
+def random_signs(shape: tuple[int, ...], seed: int, *names: str) -> Tensor:
+    """Draw ±1 with probability ½ each, from a named seed.
+
+    >>> random_signs((2, 3), 0, "example").abs().tolist()
+    [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+    """
+    return torch.from_numpy(
+        generator(seed, *names).choice(np.array([-1, 1], dtype=np.float32), size=shape)
+    )

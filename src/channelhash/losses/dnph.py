@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from channelhash.channels import unit_rows
-from channelhash.losses.base import random_signs
+from channelhash.losses.csq import random_signs
 from channelhash.losses.multimodal import ItemLoss, StackedItems
 from channelhash.utils.hashes import content_hash
 

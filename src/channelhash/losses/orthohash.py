@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from channelhash.channels import unit_rows
-from channelhash.losses.base import hash_centres
+from channelhash.losses.csq import hash_centres
 from channelhash.losses.multimodal import ItemLoss, StackedItems
 
 
@@ -13,7 +13,7 @@ class OrthoHashLoss(ItemLoss):
 
         L = −mean_i Σ_y t_iy log softmax_y(s (cos(z_i, o_y) − m · y_iy))
 
-    over targets o_y from `base.hash_centres` (the published code draws them at random; the paper
+    over targets o_y from `csq.hash_centres` (the published code draws them at random; the paper
     names both).
 
     Several labels: t_i is spread evenly over an item's labels and each of their cosines has the
