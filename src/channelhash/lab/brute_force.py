@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from channelhash.codes import CodeSet, PackedCodes, hamming_distances
-from channelhash.search.index import Matches
+from channelhash.search.index.layout import Matches
 
 #: Distances held at a time, over a block of queries: 128 MB.
 _BLOCK_ENTRIES = 1 << 24

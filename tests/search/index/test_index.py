@@ -15,7 +15,8 @@ from channelhash.duplicates.groups import group_codes
 from channelhash.lab import brute_force as exact
 from channelhash.search import index as code_index
 from channelhash.search.checks import MOST_BITS
-from channelhash.search.index import CodeIndex, Matches, clusters as clustering, scans
+from channelhash.search.index import CodeIndex, clusters as clustering, layout, scans
+from channelhash.search.index.layout import Matches
 from refusals import check_refusal
 
 
@@ -175,7 +176,7 @@ def test_arguments_that_do_not_fit_are_refused(monkeypatch):
     refuses(
         r"a mask is \(4,\) bool, not \(4,\) int64", index.within, codes, 1, np.ones(4, np.int64)
     )
-    monkeypatch.setattr(code_index, "_MOST_ROWS", 4)
+    monkeypatch.setattr(layout, "_MOST_ROWS", 4)
     refuses("4 codes are too many for one index", CodeIndex.build, codes, 12)
 
 

@@ -22,7 +22,7 @@ proved in docs/explanation/exact-search.md.
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.search.index import (
+from channelhash.search.index.layout import (
     CHUNK,
     Clusters,
     CodeSearch,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.search.index import CHUNK, CodeSearch, Matches
+from channelhash.search.index.layout import CHUNK, CodeSearch, Matches
 from channelhash.utils.compiled import (
     inlined,
     inner,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
-from channelhash.search.index import Matches
+from channelhash.search.index.layout import Matches
 from channelhash.search.sqlite.snapshots import LayerPart, SortedCodes
 
 

@@ -33,7 +33,8 @@ from channelhash.codes import PackedCodes
 from channelhash.codes.quantizer import QuantizedRows
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
-from channelhash.search.index import CodeIndex, Matches, check_array
+from channelhash.search.index import CodeIndex
+from channelhash.search.index.layout import Matches, check_array
 from channelhash.search.sqlite.database import ItemsDatabase
 from channelhash.search.sqlite.folder import State, StoreFolder, connect
 from channelhash.search.sqlite.guard import Finding
