@@ -14,7 +14,13 @@ from channelhash.data.collection import DataSource
 from channelhash.data.registry import check_data
 from channelhash.data.splits import SplitSettings
 from channelhash.errors import InputError, naming
-from channelhash.losses import Terms, expand_settings, loss_settings, resolve_loss
+from channelhash.losses import (
+    RECOMMENDED,
+    Terms,
+    expand_settings,
+    loss_settings,
+    resolve_loss,
+)
 from channelhash.models import resolve_model
 from channelhash.utils import typed_settings
 from channelhash.utils.decode import read_yaml_sections
@@ -240,7 +246,21 @@ def read_sections(path: Path, overrides: Sequence[str] = ()) -> dict[str, dict[s
         path, f"a configuration has the sections {', '.join(_SECTIONS)}, each with keys"
     )
     typed_settings.apply_overrides(values, *overrides)
+    _displace_weights(values.get("loss", {}), overrides)
     return values
+
+
+def _displace_weights(loss: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Leave out our weights, which a file takes, where an override takes the authors' or a loss for
+    which ours are not known.
+    """
+    keys = {override.partition("=")[0].strip() for override in overrides}
+    if "loss.recommended" in keys:
+        return
+    takes_published = "loss.published" in keys and loss.get("published") is True
+    takes_other_loss = "loss.name" in keys and loss.get("name") not in RECOMMENDED
+    if takes_published or takes_other_loss:
+        loss.pop("recommended", None)
 
 
 def _take_required(section: dict[str, Any], key: str) -> Any:

@@ -163,6 +163,30 @@ def test_differences_equal_the_tests_written_out(scores):
     assert int(behind) == sum(d < 0 for d in clearly)
 
 
+@settings(max_examples=25)
+@given(scores=st.lists(st.tuples(score, score, score), min_size=2, max_size=5))
+def test_our_weights_are_compared_with_each_tuned_loss(scores):
+    """What is not tuned, and other losses with our weights, are not in the table."""
+    results = []
+    methods = ("DSCH, recommended", "CSQ, tuned", "DNPH, tuned")
+    for seed, row in enumerate(scores):
+        for method, value in zip(methods, row, strict=True):
+            cell = {"image->text": value}
+            results.append(made_result(method, seed, cell, views=("leak_free",)))
+        results.append(made_result("SCH, recommended", seed, cell, views=("leak_free",)))
+    for result in results:
+        result.settings["data"].update(seed=result.seed, queries=1, train=5)
+    *_, table = benchmark._across_tables({"one": results, "other": results[:1]})
+    ours, *others = 100 * np.array(scores).T
+    tests = [SeedTest.of(ours - other, 0.2) for other in others]
+    corrected = holm([test.p_value for test in tests])
+    for row, name, test, p in zip(table.rows, ("CSQ", "DNPH"), tests, corrected, strict=True):
+        loss, cell, missing = row
+        numbers = [float(n.strip("[],").replace("−", "-")) for n in cell.text.split()]
+        assert (loss.text, missing.text, cell.bold) == (name, "–", p <= 0.05)
+        assert numbers == pytest.approx([test.difference, test.lower, test.upper], abs=0.0051)
+
+
 def check_other_queries(results):
     """They are drawn from those of all seeds."""
     rows = benchmark._differences_tables(results)[1].rows
@@ -246,8 +270,9 @@ def test_collections_are_compared_by_ranks_made_of_their_own_tables(
         assert rank.strip("*") == f"{1 + np.mean(better):.1f}"
     every = read_runs(folder / "runs.csv")
     assert set(every) == {"features", "benchmark"}
-    published = benchmark._across_tables(every)[1]
+    published, recommendation = benchmark._across_tables(every)[1:]
     assert {row[0].text for row in published.rows} == {"DSCH", "CSQ", "DSCH, recommended"}
+    assert [row[0].text for row in recommendation.rows] == ["DSCH", "CSQ"]
     assert to_markdown(published) == (folder / "tables" / "ranks-as-published.md").read_text()
     for fixed in by_method(every["features"])["DSCH, recommended"]:
         assert fixed.settings["loss"]["kappa_q"] == 0.3

@@ -21,6 +21,7 @@ from channelhash.losses import (
 )
 from channelhash.losses.csq import hash_centres
 from channelhash.losses.hyp2 import _largest_cosine
+from channelhash.presets import preset_path
 from losses import baseline_equations as literal, published_equations as authors
 from losses.test_losses import batch
 from refusals import check_refusal
@@ -383,6 +384,20 @@ def test_recommended_weights_are_those_of_the_comparison(name, n_bits, weight, t
     assert (config.loss.kappa_q, config.terms.average_precision) == (0.3, weight)
     assert config == configured(n_bits, name=name, kappa_q=0.3, average_precision=weight)
     check_written("recommended", config, tmp_path / "c.yaml")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["loss.name=talr", "loss.published=true"], {"name": "talr", "published": True}),
+        (["loss.published=true"], {"name": "dsch", "published": True}),
+        (["loss.name=rsch"], {"name": "rsch"}),
+        (["loss.name=sch"], {"name": "sch", "recommended": True}),
+    ],
+)
+def test_our_weights_of_a_preset_give_way_to_another_loss(overrides, expected):
+    config = read_config(preset_path("recommended"), overrides)
+    assert config == make_config({**config.sections(), "loss": expected})
 
 
 def test_what_is_given_beside_recommended_weights_prevails():
