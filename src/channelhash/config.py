@@ -34,7 +34,7 @@ class TrainSettings(Settings):
 
     Attributes:
         epochs: passes over the training rows.
-        batch_size: rows per batch; the last partial batch is dropped.
+        batch_size: rows per batch; the last partial batch is dropped, unless it is the only one.
         captions: each epoch takes every row, or each image once with one of its rows, drawn anew;
             then a batch holds no two texts of one image, and ``batch_size`` counts images.
         learning_rate: Adam's, before the schedule.

@@ -166,10 +166,7 @@ def test_search_that_makes_no_sense_is_refused(run, capsys, tmp_path, words, say
         ("tain.epochs=3", "unknown section 'tain'; did you mean 'train'?"),
         ("train.epochs=many", "train.epochs: input should be a valid integer"),
         ("model.n_bits=0", "model.n_bits: a code has at least 1 bit, got 0"),
-        (
-            "train.batch_size=121",
-            "train.batch_size is 121, but there are 120 training rows; choose 1 … 120",
-        ),
+        ("data.train=0", "data.train: there are no training rows; set it to 1 or more"),
         ("train.device=gpu", "device 'gpu' is not there"),
         ("train.device=cuda:99", "device 'cuda:99' is not there"),
         ("data.queries=999", "queries: 999 asked for, but there are 240 usable rows"),
@@ -252,6 +249,17 @@ def test_new_items_need_no_labels_and_may_be_skipped(pictures, picture_run, tmp_
     assert (codes.ids, codes.labels) == (("x",), None)
     gone = ("encode", picture_run, "--data", tmp_path / "gone", "--out", out)
     assert_refused(capsys, *gone, says="no such folder")
+
+
+def test_a_batch_that_is_larger_than_the_training_set_is_all_of_it(tmp_path, capsys):
+    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), epochs=2)
+    words = ("train", config, "--set=train.batch_size=121", "--out", tmp_path / "run")
+    line = "train.batch_size is 121, and 120 rows are trained on: a batch is all of them"
+    assert run_command(*words, "--dry-run") == 0
+    assert f"problem: {line}\n" in capsys.readouterr().err
+    plan = run_json(capsys, *words, "--dry-run")
+    assert (plan["steps"], plan["problems"]) == (2, [line])
+    assert run_json(capsys, *words)["problems"] == [line]
 
 
 def test_a_collection_without_relevant_pairs_is_refused(tmp_path, capsys):

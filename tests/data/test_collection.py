@@ -198,7 +198,7 @@ def test_problems_are_named(tmp_path):
     names = ("good.jpg", "bad.jpg", "gone.jpg", "copy.jpg")
     items = {
         "image": tuple(tmp_path / name for name in names),
-        "text": ("a", "b c", "d", "e f g h"),
+        "text": ("a", "b c", "NaN", "e f g h"),
     }
     labels = np.array([[True, False], [False, False], [True, False], [True, False]])
     records = Records(
@@ -216,9 +216,14 @@ def test_problems_are_named(tmp_path):
     assert result["problems"] == [
         "a line",
         "found: 5 samples, the official collection has 25000; is the archive complete?",
+        "1 of 4 texts are words for a missing value, such as 'NaN'; empty these cells",
         (
             "1 of 4 samples have no label: they are similar to nothing and never relevant; label "
             "them or leave them out"
+        ),
+        (
+            "label 'sea' is on all samples that have any: no two of them differ; give others, or "
+            "leave it out"
         ),
         "label 'sky' never occurs; leave it out of the labels",
         "id a occurs more than once: its rows stay on one side of query and retrieval",
@@ -246,6 +251,7 @@ def test_the_keys_that_people_script_against():
         "validation_retrieval": 2,
     }
     figures = {"min": 2.0, "median": 2.0, "mean": 2.0, "max": 2.0}
+    says = "is on all samples that have any: no two of them differ; give others, or leave it out"
     assert describe(six, splits) == {
         "found": 6,
         "usable": 6,
@@ -253,7 +259,7 @@ def test_the_keys_that_people_script_against():
         "partitions": parts,
         "expected": {},
         "removed": {},
-        "problems": [],
+        "problems": [f"label 'a' {says}", f"label 'b' {says}"],
         "labels_per_item": figures,
         "words_per_text": figures,
         "chance": 1.0,

@@ -475,6 +475,7 @@ def test_semicolons_and_lists_that_cannot_be_read_are_doubted():
     assert "label_separator=';'" in doubts([";".join(labels) for labels in SETS], ",")[0]
     assert doubts([";".join(labels) for labels in SETS]) == []
     assert doubts(["ant;", "bee;", " ant ; bee ;"]) == []
+    assert "label_separator=','" in doubts(["car,truck", "bee"])[0]
     assert "label_separator='|'" in doubts(["ant|", "bee|"])[0]
     assert "in quotes" in doubts(["[ant, bee]", "[bee]"])[0]
     assert "in quotes" in doubts(["{'ant': 1}", "bee"])[0]

@@ -313,13 +313,19 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def print_plan(title: str, plan: Mapping[str, Any]) -> None:
-    """Print the nested plan of a training; a part's name stands before its keys."""
+    """Print the nested plan of a training, and say its problems; a part's name stands before its
+    keys.
+    """
+    parts = dict(plan)
+    problems = parts.pop("problems")
     rows = []
-    for part, value in plan.items():
+    for part, value in parts.items():
         for key, inner in value.items() if isinstance(value, dict) else [("", value)]:
             shown = f"{inner:,}" if isinstance(inner, int | float) else str(inner)
             rows.append([f"{part}: {key}" if key else part, shown])
     print_table(title, ["what", "value"], rows)
+    for line in problems:
+        say(f"problem: {line}")
 
 
 def print_names(names: Mapping[str, str], as_json: bool) -> None:

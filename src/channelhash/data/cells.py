@@ -24,6 +24,8 @@ _NUMPY_ARRAY = re.compile(r"array\((\[.*\])(?:,\s*dtype=[^()]*)?\)", re.DOTALL)
 MISSING = {"none", "null", "nan", "na", "n/a", "<na>", "nat"}
 #: What may stand between two labels; a blank last, as it may also follow another sign.
 _SEPARATORS = (",", ";", "|", "#", "\t", "\n", "、", "，", "；", " ")
+#: Signs that no prose has between two letters.
+_TIGHT = {sign: re.compile(rf"[^\W\d_]{re.escape(sign)}[^\W\d_]") for sign in ",;|"}
 #: A bit of a vector with a 0 or 1 for each label.
 _BIT = re.compile(r"[01](?:\.0*)?")
 _MULTI_HOT = re.compile(rf"[\[(]?\s*{_BIT.pattern}(?:[\s,;|]*{_BIT.pattern})+\s*[\])]?")
@@ -217,13 +219,15 @@ def _is_class_number(name: str) -> bool:
 
 
 def _separates(sign: str, names: Collection[str]) -> bool:
-    """Return whether names look like lists with ``sign`` between labels: few pieces recur in many
-    combinations.
+    """Return whether names look like lists with ``sign`` between labels: it stands between letters
+    without a blank, or few pieces recur in many combinations.
 
     Names such as "new york, ny" or "stop sign" have more pieces than there are names. In names with
     fixed places ("smith, anna"; "paris" and "paris, texas") a piece is either always first or
     always second.
     """
+    if sign in _TIGHT and any(map(_TIGHT[sign].search, names)):
+        return True
     lists = [list(map(str.strip, name.split(sign))) for name in names]
     n_open = sum("" in (pieces[0], pieces[-1]) for pieces in lists)
     if sign != " " and 2 * n_open > len(names):

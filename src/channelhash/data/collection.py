@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.data import resolve_data_kind
+from channelhash.data.cells import MISSING
 from channelhash.data.images import image_problem
 from channelhash.data.records import (
     UNSEEN,
@@ -374,7 +375,7 @@ def describe(
     problems = list(records.problems)
     if not protocol or counts["usable"] == expected.get("usable"):
         problems += _count_problems(counts | partitions, expected)
-    problems += _row_problems(records)
+    problems += [*row_problems(records), *_repeated_ids(records.ids)]
     images = records.items.get("image", ())
     if decoded and are_files(images):
         problems += _image_problems(images, decoded)
@@ -410,9 +411,16 @@ def _count_words(texts: RawItems) -> dict[str, float]:
     return _summary(np.array([len(str(text).split()) for text in texts]))
 
 
-def _row_problems(records: Records) -> list[str]:
-    """Return a line for each problem of rows, labels and ids."""
-    problems = []
+def row_problems(records: Records) -> list[str]:
+    """Return a line for each problem of texts and labels.
+
+    >>> texts = {"text": ("a dog", "nan")}
+    >>> for line in row_problems(Records(("a", "b"), texts, np.ones((2, 1), dtype=bool), ("x",))):
+    ...     print(line)
+    1 of 2 texts are words for a missing value, such as 'nan'; empty these cells
+    label 'x' is on all samples that have any: no two of them differ; give others, or leave it out
+    """
+    problems = _text_problems(records.display_values("text") or ())
     unlabelled = int((~records.labels.any(axis=1)).sum())
     if unlabelled and records.label_names:
         problems.append(
@@ -422,13 +430,26 @@ def _row_problems(records: Records) -> list[str]:
     for name, count in zip(records.label_names, records.labels.sum(axis=0), strict=True):
         if not count:
             problems.append(f"label {name!r} never occurs; leave it out of the labels")
+        elif count == len(records) - unlabelled:
+            problems.append(
+                f"label {name!r} is on all samples that have any: no two of them differ; give "
+                "others, or leave it out"
+            )
     problems += _spelling_problems(records.label_names)
     if not records.label_names and len(records.items) < 2:
         problems.append(
             "no labels and no pairs of an image and a text: nothing can be learned or measured; "
             "add either"
         )
-    return problems + _repeated_ids(records.ids)
+    return problems
+
+
+def _text_problems(texts: Sequence[str]) -> list[str]:
+    missing = [text for text in texts if text.strip().lower() in MISSING]
+    if not missing:
+        return []
+    count = f"{len(missing)} of {len(texts)} texts are words for a missing value"
+    return [f"{count}, such as {missing[0]!r}; empty these cells"]
 
 
 def _repeated_ids(ids: Sequence[str]) -> list[str]:

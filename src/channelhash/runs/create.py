@@ -6,7 +6,9 @@ import json
 import torch
 
 from channelhash.config import RunConfig
+from channelhash.data.collection import row_problems
 from channelhash.data.records import Records
+from channelhash.data.splits import RowNumbers
 from channelhash.errors import InputError, naming
 from channelhash.losses import HashLoss, make_loss, resolve_loss
 from channelhash.models import HashModel, resolve_model
@@ -59,6 +61,19 @@ def create_loss(config: RunConfig, n_labels: int) -> HashLoss:
     return make_loss(
         config.loss_name, config.n_bits, n_labels, **vars(config.loss) | vars(config.terms)
     )
+
+
+def list_doubts(config: RunConfig, records: Records, rows: RowNumbers) -> list[str]:
+    """Return the problems of the records, and why a training on ``rows`` of them may disappoint."""
+    train = records.take(rows)
+    n = len(set(train.pair_ids) if config.train.captions == "one" else train)
+    doubts = [*records.problems, *row_problems(records)]
+    if n < config.train.batch_size:
+        doubts.append(
+            f"train.batch_size is {config.train.batch_size}, and {n} rows are trained on: a batch "
+            "is all of them"
+        )
+    return doubts
 
 
 def check_pairs(config: RunConfig, records: Records) -> None:

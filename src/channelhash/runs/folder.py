@@ -259,8 +259,8 @@ def _origins(config: RunConfig, collection: Collection) -> list[_Origin]:
 
 
 def check_evaluable(records: Records, splits: Splits) -> None:
-    """Check before a training that it can be evaluated: there are queries and items to search, and
-    if there are labels, some query shares one with some item.
+    """Check before a training that it can be evaluated: there are queries, items to search and rows
+    to train on, and if there are labels, some query shares one with some item.
 
     Raises:
         InputError: one of them is missing.
@@ -276,6 +276,8 @@ def check_evaluable(records: Records, splits: Splits) -> None:
                 f"data: the {name} partition is empty, so that nothing could be evaluated; set "
                 "data.queries to 1 or more, and to fewer than there are rows"
             )
+    if not len(splits.train):
+        raise InputError("data.train: there are no training rows; set it to 1 or more")
     in_queries = records.labels[splits.query].any(axis=0)
     in_items = records.labels[splits.retrieval].any(axis=0)
     if records.label_names and not (in_queries & in_items).any():

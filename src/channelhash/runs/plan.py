@@ -13,7 +13,7 @@ from channelhash.data.collection import Collection
 from channelhash.data.records import RawItems
 from channelhash.errors import InputError, argument
 from channelhash.models import HashModel
-from channelhash.runs.create import check_pairs, create_loss, create_model
+from channelhash.runs.create import check_pairs, create_loss, create_model, list_doubts
 from channelhash.runs.folder import check_evaluable
 from channelhash.training.distributed import local_device
 from channelhash.training.inputs import (
@@ -50,7 +50,7 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
     model = create_model(config, train).to(local_device(settings.device))
     parameters = _count_parameters(model)
     mode = feature_mode(model, settings)
-    batch = train.take(np.arange(settings.batch_size))
+    batch = train.take(np.arange(min(settings.batch_size, len(train))))
     features = 0.0
     sources = dict[str, BatchSource]()
     for name in model.modalities:
@@ -83,6 +83,7 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
         "features": mode,
         "peak_mb": _peak_megabytes(model.device),
         "seconds": {name: round(value, 4) for name, value in times.items()},
+        "problems": list_doubts(config, records, splits.train),
     }
 
 

@@ -13,7 +13,7 @@ from channelhash.data.collection import Collection
 from channelhash.data.splits import Splits
 from channelhash.errors import InputError
 from channelhash.models import HashModel
-from channelhash.runs.create import check_pairs, create_loss, create_model
+from channelhash.runs.create import check_pairs, create_loss, create_model, list_doubts
 from channelhash.runs.extend import check_old_items, extend_run, extend_splits
 from channelhash.runs.folder import (
     Run,
@@ -111,7 +111,7 @@ def _train(config: RunConfig, folder: Path, progress: StageProgress) -> HashMode
     records = collection.records
     settings = config.split.model_dump(mode="json")
     splits = keep_splits(folder, records, lambda: _draw_splits(config, collection), settings)
-    describe_run(config, folder, records.problems)
+    describe_run(config, folder, list_doubts(config, records, splits.train))
     check_evaluable(records, splits)
     loss = create_loss(config, len(records.label_names))
     check_pairs(config, records)

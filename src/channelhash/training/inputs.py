@@ -166,7 +166,8 @@ def _epoch_batches(
     ``images``.
 
     Order and rows are drawn from (``seed``, ``names``). The last partial batch is dropped (§ 6):
-    the loss is divided by n², so a small batch would weigh differently.
+    the loss is divided by n², so a small batch would weigh differently. Of fewer rows than a batch
+    has, all are the one batch.
 
     >>> [rows.tolist() for rows in _epoch_batches(5, None, 2, 0, "epoch", 0)]
     [[0, 3], [2, 4]]
@@ -180,6 +181,7 @@ def _epoch_batches(
         _, first = np.unique(images.numpy()[shuffled], return_index=True)
         rows = shuffled[first]  # the first row that shows each image
     order = generator(seed, "batches", *names).permutation(len(rows))
+    batch_size = min(batch_size, len(rows))
     for start in range(0, len(rows) - batch_size + 1, batch_size):
         yield torch.from_numpy(np.sort(rows[order[start : start + batch_size]]))
 

@@ -260,19 +260,8 @@ class Trainee(NamedTuple):
 
 
 def training_images(train: Records, settings: TrainSettings) -> Tensor | None:
-    """Return which image each row shows, for ``captions: one``; else None.
-
-    Raises:
-        InputError: a batch is larger than the training set.
-    """
-    images = _images_of_rows(train) if settings.captions == "one" else None
-    n = len(train) if images is None else int(images.max()) + 1
-    if settings.batch_size > n:
-        raise InputError(
-            f"train.batch_size is {settings.batch_size}, but there are {n} training rows; choose 1 "
-            f"… {n}"
-        )
-    return images
+    """Return which image each row shows, for ``captions: one``; else None."""
+    return _images_of_rows(train) if settings.captions == "one" else None
 
 
 def _images_of_rows(records: Records) -> Tensor:
