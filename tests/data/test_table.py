@@ -82,8 +82,8 @@ def test_pictures_alone_texts_alone_and_no_labels(root):
         assert list(records.items) == ["image"]
         assert records.labels.shape == (3, 0)
         assert records.label_names == ()
-    says = f"{path}: has no column 'tags', its columns are 'id', 'image'"
-    assert refusal(load_table, path, labels_column="tags") == says
+    says = f"{path}: has no column 'tags', its columns are 'id', 'image'; name one with overrides "
+    assert refusal(load_table, path, labels_column="tags") == f"{says}data.labels_column=…"
     path = write(
         root, [{"id": row["id"], "text": row["text"], "labels": row["labels"]} for row in ROWS]
     )
@@ -128,6 +128,39 @@ def test_a_byte_order_mark_windows_lines_and_quoted_newlines_are_read(tmp_path):
     assert records.ids == ("1",)
     assert records.items["text"] == ('héllo "you"\r\nthere',)
     assert records.problems == (f"{path}, line 5 (id 1): the id '1' is already that of line 2",)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("ID", "Image", "Caption", "Tags"),
+        (" Id", " file_name ", "TEXT", "Category"),
+        ("id", "image", "text", "labels", "caption", "tags", "path"),
+    ],
+    ids=" ".join,
+)
+def test_columns_are_found_by_their_usual_names(root, header, ending):
+    rows = []
+    for row in ROWS:
+        others = dict.fromkeys(header[4:], "other")
+        rows.append({**dict(zip(header, row.values(), strict=False)), **others})
+    own = load_table(write(root, ROWS, ending))
+    records = load_table(write(root, rows, ending))
+    assert (records.ids, records.items) == (own.ids, own.items)
+    assert records.label_names == own.label_names
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+@pytest.mark.parametrize("sign", [",", ";", "\t", ", ", "; "])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_cells_are_separated_as_the_header_is(root, ending, sign, encoding):
+    lines = ["ID", "Image", "Caption", "Tags"], ["a", "a.jpg", '"Dog, cat; sea"', '"x;y"']
+    path = root / f"items.{ending}"
+    path.write_text("\n".join(map(sign.join, lines)), encoding=encoding)
+    records = load_table(path)
+    assert records.items == {"image": (root / "a.jpg",), "text": ("Dog, cat; sea",)}
+    assert (records.ids, records.label_names) == (("a",), ("x", "y"))
 
 
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1).filter(
@@ -298,13 +331,16 @@ QUOTES = "a quotation mark is not closed or not doubled"
         (
             "x.csv",
             b"idd,text,labels\n1,a,b\n",
-            ": has no column 'id', its columns are 'idd', 'text', 'labels'",
+            (
+                ": has no column 'id', its columns are 'idd', 'text', 'labels'; name one with "
+                "overrides data.id_column=…"
+            ),
         ),
         (
             "x.csv",
-            b"id,text,Label\n1,a,b\n",
+            b"id,text,Lables\n1,a,b\n",
             (
-                ": has no column 'labels', but 'label'; name it in labels_column, or say "
+                ": has no column 'labels', but 'lables'; name it in labels_column, or say "
                 "label_columns=[]"
             ),
         ),
@@ -323,8 +359,14 @@ QUOTES = "a quotation mark is not closed or not doubled"
             b'id\ttext\tlabels\n1\t"a" b\tc\n',
             f", line 2: {QUOTES} ('\t' expected after '\"'); mend it",
         ),
-        ("x.csv", b"id;text;labels\n1;a;b\n", ": its cells are separated by ';'; save it with ','"),
-        ("x.tsv", b"id,text\n1,a\n", ": its cells are separated by ','; save it with '\\t'"),
+        (
+            "x.csv",
+            b"id,Caption,Description,Tags\n1,a,b,c\n",
+            (
+                ": has no column 'text', but 'Caption' and 'Description'; name one with overrides "
+                "data.text_column=Caption"
+            ),
+        ),
         (
             "x.csv",
             b"id,text,labels\n1,\xff\xfe,b\n",
@@ -360,14 +402,14 @@ def test_missing_files_tables_without_usable_rows_and_impossible_settings_are_na
     )
     assert refusal(load_table, path, skip_bad=True) == says
     path = write(root, ROWS)
-    columns = "its columns are 'id', 'image', 'text', 'labels'"
+    columns = "its columns are 'id', 'image', 'text', 'labels'; name one with overrides"
     assert (
         refusal(load_table, path, image_column="imgae")
-        == f"{path}: has no column 'imgae', {columns}"
+        == f"{path}: has no column 'imgae', {columns} data.image_column=…"
     )
     assert (
         refusal(load_table, path, label_columns=["sea"])
-        == f"{path}: has no column 'sea', {columns}"
+        == f"{path}: has no column 'sea', {columns} data.label_columns=…"
     )
     says = "label_separator: is empty; give the character between two labels"
     assert refusal(load_table, path, label_separator="") == says

@@ -156,12 +156,12 @@ def test_a_column_without_any_value_for_a_store_is_left_out(tmp_path, kind):
         (",id,text,year", 1),
         ("id,text,year,,", 4),
         ('id,text,year,"size """', 4),
-        ("id,text,label,year", 3),
+        ("id,text,labels,label,year", 4),
     ],
 )
 def test_a_column_without_a_usable_name_is_left_out(tmp_path, header, place):
     names = header.split(",")
-    cells = {"id": "a", "text": "red", "year": "2019"}
+    cells = {"id": "a", "text": "red", "labels": "", "year": "2019"}
     (tmp_path / "t.csv").write_text(
         header + "\n" + ",".join(cells.get(name, "0") for name in names) + "\n"
     )
@@ -170,6 +170,15 @@ def test_a_column_without_a_usable_name_is_left_out(tmp_path, header, place):
     assert source.records.problems[0].startswith(
         f"{tmp_path / 't.csv'}: column {place} is left out: "
     )
+
+
+def test_columns_with_usual_names_are_no_metadata(tmp_path):
+    (tmp_path / "t.csv").write_text("ID;Caption;Tags;year\na;red;sea;2019\n")
+    (metadata,) = Source.read(tmp_path / "t.csv").metadata
+    assert metadata == {"text": "red", "labels": ["sea"], "year": 2019}
+    (tmp_path / "t.csv").write_text("ID;Text;Tags;Class\na;red;sea;2019\n")
+    (metadata,) = Source.read(tmp_path / "t.csv").metadata
+    assert metadata == {"text": "red", "Tags": "sea", "Class": 2019}
 
 
 def test_a_repeated_id_whose_first_row_is_bad_has_the_values_of_its_own_row(tmp_path):

@@ -11,35 +11,15 @@ from typing import Any, NamedTuple
 
 from channelhash.data.cells import captions_of, text_of
 from channelhash.data.folder import READ_ENDINGS, compose
-from channelhash.data.table import csv_rows, read_rows
+from channelhash.data.table import USUAL_NAMES, csv_rows, read_rows, separator_of
 from channelhash.errors import InputError
 from channelhash.utils.decode import read_text, reading, split_lines
 
 #: Columns or keys that may hold the image's file, in any case; the first that is there counts. An
 #: id is a path in many tables, and COCO's number of an image.
-_FILE_COLUMNS = (
-    "image",
-    "file",
-    "file_name",
-    "filename",
-    "image_name",
-    "image_path",
-    "path",
-    "filepath",
-    "image_id",
-    "id",
-)
-#: Columns or keys that may hold the caption, likewise.
-_CAPTION_COLUMNS = (
-    "text",
-    "caption",
-    "captions",
-    "description",
-    "comment",
-    "sentence",
-    "sentences",
-    "raw",
-)
+_FILE_COLUMNS = (*USUAL_NAMES["image"], "image_id", "id")
+#: Columns or keys that may hold the caption, likewise; the last is Karpathy's.
+_CAPTION_COLUMNS = (*USUAL_NAMES["text"], "raw")
 #: A name as Flickr8k and Flickr30k write it, with the number of the caption.
 _NUMBERED = re.compile(r"(?P<name>.+?)((#\w+)?#\d+)?")
 
@@ -179,7 +159,7 @@ def _entries(path: Path) -> Iterator[_CaptionEntry]:
     if ending == ".json":
         return _of_json(path, text)
     header = text.lstrip().partition("\n")[0]
-    separator = max("\t,|;", key=header.count)
+    separator = separator_of(header, "\t,|;")
     columns = next(csv.reader([header], delimiter=separator), [])
     if ending in (".csv", ".tsv") or all(_find_keys(columns)):
         return _of_table(path, text, separator)

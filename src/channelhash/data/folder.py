@@ -11,7 +11,7 @@ from typing import NamedTuple
 from channelhash.data.features import load_features
 from channelhash.data.images import IMAGE_ENDINGS, image_problem
 from channelhash.data.records import DataItem, Problems, Records, records_from_rows
-from channelhash.data.table import load_table, read_rows
+from channelhash.data.table import load_table, read_rows, usual_columns
 from channelhash.data.vectors import content_of
 from channelhash.errors import InputError, argument
 from channelhash.utils.image_files import RAW_ENDINGS, heif_problem, raw_problem
@@ -109,8 +109,16 @@ def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Re
         return _load_folder(path, skip_bad)
     if content_of(path) != "table":
         return load_features(path, skip_bad=skip_bad)
-    has_labels = "labels" in read_rows(path, [])[0]
-    return load_table(path, root, label_columns=None if has_labels else [], skip_bad=skip_bad)
+    columns = read_rows(path, []).columns
+    has_text = len(usual_columns("text", columns)) == 1
+    has_labels = len(usual_columns("labels", columns)) == 1
+    return load_table(
+        path,
+        root,
+        text_column="text" if has_text else None,
+        label_columns=None if has_labels else [],
+        skip_bad=skip_bad,
+    )
 
 
 def no_such(path: object) -> InputError:

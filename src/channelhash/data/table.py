@@ -5,8 +5,9 @@ import difflib
 import io
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -25,6 +26,30 @@ from channelhash.utils.array_files import check_columns, open_parquet
 from channelhash.utils.decode import json_lines, read_text, reading
 
 TABLE_ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
+#: What a column holds -> names that say so, in any case.
+USUAL_NAMES = {
+    "id": ("id",),
+    "image": (
+        "image",
+        "file",
+        "file_name",
+        "filename",
+        "image_name",
+        "image_path",
+        "path",
+        "filepath",
+    ),
+    "text": (
+        "text",
+        "caption",
+        "captions",
+        "description",
+        "comment",
+        "sentence",
+        "sentences",
+    ),
+    "labels": ("labels", "label", "tags", "tag", "categories", "category", "classes", "class"),
+}
 #: What a label column may hold for a row that has the label, in any case.
 _YES = ("1", "1.0", "true")
 #: The same for a row without it.
@@ -109,6 +134,9 @@ def load_table(
 ) -> Records:
     """Read a table with the columns ``id, image, text, labels``, or without ``labels``.
 
+    A column may have another of its usual names, such as ``Caption`` or ``Tags``, where there is
+    one such column only. Cells are separated by commas, tabs or semicolons, as the header is.
+
     A row without labels is kept: it is similar to itself alone (`describe` counts such rows). Rows
     with the same image file are several texts of one image (`Records.pair_ids`).
 
@@ -128,8 +156,8 @@ def load_table(
         skip_bad: leave out bad rows, count them in ``removed`` and list them in ``problems``.
 
     Raises:
-        InputError: the file cannot be read, a column is missing, or a row is bad: wrong number of
-            cells, not JSON, no id or a repeated one, missing or empty image, empty or no text,
+        InputError: the file cannot be read, a column is missing or may be one of several, or a row
+            is bad: wrong number of cells, not JSON, no id or a repeated one, missing or empty image, empty or no text,
             label that is not 0 or 1.
     """
     _check_label_settings(label_columns, label_separator)
@@ -137,7 +165,8 @@ def load_table(
     modalities = {name: column for name, column in wanted.items() if column is not None}
     labels = labels_column if label_columns is None else None
     columns = _Columns(id_column, modalities, labels, label_columns or ())
-    table = read_rows(path, columns.names)
+    usual = chain.from_iterable(USUAL_NAMES.values())
+    table = read_rows(path, [*columns.names, *usual])
     _check_not_empty(path, table)
     columns = _present_columns(path, columns, table.columns)
     separator = label_separator.replace("\\t", "\t")
@@ -167,41 +196,83 @@ def _check_not_empty(path: Path, table: RawTable) -> None:
         raise InputError(f"{path}, {first.place}: {first.problem}; no row can be read")
 
 
-def _present_columns(path: Path, wanted: _Columns, columns: Sequence[str]) -> _Columns:
-    """Return the wanted columns that the table has.
+def usual_columns(role: str, columns: Sequence[str]) -> list[str]:
+    """Return the columns that say in their name that they hold ids, images, texts or labels: the
+    one of that name, or else all of `USUAL_NAMES`.
 
-    Only ``image``, ``text`` and ``labels`` may be absent, and these only under their own names.
+    >>> usual_columns("text", ["ID", "Caption", "Comment"]), usual_columns("id", ["ID", "Caption"])
+    (['Caption', 'Comment'], ['ID'])
     """
-    listed = ", ".join(map(repr, columns)) or "none"
-    modalities = {name: column for name, column in wanted.modalities.items() if column in columns}
-    wanted = _without_absent_labels(path, wanted, columns)
-    for column in wanted.names:
-        may_be_absent = wanted.modalities.get(column) == column
-        if not may_be_absent and column not in columns:
-            raise InputError(f"{path}: has no column {column!r}, its columns are {listed}")
+    plain = {column: column.strip().lower() for column in columns}
+    found: list[str] = []
+    for names in ((role,), USUAL_NAMES[role]):
+        found = found or [column for column, name in plain.items() if name in names]
+    return [role] if role in columns else found
+
+
+def _present_columns(path: Path, wanted: _Columns, columns: Sequence[str]) -> _Columns:
+    """Return the wanted columns as the table has them.
+
+    Only ``image``, ``text`` and ``labels`` may be absent.
+    """
+    modalities = {}
+    for role, name in wanted.modalities.items():
+        column = _find_column(path, role, name, columns)
+        if column is not None:
+            modalities[role] = column
     if not modalities:
         raise InputError(
-            f"{path}: has no column 'image' or 'text', but {listed}; set image_column or "
+            f"{path}: has no column 'image' or 'text', but {_listed(columns)}; set image_column or "
             "text_column"
         )
-    return replace(wanted, modalities=modalities)
+    labels = wanted.labels and _find_column(path, "labels", wanted.labels, columns)
+    for column in wanted.flags:
+        if column not in columns:
+            raise _missing(path, "label_columns", column, columns)
+    name = _find_column(path, "id", wanted.id, columns)
+    return _Columns(name or "id", modalities, labels, wanted.flags)
 
 
-def _without_absent_labels(path: Path, wanted: _Columns, columns: Sequence[str]) -> _Columns:
-    """Return the wanted columns, without ``labels`` if the table has none.
-
-    Raises:
-        InputError: another column is probably meant to be ``labels``.
+def _find_column(path: Path, role: str, name: str, columns: Sequence[str]) -> str | None:
+    """Return the column ``name``, or if that is the role's own, the one that the table has in its
+    place; None without any.
     """
-    if wanted.of_labels != ["labels"] or "labels" in columns:
-        return wanted
-    others = [column.lower() for column in columns if column not in wanted.names]
-    for near in difflib.get_close_matches("labels", others, n=1, cutoff=0.7):
+    if name in columns:
+        return name
+    found = usual_columns(role, columns) if name == role else []
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise InputError(
+            f"{path}: has no column {role!r}, but {' and '.join(map(repr, found))}; name one with "
+            f"{argument('overrides')} data.{role}_column={found[0]}"
+        )
+    if name == role == "labels":
+        _check_spelling(path, columns)
+    if name != role or role == "id":
+        raise _missing(path, f"{role}_column", name, columns)
+    return None
+
+
+def _missing(path: Path, key: str, name: str, columns: Sequence[str]) -> InputError:
+    return InputError(
+        f"{path}: has no column {name!r}, its columns are {_listed(columns)}; name one with "
+        f"{argument('overrides')} data.{key}=…"
+    )
+
+
+def _check_spelling(path: Path, columns: Sequence[str]) -> None:
+    """Raise `InputError` if a column is probably meant to be ``labels``."""
+    lower = [column.lower() for column in columns]
+    for near in difflib.get_close_matches("labels", lower, n=1, cutoff=0.7):
         raise InputError(
             f"{path}: has no column 'labels', but {near!r}; name it in labels_column, or say "
             "label_columns=[]"
         )
-    return replace(wanted, labels=None, flags=())
+
+
+def _listed(columns: Sequence[str]) -> str:
+    return ", ".join(map(repr, columns)) or "none"
 
 
 class _CellKind(NamedTuple):
@@ -332,18 +403,14 @@ def read_rows(path: Path, needed: Sequence[str]) -> RawTable:
         return _read_parquet(path, needed)
     if ending == ".jsonl":
         return _read_jsonl(path)
-    return _read_csv(path, "\t" if ending == ".tsv" else ",")
+    return _read_csv(path, "\t,;" if ending == ".tsv" else ",;\t")
 
 
-def _read_csv(path: Path, delimiter: str) -> RawTable:
-    lines = csv_rows(path, read_text(path), delimiter)
+def _read_csv(path: Path, signs: str) -> RawTable:
+    text = read_text(path)
+    lines = csv_rows(path, text, separator_of(text, signs))
     _, columns = next(lines, (1, []))
     check_columns(path, columns)
-    for other in ",;\t".replace(delimiter, ""):
-        if len(columns) == 1 and other in columns[0]:
-            raise InputError(
-                f"{path}: its cells are separated by {other!r}; save it with {delimiter!r}"
-            )
     rows = []
     for line, cells in lines:
         if cells and len(cells) != len(columns):
@@ -356,12 +423,24 @@ def _read_csv(path: Path, delimiter: str) -> RawTable:
     return RawTable(columns, rows)
 
 
+def separator_of(text: str, signs: str) -> str:
+    """Return the sign between the cells of a table: most frequent in its header, of equals the
+    first.
+
+    >>> separator_of("id;image\\n1;a,b,c.jpg", ",;")
+    ';'
+    """
+    header = text.lstrip("\r\n").partition("\n")[0]
+    return max(signs, key=header.count)
+
+
 def csv_rows(
     path: Path, text: str, delimiter: str, quoted: bool = True
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield (number of the line where it begins, cells) of each row of a text.
 
-    Errors name ``path``. Cells may be ``quoted``, or quotation marks are part of them.
+    Errors name ``path``. Cells may be ``quoted``, or quotation marks are part of them. Blanks behind
+    each delimiter of the header belong to no cell.
 
     >>> list(csv_rows(Path("t.csv"), 'id,text\\n1,"two\\nlines"\\n2,b', ","))
     [(1, ['id', 'text']), (2, ['1', 'two\\nlines']), (4, ['2', 'b'])]
@@ -371,7 +450,11 @@ def csv_rows(
     # Strict: a quotation mark out of place must not swallow the rows that follow it.
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     lines = io.StringIO(text, newline="")
-    reader = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
+    header = text.partition("\n")[0]
+    has_blanks = quoted and 0 < header.count(delimiter) == header.count(f"{delimiter} ")
+    reader = csv.reader(
+        lines, delimiter=delimiter, quoting=quoting, strict=True, skipinitialspace=has_blanks
+    )
     began = 1
     try:
         for cells in reader:
@@ -404,7 +487,7 @@ def _read_parquet(path: Path, needed: Sequence[str]) -> RawTable:
         from channelhash.utils.plain_values import plain_values
 
         columns = list(file.schema_arrow.names)
-        names = [column for column in columns if column in needed]
+        names = [column for column in columns if {column, column.strip().lower()} & {*needed}]
         table = file.read(columns=names)
         values = [plain_values(table.column(name)) for name in names]
         cells = zip(*values, strict=True) if names else [()] * table.num_rows

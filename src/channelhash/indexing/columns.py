@@ -9,12 +9,10 @@ from typing import Any
 
 from channelhash.data.cells import text_of
 from channelhash.data.records import Records
-from channelhash.data.table import TableRow, read_rows
+from channelhash.data.table import USUAL_NAMES, TableRow, read_rows, usual_columns
 from channelhash.search.checks import key_problem
 from channelhash.search.items import Value
 
-#: Columns that `load_table` reads; all others become metadata.
-_READ = ("id", "image", "text", "labels")
 #: A number as JSON writes it: ``007``, ``+5``, ``1_000`` and ``0x10`` are texts.
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(?P<fraction>(\.\d+)?([eE][-+]?\d+)?)", re.ASCII)
 #: Whole numbers that every store can keep; others become texts.
@@ -72,8 +70,10 @@ def _further_columns(path: Path) -> tuple[list[str], list[str]]:
     """Return the columns that become metadata, and a line for each whose name cannot be a key."""
     further = []
     problems = []
-    for place, column in enumerate(read_rows(path, [])[0], start=1):
-        if column in _READ:
+    columns = read_rows(path, []).columns
+    found = [usual_columns(role, columns) for role in USUAL_NAMES]
+    for place, column in enumerate(columns, start=1):
+        if [column] in found:  # `load_any` reads it
             continue
         problem = key_problem(column.strip())
         if problem:
@@ -102,9 +102,11 @@ def _rows_of(path: Path, columns: Sequence[str], records: Records) -> list[Table
     place = re.compile(re.escape(f"{path}, ") + r"((?:line|row) \d+)")
     left_out = {match[1] for match in map(place.match, records.problems) if match}
     rows: dict[str, TableRow] = {}
-    for row in read_rows(path, ["id", *columns])[1]:
+    table = read_rows(path, ["id", *columns])
+    [name] = usual_columns("id", table.columns)
+    for row in table.rows:
         if row.place not in left_out:
-            rows.setdefault(text_of(row.cells["id"]), row)
+            rows.setdefault(text_of(row.cells[name]), row)
     return [rows[name] for name in records.ids]
 
 
