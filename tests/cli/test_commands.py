@@ -143,7 +143,7 @@ def test_encode_then_search_by_id(run, tmp_path, capsys):
         ("{run} a --text b", "--text: the query is given twice"),
         ("{run} --text dog", "names no extractor"),
         ("{codes} --text dog", "add --model with the run that made these codes"),
-        ("{empty} --text dog", "neither a run's folder nor a Parquet file"),
+        ("{empty} --text dog", "{empty}: has no pictures; put some into it, or make a store"),
         ("{empty}/gone dog", "gone: no such folder; check the name"),
         ("{empty}/gone.parquet dog", "gone.parquet: no such folder or file; check"),
     ],
@@ -151,7 +151,7 @@ def test_encode_then_search_by_id(run, tmp_path, capsys):
 def test_search_that_makes_no_sense_is_refused(run, capsys, tmp_path, words, says):
     codes = run / "codes" / "test-retrieval.parquet"
     words = words.format(run=run, codes=codes, empty=tmp_path)
-    assert_refused(capsys, "search", *words.split(), says=says)
+    assert_refused(capsys, "search", *words.split(), says=says.format(empty=tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -370,7 +370,7 @@ def test_every_command_takes_the_folder_for_its_store(photos, capsys):
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("search {empty} red", "index create`, or put pictures into it"),
+        ("search {empty} red", ": has no pictures; put some into it"),
         ("search {notes} red {encoder}", "notes: no pictures in this folder or below it"),
         ("search {unreadable} red {encoder}", "a.jpg; none of the 1 pictures can be read"),
         ("search {store} red {encoder}", "--encoder: goes with a plain folder of pictures"),
@@ -563,10 +563,9 @@ def test_names_are_printed_as_they_are(few, monkeypatch, capsys):
     )
 
 
-def test_what_cannot_be_read_is_named_each_time_and_exclusions_are_remembered(
-    few, monkeypatch, capsys
-):
+def test_what_cannot_be_read_is_named_once_and_exclusions_are_remembered(few, monkeypatch, capsys):
     (few / "cut.png").write_bytes(b"")
+    said = f"left out: empty picture {few}/cut.png"
     monkeypatch.setattr(encode, "image_problem", read := Mock(wraps=encode.image_problem))
     for command in (
         ["search", "--like", "0.png"],
@@ -577,7 +576,12 @@ def test_what_cannot_be_read_is_named_each_time_and_exclusions_are_remembered(
         assert run_command(command[0], few, *command[1:], *consent, "--json") == 0
         out, err = capsys.readouterr()
         assert json.loads(out)["problems"] == [f"empty picture {few}/cut.png"]
-        assert "left out: empty picture" in err
+        assert said in err.splitlines()
+        said = (
+            f"left out: 1 × unreadable picture, as before; `channelhash index add {few}` lists them"
+        )
+    assert run_command("index", "add", few, "--trust-code") == 0
+    assert f"left out: empty picture {few}/cut.png" in capsys.readouterr().err
     read.assert_called_once_with(few / "cut.png")  # not by each command
     assert "1.png" not in ch.open_store(few)
 

@@ -56,7 +56,7 @@ def duplicates(
     """Find groups of near-duplicates: images that are copies of each other; keep one of each and
     move the rest.
 
-    The largest group comes first. Example: channelhash duplicates photos.store --move ~/copies
+    The largest group comes first. Example: channelhash duplicates photos --move ~/copies
     """
     from channelhash.duplicates import decide, draw_groups, find_duplicates, undo_last
 

@@ -78,7 +78,7 @@ def search(
 ) -> None:
     """Find the items that answer words, an image, another item, or several of them together.
 
-    Example: channelhash search photos.store "a dog on a beach -people" -k 5
+    Example: channelhash search photos "a dog on a beach -people" -k 5
     """
     from channelhash.search.hits import Hits
     from channelhash.search.query import search_store

@@ -71,7 +71,7 @@ def serve(
     ),
     trust_code: shared.TrustCode = False,
 ) -> None:
-    """Serve a store, or a plain folder of photographs, over HTTP, with a search page for the
+    """Serve a folder of photographs, or another store, over HTTP, with a search page for the
     browser, until Ctrl-C.
 
     Example: channelhash serve photos --port 8080

@@ -40,7 +40,11 @@ def _consent(context: typer.Context, trust_code: bool) -> bool:
 
 SavedModel = Annotated[Path, typer.Argument(help="A run's folder, a saved model or a store.")]
 SearchableStore = Annotated[
-    str, typer.Argument(help="A store, a run's folder, a file of codes, or postgresql://….")
+    str,
+    typer.Argument(
+        metavar="FOLDER|STORE",
+        help="A folder of photographs, a store, a run's folder, a file of codes, or postgresql://….",
+    ),
 ]
 
 Array = Annotated[

@@ -4,6 +4,7 @@ A plain folder of photographs may take the place of a store: it is indexed first
 what changed in it.
 """
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -78,13 +79,24 @@ def bring_up_to_date(address: "ch.search.Address", options: IndexOptions) -> "In
     settings = options._asdict() | {"encoder": word}
     with shared.progress_bars(f"{address} keeps the items indexed so far") as progress:
         found = index(address.text, **settings, prune=True, progress=progress)
-    shared.say_left_out(found.indexed.problems, _MOST)
+    known = found.indexed.known
+    shared.say_left_out([line for line in found.indexed.problems if line not in known], _MOST)
+    say_known(address, len(known))
     changes = found.indexed.changes(found.store.address)
     if changes:
         skipped = found.indexed.skipped.items()
         shared.say_left_out([f"{count:,} × {reason}" for reason, count in skipped])
         shared.say(changes)
     return found
+
+
+def say_known(address: "ch.search.Address", n_images: int) -> None:
+    """Say how many images can still not be read, after these were listed once."""
+    if n_images:
+        shared.say(
+            f"left out: {n_images:,} × unreadable picture, as before; `channelhash index add "
+            f"{shlex.quote(address.text)}` lists them"
+        )
 
 
 def _check_unused(address: "ch.search.Address", options: IndexOptions) -> None:

@@ -217,9 +217,9 @@ def _present_columns(path: Path, wanted: _Columns, columns: Sequence[str]) -> _C
     """
     modalities = {}
     for role, name in wanted.modalities.items():
-        column = _find_column(path, role, name, columns)
-        if column is not None:
-            modalities[role] = column
+        found = _find_column(path, role, name, columns)
+        if found is not None:
+            modalities[role] = found
     if not modalities:
         raise InputError(
             f"{path}: has no column 'image' or 'text', but {_listed(columns)}; set image_column or "

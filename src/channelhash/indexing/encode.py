@@ -68,6 +68,7 @@ class Indexed:
         unchanged: items that were up to date.
         pruned: items removed from the store because their image is gone or excluded.
         problems: a line for each item that was left out.
+        known: those of ``problems`` about images that could not be read the last time either.
         items: items in the store now.
         seconds: time of the whole.
         rate: items added and replaced per second of encoding and writing.
@@ -86,6 +87,7 @@ class Indexed:
     unchanged: int = 0
     pruned: int = 0
     problems: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
     items: int = 0
     seconds: float = 0.0
     rate: float = 0.0
@@ -203,6 +205,7 @@ def index_source(
     _check_numbered(source, changes)
     moved = rename_moved(store, source, changes)
     unread = _still_unread(source, changes.rows)
+    known = tuple(image.problem for image in unread.values())
     todo = [row for row in changes.rows if moved.get(row, True) and row not in unread]
     encoding = time.perf_counter()
     written = set[int]()
@@ -222,6 +225,7 @@ def index_source(
         unchanged=len(source.records) - len(changes.rows),
         pruned=pruned,
         problems=(*source.records.problems, *lines, *changes.problems),
+        known=known,
         items=len(store),
         seconds=time.perf_counter() - began,
         rate=len(written) / encoding_seconds if written else 0.0,

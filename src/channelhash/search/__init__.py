@@ -141,10 +141,10 @@ def _check_made(store: Store) -> Store:
     if store.n_bits is not None:
         return store
     store.close()
-    pictures = ", or put pictures into it" if Path(store.address).is_dir() else ""
-    problem = (
+    remedy = "make a store with `channelhash index create`"
+    if Path(store.address).is_dir():
+        raise NoStoreError(f"{store.address}: has no pictures; put some into it, or {remedy}")
+    raise NoStoreError(
         f"no store at {store.address}: neither a run's folder nor a Parquet file of codes nor a "
-        "store"
+        f"store; {remedy}; in Python, give n_bits"
     )
-    remedy = f"make a store with `channelhash index create`{pictures}; in Python, give n_bits"
-    raise NoStoreError(f"{problem}; {remedy}")
