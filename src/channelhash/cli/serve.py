@@ -15,7 +15,7 @@ import typer
 
 import channelhash as ch
 from channelhash.cli import shared, when_stopped
-from channelhash.cli.stores import IndexOptions, StoreModel, bring_up_to_date
+from channelhash.cli.stores import IndexOptions, StoreModel, bring_up_to_date, say_known
 from channelhash.errors import InputError, JobError
 from channelhash.utils.optional_imports import naming_extra
 from channelhash.utils.progress import StageProgress
@@ -132,10 +132,20 @@ def _watch_store(
     if photos:
         photos.store.close()
         watched = _watched(address) if watch else None
-    problems = photos.indexed.problems if photos else ()
     if watched is None:
         return nullcontext()
+    problems = photos.indexed.problems if photos else _listed_before(address, watched[1])
     return Watch(*watched, partial(_index_again, address, trust_code), report, shared.say, problems)
+
+
+def _listed_before(address: "ch.search.Address", store: Path) -> list[str]:
+    """Say how many pictures could not be read the last time; return their lines, listed then."""
+    from channelhash.indexing.source import PhotoSource
+
+    photos = PhotoSource.read(store)
+    lines = [image.problem for image in photos.unread.values()] if photos else []
+    say_known(address, len(lines))
+    return lines
 
 
 def _watched(address: "ch.search.Address") -> tuple[Path, Path] | None:
