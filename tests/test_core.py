@@ -112,7 +112,7 @@ def test_the_core_evaluates_and_searches_without_the_packages_of_extras(code_fil
         "evaluate --query q.parquet --database d.parquet": "parquet",
         "index create b.store d.parquet": "parquet",
         "serve d.parquet --port 0": "parquet",
-        "data describe table --path d.parquet": "parquet",
+        "data describe table --data d.parquet": "parquet",
         "compress v.npy --codes learned --bits 8": "train",
         "compress v.npy --questions v.npy --pairs pairs.tsv": "train",
         "train --dry-run": "train",
@@ -174,7 +174,7 @@ def test_the_core_lists_describes_and_names_the_extra_that_encodes(code_files):
     for name in ("theirs.mat", "theirs.h5"):
         (code_files / name).write_bytes(b"MATLAB 5.0 MAT-file")
     works = [*(f"list {kind}" for kind in ("encoders", "data", "stores")), "config list"]
-    works.append("data describe table --path items.csv --set image_column=null --json")
+    works.append("data describe table --data items.csv --set data.image_column=null --json")
     extras = {
         **{f"list {kind}": "train" for kind in ("losses", "models", "experiments")},
         "search photos dog": "photos",

@@ -27,7 +27,7 @@ def test_rows_of_parquet_that_are_not_utf8_are_named(tmp_path, capsys, column):
     not_utf8 = pa.Array.from_buffers(pa.string(), 2, [None, ends, pa.py_buffer(b"\xff\xfe" * 2)])
     pq.write_table(table.set_column(table.column_names.index(column), column, not_utf8), path)
     says = f"the column '{column}' is not UTF-8 text; mend the row"
-    assert_refused(capsys, "data", "describe", "table", "--path", path, says=says)
+    assert_refused(capsys, "data", "describe", "table", "--data", path, says=says)
     ((records, bad),) = read(path, tmp_path, modalities=("text",))
     assert (records.ids, len(bad)) == ((), 2)
     assert all("is not UTF-8 text" in reason for _, reason in bad)

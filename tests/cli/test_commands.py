@@ -304,7 +304,14 @@ def test_bad_rows_stop_a_run_or_are_left_out_and_listed(pictures, tmp_path, caps
 
 def test_describe_counts_a_collection_too_small_for_its_splits(tmp_path, capsys):
     write_tree(tmp_path)
-    arguments = ["data", "describe", "mirflickr25k", "--root", tmp_path, "--set=min_tag_count=2"]
+    arguments = [
+        "data",
+        "describe",
+        "mirflickr25k",
+        "--data",
+        tmp_path,
+        "--set=data.min_tag_count=2",
+    ]
     result = run_json(capsys, *arguments)
     assert (result["found"], result["usable"], result["partitions"]) == (10, 6, {})
     assert result["removed"] == {"no tag": 2, "no label": 1, "no tag that occurs 2 times": 1}
@@ -333,25 +340,29 @@ def test_nuswide_from_loopback_and_its_pictures_are_counted(tmp_path, capsys, mo
         )
         assert archive.endswith(f"{folder}.zip")
     monkeypatch.setattr(download, "_fetch", None)  # nothing may be requested
-    result = run_json(capsys, "data", "download", "nuswide", "--root", tmp_path / "root")
+    result = run_json(capsys, "data", "download", "nuswide", "--out", tmp_path / "root")
     assert (result["pictures"], result["listed"]) == (0, 6)
     shutil.copytree(tree / "Flickr", tmp_path / "root" / "Flickr")
     assert "6 of 6 pictures found" in run_text(
-        capsys, "data", "download", "nuswide", "--root", tmp_path / "root"
+        capsys, "data", "download", "nuswide", "--out", tmp_path / "root"
     )
     sizes = [
         part
-        for size in ("queries=2", "train=2", "validation_queries=1")
+        for size in ("data.queries=2", "data.train=2", "data.validation_queries=1")
         for part in ("--set", size)
     ]
-    result = run_json(capsys, "data", "describe", "nuswide", "--root", tmp_path / "root", *sizes)
+    result = run_json(capsys, "data", "describe", "nuswide", "--data", tmp_path / "root", *sizes)
     assert (result["found"], result["usable"], result["partitions"]["query"]) == (6, 6, 2)
 
 
 def test_synthesize_then_describe(tmp_path, capsys):
     assert run_command("data", "synthesize", tmp_path / "s", "--images", "40", "--json") == 0
-    sizes = [part for size in ("n_images=40", "queries=4", "train=8") for part in ("--set", size)]
-    describe = ("data", "describe", "synthetic", "--root", tmp_path / "s", *sizes)
+    sizes = [
+        part
+        for size in ("data.n_images=40", "data.queries=4", "data.train=8")
+        for part in ("--set", size)
+    ]
+    describe = ("data", "describe", "synthetic", "--data", tmp_path / "s", *sizes)
     result = run_json(capsys, *describe)
     assert (result["found"], result["usable"] + sum(result["removed"].values())) == (40, 40)
     assert (len(result["labels"]), result["partitions"]["query"]) == (24, 4)
@@ -362,6 +373,8 @@ def test_synthesize_then_describe(tmp_path, capsys):
         capsys, "data", "synthesize", tmp_path / "s", "--images", "41", says="use another folder"
     )
     assert_refused(capsys, "data", "describe", "sintetic", says="did you mean 'synthetic'?")
+    says = "--set: keys of the section data alone are read here"
+    assert_refused(capsys, *describe, "--set=train.epochs=3", says=says)
 
 
 @pytest.mark.slow

@@ -304,8 +304,8 @@ _ENCODE = "encode {seeds}/run/run --data {file} --out {here}/out"
 _SEARCH = "search photos.store --like images/0.png -k 3"
 
 
-_TABLE = ("data describe table --path {file}", "data describe table --path {file} --skip-bad")
-_FEATURES = ("data describe features --path {file}",)
+_TABLE = ("data describe table --data {file}", "data describe table --data {file} --skip-bad")
+_FEATURES = ("data describe features --data {file}",)
 #: Kind -> a folder of valid files that is copied, which of them are damaged, and the commands that
 #: read them.
 KINDS: dict[str, tuple[str, str, tuple[str, ...]]] = {

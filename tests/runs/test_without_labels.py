@@ -80,7 +80,7 @@ def test_losses_of_labels_and_data_of_one_modality_are_refused_in_one_line(
 def test_what_can_be_measured_is_described(features, capsys):
     result = describe(load_features(features))
     assert (result["labels"], result["measures"], result["problems"]) == ({}, ["recall"], [])
-    shown = run_text(capsys, "data", "describe", "features", "--path", features)
+    shown = run_text(capsys, "data", "describe", "features", "--data", features)
     assert "No labels: pairs of an image and a text can be learned" in shown
     assert "Labels" not in shown
 

@@ -6,6 +6,7 @@ from typing import Any
 import typer
 
 from channelhash.cli import shared
+from channelhash.errors import InputError, argument
 from channelhash.utils.typed_settings import apply_overrides
 
 app = shared.command_group("Make, inspect and check data sets.")
@@ -13,7 +14,7 @@ app = shared.command_group("Make, inspect and check data sets.")
 
 @app.command("synthesize")
 def _synthesize(
-    root: Path = typer.Argument(..., help="Folder to write to."),
+    out: Path = typer.Argument(..., help="Folder to write to."),
     images: int = typer.Option(3000, "--images", help="Number of images."),
     seed: shared.Seed = 0,
     as_json: shared.AsJson = False,
@@ -25,17 +26,18 @@ def _synthesize(
     """
     from channelhash.data import synthetic
 
-    with shared.progress_bars(f"finished pictures are kept in {root}") as progress:
-        synthetic.synthesize(root, images, seed, progress("draw pictures"))
-    drawn = f"{images} pictures with hashtags and labels in {root}"
-    command = f"Next: channelhash data describe synthetic --root {root} --set n_images={images}"
-    shared.show({"root": str(root), "images": images, "seed": seed}, as_json, drawn, command)
+    with shared.progress_bars(f"finished pictures are kept in {out}") as progress:
+        synthetic.synthesize(out, images, seed, progress("draw pictures"))
+    drawn = f"{images} pictures with hashtags and labels in {out}"
+    command = f"channelhash data describe synthetic --data {out} --set data.n_images={images}"
+    result = {"out": str(out), "images": images, "seed": seed}
+    shared.show(result, as_json, drawn, f"Next: {command}")
 
 
 @app.command("download")
 def _download(
     name: str = typer.Argument(..., help="Data set: mirflickr25k or nuswide."),
-    root: Path = typer.Option(..., help="Folder of the data set."),
+    out: Path = typer.Option(..., help="Folder for the data set."),
     as_json: shared.AsJson = False,
 ) -> None:
     """Fetch and unpack the official archives. An interrupted download is resumed; complete files
@@ -44,22 +46,22 @@ def _download(
     NUS-WIDE's images have no official address: its lists, labels and tags are fetched, and the
     images that you provide are counted.
 
-    Example: channelhash data download mirflickr25k --root data/mirflickr25k
+    Example: channelhash data download mirflickr25k --out data/mirflickr25k
     """
     from channelhash.data.flickr import IMAGE_LAYOUTS, count_images
     from channelhash.lab import download as archives
 
-    with shared.progress_bars(f"all bytes fetched so far are kept in {root}") as progress:
-        fetched = archives.download(name, root, progress=progress)
-    result: dict[str, object] = {"root": str(root), "fetched": fetched}
-    lines = [f"Fetched {', '.join(fetched)}" if fetched else f"Everything is already in {root}"]
+    with shared.progress_bars(f"all bytes fetched so far are kept in {out}") as progress:
+        fetched = archives.download(name, out, progress=progress)
+    result: dict[str, object] = {"out": str(out), "fetched": fetched}
+    lines = [f"Fetched {', '.join(fetched)}" if fetched else f"Everything is already in {out}"]
     if name == "nuswide":
-        n_images, n_listed = count_images(root)
+        n_images, n_listed = count_images(out)
         result |= {"pictures": n_images, "listed": n_listed}
         count = f"{n_images} of {n_listed} pictures found"
         lines.append(f"{count}. They have no official address: ask the authors, or use a")
-        lines.append(f"copy of your own, as one of {', '.join(IMAGE_LAYOUTS)} below {root}")
-    shared.show(result, as_json, *lines, f"Next: channelhash data describe {name} --root {root}")
+        lines.append(f"copy of your own, as one of {', '.join(IMAGE_LAYOUTS)} below {out}")
+    shared.show(result, as_json, *lines, f"Next: channelhash data describe {name} --data {out}")
 
 
 @app.command("explain-text")
@@ -87,11 +89,9 @@ def _describe(
     name: str = typer.Argument(
         ..., help="Kind of data, data.kind in a configuration: table, coco, features, …"
     ),
-    root: Path | None = typer.Option(None, help="Folder of the data (for a table: of its images)."),
-    path: Path | None = typer.Option(None, help="File of the data, for kinds that are a file."),
-    settings: list[str] = typer.Option(
-        [], "--set", help="Further key of the section data: key=value."
-    ),
+    data: Path | None = typer.Option(None, help="File or folder of the data."),
+    root: shared.TableRoot = None,
+    settings: shared.Overrides = [],
     skip_bad: shared.SkipBad = False,
     decode: bool = typer.Option(
         False, "--decode", help="Decode every image to find unreadable ones."
@@ -100,22 +100,23 @@ def _describe(
 ) -> None:
     """Count the items and labels of a data set, and list its problems.
 
-    Example: channelhash data describe table --path items.csv --root images
+    Example: channelhash data describe table --data items.csv --root images
     """
     from channelhash.data import collection, resolve_data_kind
-    from channelhash.data.registry import check_data
-    from channelhash.errors import InputError
+    from channelhash.data.registry import check_data, place_key
 
     values: dict[str, Any] = {"data": {}}
-    apply_overrides(values, *(f"data.{setting}" for setting in settings))
-    options = {"root": root, "path": path, "skip_bad": skip_bad}
-    values["data"] |= {key: value for key, value in options.items() if value}
+    apply_overrides(values, *settings)
+    if len(values) > 1:
+        raise InputError(f"{argument('overrides')}: keys of the section data alone are read here")
+    options = [("root", root), (place_key(name), data), ("skip_bad", skip_bad)]
+    values["data"] |= {key: value for key, value in options if value}
     source, split = check_data(name, values["data"])
     problems = []
     splits = None
     with shared.progress_bars() as progress:
-        data = collection.DataSource(name, vars(source), split.only_labels, split.without_labels)
-        records = data.load(progress("read"))
+        chosen = collection.DataSource(name, vars(source), split.only_labels, split.without_labels)
+        records = chosen.load(progress("read"))
         try:
             splits = split.draw(records)
         except InputError as error:  # counted all the same: this command is for diagnosis

@@ -37,7 +37,7 @@ def encode(
         ..., help="Parquet file to write, or a folder of shards (a name without ending)."
     ),
     root: str | None = typer.Option(
-        None, help="Folder that the table's image paths are relative to."
+        None, help="Folder that a table's image paths are relative to."
     ),
     skip_bad: shared.SkipBad = False,
     engine: _EngineName = None,

@@ -112,9 +112,7 @@ def train(
     data: Path | None = typer.Option(
         None, help="Table, file of features or folder, instead of the configuration's."
     ),
-    images: Path | None = typer.Option(
-        None, help="Folder that the table's image paths are relative to."
-    ),
+    root: shared.TableRoot = None,
     epochs: int | None = typer.Option(None, min=1, help="Epochs, instead of the configuration's."),
     out: Path | None = typer.Option(
         None, help="The run's folder; runs/<name of the file> by default."
@@ -130,7 +128,7 @@ def train(
 ) -> None:
     """Train a model into a run's folder.
 
-    Example: channelhash train --data items.csv --images photos --out runs/mine
+    Example: channelhash train --data items.csv --root photos --out runs/mine
 
     Example: channelhash train --preset photo --data captions.csv --skip-bad
 
@@ -143,7 +141,7 @@ def train(
 
     config = configuration_path(config, preset) or preset_path("recommended")
     # --set comes after them and prevails
-    short = short_overrides(read_sections(config), data, images, epochs)
+    short = short_overrides(read_sections(config), data, root, epochs)
     resolved = read_config(config, [*short, *_read_overrides(settings, skip_bad)])
     if dry_run:
         plan = plan_run(resolved)

@@ -168,7 +168,7 @@ def label_doubts(rows: Sequence[Sequence[str]], separator: str, column: str) -> 
     """Return a line for each sign that a column of labels is in a notation that was not read.
 
     >>> label_doubts([["dog, cat"], ["cat"], ["dog"]], ";", "t.csv:")
-    ["t.csv: holds 'dog, cat': are these several labels? If so, set label_separator=','"]
+    ["t.csv: holds 'dog, cat': are these several labels? If so, set data.label_separator=','"]
     """
     names = Counter(chain.from_iterable(rows))
     doubts = [
@@ -198,7 +198,9 @@ def _notation_doubt(rows: Sequence[Sequence[str]], names: Collection[str], separ
             example = max(names, key=lambda name: name.count(sign))
             # YAML reads escapes in double quotes only.
             setting = repr(sign).replace("'", '"') if sign in "\t\n" else repr(sign)
-            return f"{example!r}: are these several labels? If so, set label_separator={setting}"
+            return (
+                f"{example!r}: are these several labels? If so, set data.label_separator={setting}"
+            )
     return ""
 
 

@@ -4,6 +4,7 @@ here.
 Also the section ``data`` of a configuration: the arguments of a loader, and the split.
 """
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,6 +83,16 @@ def resolve_data_kind(name: str) -> DataKind:
             f"data.kind {name}: is neither a function that returns records nor a DataKind"
         )
     return DataKind(entry)
+
+
+def place_key(kind: str) -> str:
+    """Return the argument of a data set's loader that names its file or folder.
+
+    >>> place_key("table"), place_key("nuswide")
+    ('path', 'root')
+    """
+    parameters = inspect.signature(resolve_data_kind(kind).load).parameters
+    return "path" if "path" in parameters else "root"
 
 
 def check_data(kind: str, values: dict[str, Any]) -> tuple[typed_settings.Settings, SplitSettings]:

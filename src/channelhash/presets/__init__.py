@@ -76,7 +76,7 @@ def data_kind(data: Path) -> str:
 def short_overrides(
     sections: Mapping[str, Mapping[str, Any]],
     data: Path | None,
-    images: Path | None = None,
+    root: Path | None = None,
     epochs: int | None = None,
 ) -> list[str]:
     """Return the keys that the short options of `channelhash train` stand for,
@@ -86,7 +86,7 @@ def short_overrides(
     ['data.path="./f.npz"', 'data.kind=features', 'model.encoder=features', 'train.epochs=3']
     """
     keys = _data_overrides(data, sections) if data else []
-    keys += [path_override("data.root", images)] if images else []
+    keys += [path_override("data.root", root)] if root else []
     return keys + ([f"train.epochs={epochs}"] if epochs else [])
 
 
