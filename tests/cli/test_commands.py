@@ -597,7 +597,7 @@ def test_exported_files_give_the_outputs_of_a_run_or_a_saved_model(picture_run, 
         "--onnx",
         "--out",
         tmp_path / "out",
-        "--modalities",
+        "--modality",
         "text",
     )
     lines = run_text(capsys, *export).splitlines()
@@ -660,11 +660,11 @@ def test_a_store_of_fitted_codes_is_exported_with_its_codes(codes, modalities, t
         assert (codes == model.encode(name, rows)).mean() > 0.999
     assert run_command("index", "check", store) == 0
     capsys.readouterr()
-    export = ("export", store, "--out", tmp_path / "out", "--modalities", "image")
+    export = ("export", store, "--out", tmp_path / "out", "--modality", "image")
     printed = run_text(capsys, *export).splitlines()
     assert printed == [str(tmp_path / "out" / "image" / name) for name in names[:2]]
     says = "audio: no map of it was fitted, so there is none to export"
-    assert_refused(capsys, "export", store, "--modalities", "audio", says=says)
+    assert_refused(capsys, "export", store, "--modality", "audio", says=says)
 
 
 def test_a_trained_model_has_no_statements_of_sql(picture_run, capsys):

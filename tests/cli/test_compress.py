@@ -119,7 +119,7 @@ def test_a_store_asks_as_pairs_have_taught(files, capsys, quick):
     written = run_json(capsys, "export", out)["files"]
     assert list(written) == ["vector"]
     says = "question: no map of it was fitted"
-    assert_refused(capsys, "export", out, "--modalities", "question", says=says)
+    assert_refused(capsys, "export", out, "--modality", "question", says=says)
 
 
 def test_a_new_store_of_vectors_learns_codes(files, capsys, quick):

@@ -59,7 +59,16 @@ def folder(base):
         patch.setattr(tuning, "_RATE_FACTORS", (1.0, 3.0))
         patch.setattr(tuning, "CHOICES", choices)
         patch.setattr(tuning, "_DRAWS", 5)
-        options = ["--losses=dnph,dsch", "--bits=8", "--seeds=2", "--config", base, "--out", folder]
+        options = [
+            "--loss=dnph",
+            "--loss=dsch",
+            "--bits=8",
+            "--seeds=2",
+            "--config",
+            base,
+            "--out",
+            folder,
+        ]
         assert run_command("experiment", "benchmark", *options) == 0
         yield folder
 
@@ -248,7 +257,8 @@ def test_collections_are_compared_by_ranks_made_of_their_own_tables(
     folder = tmp_path / "grids"
     data = [f"--data=features={tmp_path / 'f.npz'}", f"--data=benchmark={tmp_path / 'g.npz'}"]
     options = ["--set=data.queries=40", "--set=data.train=120", "--bits=8", "--seeds=2"]
-    options += ["--losses=dsch,csq,dsch:recommended", f"--config={base}", f"--out={folder}"]
+    options += [f"--loss={name}" for name in ("dsch", "csq", "dsch:recommended")]
+    options += [f"--config={base}", f"--out={folder}"]
     assert run_command("experiment", "benchmark", *data, *options) == 0
     table = (folder / "tables" / "ranks-tuned.md").read_text()
     assert table.splitlines()[0].strip("*") in capsys.readouterr().out
@@ -302,7 +312,7 @@ def test_collections_of_ones_own_are_compared(base, tmp_path, capsys, monkeypatc
             np.save(tmp_path / "h" / f"{name}.npy", arrays[name])
     Path("own.yaml").write_text("data: {kind: features, path: gone.npz, seed: 7}")
     options = [*(f"--data={each}" for each in data), "--config", base, "--bits", 8, "--seeds", 1]
-    options += ["--losses", "dsch", "--set=data.queries=40", "--set=data.train=120"]
+    options += ["--loss", "dsch", "--set=data.queries=40", "--set=data.train=120"]
     plan = run_json(capsys, "experiment", "benchmark", *options, "--dry-run")
     titles = [each["title"].rpartition(", ")[2] for each in plan["plans"]]
     assert titles == names

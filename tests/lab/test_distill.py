@@ -121,7 +121,7 @@ def test_a_student_of_pictures_learns_from_a_teacher_of_features(pictures, tmp_p
     keys = [*(f"model.{key}" for key in model), "train.learning_rate=0.01", "data.label_columns=[]"]
     small = ["--student=small", f"--data={table}", *(f"--set={key}" for key in keys)]
     said = run_text(
-        capsys, "distill", teacher, *small, "--modalities", "image", "--out", tmp_path / "run"
+        capsys, "distill", teacher, *small, "--modality", "image", "--out", tmp_path / "run"
     )
     assert "4 problems of the data, listed in " in said
     assert (
@@ -166,7 +166,7 @@ def test_what_is_wrong_is_said_in_one_line(teacher, student, tmp_path, capsys):
     refused(*STUDENT, "--set=loss.name=dsch", says="takes no teacher")
     refused(*STUDENT, "--set=loss.lambda=2", says="unknown key loss.lambda")
     refused(*STUDENT, "--set=data.queries=3", says="the partitions are the teacher's")
-    refused(*STUDENT, "--modalities", "audio", says="the teacher has image, text")
+    refused(*STUDENT, "--modality", "audio", says="the teacher has image, text")
     refused(*STUDENT, "--data", tmp_path / "none.npz", says="no such file")
     refused(*STUDENT, "--data", tmp_path / "x.txt", says="x.txt: a file ends in .csv, ")
     others = write_features(tmp_path / "others.npz", n=80)
@@ -175,7 +175,7 @@ def test_what_is_wrong_is_said_in_one_line(teacher, student, tmp_path, capsys):
     refused(*STUDENT, "--data", others, says="rows are joined by id")
     (tmp_path / "unnamed.yaml").write_text("train: {epochs: 2}\n")
     refused("--student", tmp_path / "unnamed.yaml", says="says no model.name")
-    other = (*STUDENT, "--modalities", "text", "--out", student, "--resume")
+    other = (*STUDENT, "--modality", "text", "--out", student, "--resume")
     assert_refused(capsys, "distill", teacher, *other, says="was begun with modalities")
 
 

@@ -155,7 +155,7 @@ def folder(tmp_path):
         command = [
             "experiment",
             "robustness",
-            "--losses",
+            "--loss",
             "dsch",
             "--config",
             tmp_path / "base.yaml",
@@ -221,7 +221,7 @@ def test_features_and_networks_without_gradients_are_refused_before_the_training
         command = [
             "experiment",
             "robustness",
-            "--losses",
+            "--loss",
             "sch",
             *base,
             "--out",
@@ -245,7 +245,7 @@ def test_texts_alone_are_perturbed(tmp_path):
     command = [
         "experiment",
         "robustness",
-        "--losses",
+        "--loss",
         "sch",
         "--preset",
         "table",

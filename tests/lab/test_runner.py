@@ -99,7 +99,7 @@ def test_a_failed_run_is_shown_and_tried_again(base, tmp_path, monkeypatch):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_killed_grid_goes_on(base, tmp_path, jobs):
     folder = tmp_path / "grid"
-    options = ["--bits=8", "--seeds=1", f"--config={base}", f"--out={folder}", f"--jobs={jobs}"]
+    options = ["--bits=8", "--seeds=1", f"--config={base}", f"--out={folder}", f"--workers={jobs}"]
     arguments = ["experiment", "losses", *options]
     command = [sys.executable, "-m", "channelhash", *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -167,12 +167,11 @@ def test_every_grid_fits_every_data_set(name, dataset, tmp_path):
 @pytest.mark.parametrize(("arguments", "says"), [
     ("loses --config base.yaml", "did you mean 'losses'"),
     ("losses --dataset nuswid", "did you mean 'nuswide'"),
-    ("losses --config base.yaml --bits 8;16", "write code lengths"),
     ("losses --config base.yaml --quick", "goes with --dataset"),
     ("losses --config base.yaml --preset features", "a configuration file or a --preset"),
     ("losses --dataset mirflickr25k --data nowhere", "nowhere"),
-    ("losses --config base.yaml --losses dshc", "did you mean 'dsch'?"),
-    ("gamma-w --losses dsch", "--losses: experiment gamma-w does not take it; leave it out"),
+    ("losses --config base.yaml --loss dshc", "did you mean 'dsch'?"),
+    ("gamma-w --loss dsch", "--loss: experiment gamma-w does not take it; leave it out"),
 ])  # fmt: skip
 @pytest.mark.usefixtures("base")
 def test_bad_input_is_named(tmp_path, monkeypatch, capsys, arguments, says):
@@ -242,13 +241,14 @@ def test_a_loss_of_ones_own_is_compared(in_folder, tmp_path, jobs):
     command = [
         "experiment",
         "losses",
-        "--losses",
-        "dsch,python:study_of_mine:Length",
+        "--loss=dsch",
+        "--loss=python:study_of_mine:Length",
         "--config",
         grid_base(tmp_path),
     ]
     assert (
-        run_command(*command, "--bits", "8", "--seeds", "1", "--jobs", jobs, "--out", "grid") == 0
+        run_command(*command, "--bits", "8", "--seeds", "1", "--workers", jobs, "--out", "grid")
+        == 0
     )
     results = read_grid(tmp_path / "grid")[1]
     assert [(result.method, result.status) for result in results] == [
@@ -284,15 +284,15 @@ def test_an_experiment_of_ones_own_runs(in_folder, tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "bits", "tables", "plots"), [
-    ("losses", "8,12", ["losses-test-last", "significance-test-last"], ["map-over-bits"]),
-    ("gamma-w", "8", ["gamma-w-validation-last", "gamma-w-test-last"], ["gamma-w-k8-kq0.01"]),
-    ("factorial", "8", ["losses-test-last", "effects-k8"], ["training-k8"]),
+    ("losses", (8, 12), ["losses-test-last", "significance-test-last"], ["map-over-bits"]),
+    ("gamma-w", (8,), ["gamma-w-validation-last", "gamma-w-test-last"], ["gamma-w-k8-kq0.01"]),
+    ("factorial", (8,), ["losses-test-last", "effects-k8"], ["training-k8"]),
 ])  # fmt: skip
 def test_each_grid_leaves_its_tables_plots_and_scores(tmp_path, capsys, name, bits, tables, plots):
     out = tmp_path / "grid"
-    options = [f"--config={grid_base(tmp_path)}", f"--bits={bits}", "--seeds=2", f"--out={out}"]
-    arguments = ["experiment", name, *options]
-    arguments += ["--losses", "sch,dsch"] if name == "losses" else []
+    options = [f"--config={grid_base(tmp_path)}", "--seeds=2", f"--out={out}"]
+    arguments = ["experiment", name, *options, *(f"--bits={length}" for length in bits)]
+    arguments += ["--loss=sch", "--loss=dsch"] if name == "losses" else []
     printed = run_json(capsys, *arguments)
     assert all(len(run["tasks"]) == 4 for run in printed["runs"])
     assert all(Path(path).exists() for path in printed["tables"])

@@ -238,7 +238,7 @@ def test_what_ones_own_code_has_to_return_is_said_before_the_training(
 
 
 def test_a_wrong_result_is_blamed_on_ones_own_loss_by_a_grid_too(broken, capsys):
-    options = ["--losses=python:broken_code:Number", "--bits=8", "--seeds=1"]
+    options = ["--loss=python:broken_code:Number", "--bits=8", "--seeds=1"]
     words = ["experiment", "losses", *options]
     assert run_command(*words, "--out", "grid", "--config", grid_base(broken.parent)) == 1
     assert (

@@ -33,18 +33,20 @@ def experiment(
         [], help="Folder or file of the data; for benchmark also several NAME=PLACE."
     ),
     settings: shared.Overrides = [],
-    bits: str | None = typer.Option(None, help="Code lengths, e.g. 16,32; the paper's by default."),
+    bits: list[int] = typer.Option(
+        [], min=1, help="Code length; the paper's by default. May be repeated."
+    ),
     seeds: int = typer.Option(3, min=1, help="Runs per cell of the grid, with the seeds 0, 1, ..."),
     quick: shared.Quick = False,
     out: Path | None = typer.Option(
         None, help="The grid's folder; experiments/<name>-<data> by default."
     ),
-    jobs: int = typer.Option(1, min=1, help="Number of runs at a time."),
-    devices: str | None = typer.Option(
-        None, help="Devices that the jobs use in turn, e.g. cuda:0,cuda:1."
+    workers: int = typer.Option(1, min=1, help="Number of processes, each with a run at a time."),
+    device: list[str] = typer.Option(
+        [], help="Device of the processes, such as cuda:0; in turn if repeated."
     ),
-    losses: str | None = typer.Option(
-        None, help="Losses instead of the experiment's: dsch,python:mymodule:MyLoss."
+    loss: list[str] = typer.Option(
+        [], help="Loss instead of the experiment's, or python:mymodule:MyLoss. May be repeated."
     ),
     dry_run: bool = typer.Option(
         False, "--dry-run", help="Check all, count runs and trials, time a few steps."
@@ -67,23 +69,18 @@ def experiment(
     out = out or _default_folder(study.name, base, quick)
     bases = _base_configurations(study, base, out, data, settings, quick)
     command = shlex.join(same_command())
-    names = losses.split(",") if losses is not None else ()
-    lengths = _code_lengths(bits)
     grids = {}
     for collection, sections in bases.items():
-        grids[collection] = lab.make_grid(
-            study, sections, lengths, seeds, names, command, collection
-        )
+        grids[collection] = lab.make_grid(study, sections, bits, seeds, loss, command, collection)
     if dry_run:
         outline = _outline(study, grids)
         shared.print_either(outline, as_json, _print_outline, outline)
         return
-    places = devices.split(",") if devices else ()
     message = f"finished runs and the last checkpoints of the others are kept in {out}"
     own_code = list(chain.from_iterable(grid.python_names for grid in grids.values()))
     with trusting(own_code), shared.progress_bars(message) as progress:
         results, tables = lab.run_grids(
-            study, grids, out, Execution(jobs, places, shared.say, progress)
+            study, grids, out, Execution(workers, device, shared.say, progress)
         )
     _show_results(results, tables, out, out / next(iter(grids)), as_json)
 
@@ -121,15 +118,6 @@ def _base_configurations(
         return collection_bases(study, common, data, settings)
     place = Path(data[0]) if data else None
     return {"": base_configuration(base, folder, place, settings, quick)}
-
-
-def _code_lengths(bits: str | None) -> list[int] | None:
-    if not bits:
-        return None
-    try:
-        return [int(part) for part in bits.split(",")]
-    except ValueError:
-        raise InputError(f"--bits {bits}: write code lengths as 16,32,64") from None
 
 
 def _outline(study: "Experiment", grids: "Mapping[str, Grid]") -> dict[str, Any]:

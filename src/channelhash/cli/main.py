@@ -147,6 +147,7 @@ _OPTIONS = {
     "folder": "out",
     "images": "image",
     "likes": "like",
+    "losses": "loss",
     "n_bits": "bits",
     "names": "array",
     "overrides": "set",

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from channelhash.models.hash_model import HashModel
 
 _Modalities = Annotated[
-    list[str], typer.Option(help="Modality to include; all by default. May be repeated.")
+    list[str],
+    typer.Option("--modality", help="Modality to include; all by default. May be repeated."),
 ]
 _Resume = Annotated[
     bool, typer.Option("--resume", help="Continue an interrupted run in the same folder.")

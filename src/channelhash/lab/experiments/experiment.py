@@ -215,7 +215,7 @@ class Experiment:
         name: its name on the command line and in ``grid.json``.
         title: what is compared, in words.
         tables: makes the tables of all results; the command prints the first.
-        losses: the losses that are compared, others with ``--losses``; empty where it compares
+        losses: the losses that are compared, others with ``--loss``; empty where it compares
             something else.
         bits: code lengths by default; those of the paper's tables.
         grid: makes the runs of a design.
@@ -321,7 +321,7 @@ def _choose_losses(names: Sequence[str], losses: _Losses) -> _Losses:
     chosen: dict[str, Mapping[str, Any]] = {}
     for name in map(str.strip, names):
         if not name:
-            raise InputError(f"{argument('losses')}: a name is missing; write it as dsch,rsch")
+            raise InputError(f"{argument('losses')}: a name is empty; name one, such as dsch")
         bare, form = _split_form(name)
         default = (bare.rpartition(":")[2], {"name": bare})
         method, loss = next((entry for entry in candidates if entry[1]["name"] == bare), default)

@@ -66,7 +66,7 @@ CHOICES: Mapping[str, Mapping[str, Sequence[float]]] = {
 #: What ends the name of a method whose weights are chosen.
 TUNED = ", tuned"
 
-#: What ends the name of a method with our weights, as `--losses dsch:recommended` names it.
+#: What ends the name of a method with our weights, as `--loss dsch:recommended` names it.
 RECOMMENDED = ", recommended"
 
 #: Settings as the table prints them.
