@@ -113,7 +113,7 @@ def test_the_core_evaluates_and_searches_without_the_packages_of_extras(code_fil
         "index create b.store d.parquet": "parquet",
         "serve d.parquet --port 0": "parquet",
         "data describe table --data d.parquet": "parquet",
-        "compress v.npy --codes learned --bits 8": "train",
+        "compress v.npy --method learned --bits 8": "train",
         "compress v.npy --questions v.npy --pairs pairs.tsv": "train",
         "train --dry-run": "train",
     }

@@ -644,7 +644,7 @@ def test_a_store_of_fitted_codes_is_exported_with_its_codes(codes, modalities, t
     needs("onnx")
     features = write_features(tmp_path / "f.npz")
     store = tmp_path / "s"
-    assert run_command("index", "create", store, features, "--codes", codes) == 0
+    assert run_command("index", "create", store, features, "--method", codes) == 0
     capsys.readouterr()
     result = run_json(capsys, "export", store, "--onnx", "--sql")
     names = ["codes.npz", "codes.py", "codes.onnx", "codes.sql"]

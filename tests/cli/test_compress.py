@@ -46,7 +46,7 @@ def test_codes_are_measured_against_floats_and_judgements(files, capsys):
 
 
 def test_without_questions_some_are_held_out(files, capsys):
-    text = run_text(capsys, "compress", files / "d.npz", "--bits", 8, "--keep", "50%")
+    text = run_text(capsys, "compress", files / "d.npz", "--bits", 8, "--quality", "50%")
     assert "360 vectors of 32 numbers, 20 questions (held out of them)" in text
     assert "Second stages keep vectors as they are: 8 bits, then 4 bits a number has R@10" in text
     assert "on 20 other questions)" in text
@@ -80,7 +80,7 @@ def quick(monkeypatch):
 
 
 def test_learned_codes_stand_beside_itq_and_questions_learn_from_pairs(files, capsys, quick):
-    words = ("compress", files / "d.npz", "--bits", 8, "--codes", "itq", "--codes", "learned")
+    words = ("compress", files / "d.npz", "--bits", 8, "--method", "itq", "--method", "learned")
     plot = files / "plot.svg"
     found = run_json(capsys, *words, "--plot", plot)
     methods = [code["codes"] for code in found["codes"]]
@@ -104,9 +104,9 @@ def test_learned_codes_stand_beside_itq_and_questions_learn_from_pairs(files, ca
 def test_a_store_asks_as_pairs_have_taught(files, capsys, quick):
     questions = np.load(files / "q.npy")[:, :20]
     np.save(files / "q.npy", questions)
-    words = ("--questions", files / "q.npy", "--pairs", files / "qrels.tsv", "--codes", "learned")
+    words = ("--questions", files / "q.npy", "--pairs", files / "qrels.tsv", "--method", "learned")
     out = files / "my.store"
-    keep = ("--bits", 16, "--keep", 60, "--out", out)
+    keep = ("--bits", 16, "--quality", 60, "--out", out)
     run_text(capsys, "compress", files / "d.npz", *words, *keep)
     found = run_json(capsys, "search", out, "--vector", files / "q.npy", "-k", 3)
     vectors = np.load(files / "d.npz")["vectors"]
@@ -124,7 +124,7 @@ def test_a_store_asks_as_pairs_have_taught(files, capsys, quick):
 
 def test_a_new_store_of_vectors_learns_codes(files, capsys, quick):
     for method in ("itq", "learned"):
-        words = ("--codes", method, "--bits", 16)
+        words = ("--method", method, "--bits", 16)
         run_text(capsys, "index", "create", files / method, files / "d.npz", *words)
     itq, learned = (ch.load_model(files / method) for method in ("itq", "learned"))
     assert learned.architecture["codes"] == "learned"
@@ -158,15 +158,15 @@ def test_unknown_ids_and_foreign_questions_are_said(files, capsys):
         ("one.npy", "vectors: 1 of them; of ten or more some can be held out"),
         ("one.npy --questions q.npy", "1 vector: codes are fitted to two or more"),
         ("equal.npy", "all vectors are equal"),
-        ("d.npz --codes nonsense", "unknown --codes 'nonsense'; known: itq, learned"),
+        ("d.npz --method nonsense", "unknown --method 'nonsense'; known: itq, learned"),
         ("d.npz --pairs qrels.tsv", "judgements and pairs are of questions; give these, too"),
         ("d.npz --questions q.npy --pairs far.tsv", "pairs name none of the questions"),
         (
             "d.npz --questions q.npy --pairs qrels.tsv --similarity euclidean",
             "--similarity euclidean: pairs teach cosines",
         ),
-        ("d.npz --keep much", "--keep much: is no percentage above 0 and up to 100"),
-        ("d.npz --keep 101%", "--keep 101%: is no percentage above 0 and up to 100"),
+        ("d.npz --quality much", "--quality much: is no percentage above 0 and up to 100"),
+        ("d.npz --quality 101%", "--quality 101%: is no percentage above 0 and up to 100"),
         ("d.npz --plot plot.jpg", "plot.jpg: a plot ends in .png, .svg, .pdf"),
     ],
 )
@@ -189,7 +189,7 @@ def test_what_cannot_be_measured_is_one_line(files, capsys, words, says):
     [("90", "cosine", 16, True), ("90", "euclidean", 16, True), ("20", "cosine", 8, False)],
 )
 def test_the_code_that_is_named_becomes_a_store(files, capsys, keep, similarity, bits, second):
-    words = ("compress", files / "d.npz", "--bits", bits, "--no-centred", "--keep", keep)
+    words = ("compress", files / "d.npz", "--bits", bits, "--no-centred", "--quality", keep)
     out = files / "my.store"
     found = run_json(capsys, *words, "--similarity", similarity, "--out", out)
     (chosen,) = [code for code in found["codes"] if code["name"] == found["chosen"]]
@@ -216,8 +216,8 @@ def test_a_store_is_refused_before_anything_is_measured_and_where_no_code_is_goo
         capsys, *words, "--out", "postgresql:///db", says="keeps no model; make a store in a folder"
     )
     np.save(files / "noise.npy", np.random.default_rng(1).normal(size=(400, 32)))
-    words = ("compress", files / "noise.npy", "--bits", 8, "--first", 1, "--keep", 100)
-    says = "no code keeps enough, so no store is made; give --keep less"
+    words = ("compress", files / "noise.npy", "--bits", 8, "--first", 1, "--quality", 100)
+    says = "no code keeps enough, so no store is made; give --quality less"
     assert run_command(*words, "--out", files / "none.store") == 2
     assert says in capsys.readouterr().err
     assert not (files / "none.store").exists()

@@ -164,7 +164,7 @@ def places(store, saved_model, tmp_path_factory):
         ("index create {new} {features} --encoder photo", "the items are features"),
         ("index create {new} {photos} --encoder features", "the items are images or text"),
         (
-            "index create {new} {photos} --encoder openclip:{net} --codes cca-itq",
+            "index create {new} {photos} --encoder openclip:{net} --method cca-itq",
             "needs images with",
         ),
         ("index create milvus+http://nowhere {photos} --encoder photo", "keeps no model"),

@@ -379,7 +379,7 @@ def test_features_are_an_encoder_of_their_own(tmp_path):
 def test_commands_make_a_store_and_tell_of_it(tmp_path, capsys):
     needs("clip")
     photos, net = picture_folder(tmp_path / "photos"), tiny_clip(tmp_path / "net.json")
-    options = ["--encoder", f"openclip:{net}", "--codes", "sign", "--bits", "40", "--seed", "1"]
+    options = ["--encoder", f"openclip:{net}", "--method", "sign", "--bits", "40", "--seed", "1"]
     assert run_json(capsys, "index", "create", tmp_path / "s", photos, *options)["added"] == 9
     facts = run_json(capsys, "index", "info", tmp_path / "s")
     assert (facts["n_bits"], facts["encoder"], facts["fitted"]) == (

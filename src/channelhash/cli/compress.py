@@ -23,7 +23,7 @@ def _percentage(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value <= 100:
-        raise InputError(f"{argument('keep')} {text}: is no percentage above 0 and up to 100")
+        raise InputError(f"{argument('quality')} {text}: is no percentage above 0 and up to 100")
     return value
 
 
@@ -34,7 +34,7 @@ def _method(name: str) -> "Method":
 
     methods = get_args(Method)
     if name not in methods:
-        raise InputError(unknown(f"{argument('codes')} {name!r}", name, [*methods]))
+        raise InputError(unknown(f"{argument('method')} {name!r}", name, [*methods]))
     return cast("Method", name)
 
 
@@ -58,11 +58,15 @@ def compress(
     similarity: Literal["cosine", "inner", "euclidean"] = typer.Option(
         "cosine", help="How the encoder means its vectors to be compared."
     ),
-    bits: list[int] = typer.Option([], help="Code lengths to try; 64, 128 and 256."),
-    codes: list[str] = typer.Option(
-        ["itq"], help="How codes are fitted: itq, or learned by the vectors' own neighbours."
+    bits: list[int] = typer.Option(
+        [], min=1, help="Code length; 64, 128 and 256 by default. May be repeated."
     ),
-    keep: float = typer.Option(
+    method: list[str] = typer.Option(
+        ["itq"],
+        help="How codes are fitted: itq, or learned by the vectors' own neighbours. May be "
+        "repeated.",
+    ),
+    quality: float = typer.Option(
         "95",
         parser=_percentage,
         metavar="PERCENT",
@@ -94,7 +98,7 @@ def compress(
     from channelhash.data.vectors import load_vectors
     from channelhash.utils.files import write_text
 
-    methods = [_method(name) for name in codes]
+    methods = [_method(name) for name in method]
     if plot is not None:
         reports.check_plot(plot)
     if out is not None:
@@ -106,7 +110,7 @@ def compress(
         proof = prove(task, plan, progress)
     for note in proof.notes:
         shared.say(note)
-    report = reports.Report(task, proof, keep / 100, seed)
+    report = reports.Report(task, proof, quality / 100, seed)
     if markdown is not None:
         write_text(markdown, report.markdown())
     if plot is not None:
@@ -134,7 +138,7 @@ def _write_store(out: str, database: "Vectors", path: Path, report: "Report", pl
     chosen = report.chosen
     if chosen is None or chosen.n_bits is None:
         raise InputError(
-            f"{out}: no code keeps enough, so no store is made; give {argument('keep')} less"
+            f"{out}: no code keeps enough, so no store is made; give {argument('quality')} less"
         )
     compressor = Compressor.fit(
         database,

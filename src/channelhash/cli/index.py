@@ -48,8 +48,8 @@ def _create(
     model: Path | None = typer.Option(
         None, help="A run's folder or a saved model; the same as --encoder RUN."
     ),
-    codes: _CodesMethod = typer.Option(
-        "auto", help="auto: the encoder's own, else cca-itq or itq, fitted."
+    method: _CodesMethod = typer.Option(
+        "auto", help="How codes are fitted; auto: the encoder's own, else cca-itq or itq."
     ),
     bits: int = typer.Option(256, min=1, help="Code length."),
     seed: shared.Seed = 0,
@@ -86,7 +86,7 @@ def _create(
         address = ch.search.Address.parse(default_address(source))
     if model is not None and encoder:
         raise InputError("--model: names a run, and --encoder another encoder; give one of them")
-    new = NewCodes(word if model is None else str(model), codes, bits, seed)
+    new = NewCodes(word if model is None else str(model), method, bits, seed)
 
     def go_on() -> list[str]:
         is_made = address.path is None or address.kind == "store"

@@ -143,6 +143,7 @@ def _os_line(error: OSError) -> str:
 #: Argument of the library -> option of the command line, where they have different names.
 _OPTIONS = {
     "base": "dataset",
+    "codes": "method",
     "count": "workers",
     "folder": "out",
     "images": "image",
