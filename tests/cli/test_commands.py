@@ -1,5 +1,6 @@
 """The commands, as a person runs them."""
 
+import inspect
 import json
 import re
 import runpy
@@ -7,7 +8,10 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from itertools import combinations
 from pathlib import Path
+from types import UnionType
+from typing import Union, get_args, get_origin, get_type_hints
 from unittest.mock import Mock
 
 import numpy as np
@@ -673,18 +677,34 @@ def test_a_trained_model_has_no_statements_of_sql(picture_run, capsys):
 
 
 def options_of(command, path=()):
-    """Yield the command and the spellings of each of its options."""
+    """Yield the command, the spellings of each of its options, what it takes and its help."""
     for name, other in getattr(command, "commands", {}).items():
         yield from options_of(other, (*path, name))
     for option in command.params:
         if path and option.param_type_name == "option" and "--help" not in option.opts:
-            yield " ".join(path), (*option.opts, *option.secondary_opts)
+            takes = get_type_hints(inspect.unwrap(command.callback))[option.name]
+            spelled = (*option.opts, *option.secondary_opts)
+            yield " ".join(path), spelled, kind_of(takes), option.help
+
+
+def kind_of(annotation):
+    """Words, also of a path, a number or a flag."""
+    if get_origin(annotation) in (list, Union, UnionType):
+        annotation = get_args(annotation)[0]
+    return {int: "number", float: "number", bool: "flag"}.get(annotation, "words")
+
+
+def subject_of(text):
+    """The long words of what a help says first."""
+    text = re.sub("^(for|with|instead)[^:,]*[:,] ", "", text.lower())
+    return frozenset(re.findall("[a-z]{4,}", re.split("[;.:(,]", text)[0]))
 
 
 WRITTEN = [
     page.read_text(encoding="utf-8") for page in (*DOCS.rglob("*.md"), DOCS.parent / "README.md")
 ]
-OPTIONS = list(options_of(get_command(app)))
+DESCRIBED = list(options_of(get_command(app)))
+OPTIONS = [(command, spelled) for command, spelled, _, _ in DESCRIBED]
 #: Options of several commands mean the same everywhere: one page is enough.
 SHARED = {spelled for spelled, n in Counter(spelled for _, spelled in OPTIONS).items() if n > 2}
 
@@ -698,3 +718,17 @@ def names(page, words):
 def test_every_option_stands_on_a_page_of_its_command(command, spelled):
     pages = WRITTEN if spelled in SHARED else [page for page in WRITTEN if names(page, command)]
     assert any(names(page, option) for page in pages for option in spelled)
+
+
+def test_an_option_takes_the_same_everywhere_and_a_plural_is_a_number():
+    kinds = {(spelled[-1], kind) for _, spelled, kind, _ in DESCRIBED}
+    assert Counter(name for name, _ in kinds).most_common(1)[0][1] == 1
+    words = {name for name, kind in kinds if kind == "words"}
+    assert [name for name in words if re.sub("y$", "ie", name) + "s" in words] == []
+
+
+def test_one_thing_has_one_name():
+    """Two options that do the same would say so in the same words, or in most of them."""
+    subjects = {(spelled[-1], subject_of(text)) for _, spelled, _, text in DESCRIBED}
+    for (name, words), (other, others) in combinations(subjects, 2):
+        assert name == other or 3 * len(words & others) < 2 * len(words | others), (name, other)

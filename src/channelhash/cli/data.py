@@ -37,7 +37,7 @@ def _synthesize(
 @app.command("download")
 def _download(
     name: str = typer.Argument(..., help="Data set: mirflickr25k or nuswide."),
-    out: Path = typer.Option(..., help="Folder for the data set."),
+    out: Path = typer.Option(..., help="Folder to write to."),
     as_json: shared.AsJson = False,
 ) -> None:
     """Fetch and unpack the official archives. An interrupted download is resumed; complete files

@@ -21,7 +21,7 @@ def experiment(
         ..., help=f"Which grid: {', '.join(EXPERIMENTS)}; or python:module:NAME."
     ),
     dataset: str | None = typer.Option(
-        None, help="Base configuration: synthetic, mirflickr25k or nuswide."
+        None, help="Data set with a base configuration: synthetic, mirflickr25k or nuswide."
     ),
     config: Path | None = typer.Option(
         None, help="Base configuration as a YAML file, instead of --dataset."
