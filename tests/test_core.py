@@ -180,7 +180,7 @@ def test_the_core_lists_describes_and_names_the_extra_that_encodes(code_files):
         "search photos dog": "photos",
         "index create b.store photos": "photos",
         "index create b.store photos --encoder openclip:ViT-B-32/openai": "clip",
-        "index create b.store photos --model run": "train",
+        "index create b.store photos --encoder run": "train",
         "recall run items.csv": "train",
         "report run": "report",
         "evaluate --query q.parquet --database d.parquet --out scores": "report",  # before a file is read

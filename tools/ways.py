@@ -214,7 +214,7 @@ def follow_all(ways: dict[str, list[Step]], folder: Path) -> dict[str, Way]:
         ),
         "One request": partial(ask_server, folder / "drawn"),
         "One indexing": partial(
-            run_command, "index", "create", store, photographs, "--model", folder / "drawn"
+            run_command, "index", "create", store, photographs, "--encoder", folder / "drawn"
         ),
         "One grid": partial(run_command, *grid, "--seeds", "1"),
     }

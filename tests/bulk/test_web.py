@@ -228,7 +228,7 @@ def test_an_address_is_no_folder_that_is_not_there(tmp_path, capsys, name):
     ch.open_store(tmp_path / "store", n_bits=8).close()
     for arguments in (
         ("index", "add", tmp_path / "store", f"https://host/{name}", "--model", model),
-        ("index", "create", tmp_path / "new", f"https://host/{name}", "--model", model),
+        ("index", "create", tmp_path / "new", f"https://host/{name}", "--encoder", model),
         ("encode", model, "--data", f"https://host/{name}", "--out", tmp_path / "out.parquet"),
     ):
         said = assert_refused(capsys, *arguments, says=": an address, but a folder or file of this")

@@ -285,7 +285,7 @@ def make_seeds(root: Path) -> Path:
         ("train", root / "small.yaml", "--out", run),
         ("evaluate", run),
         ("train", root / "plain.yaml", "--out", root / "plain/run"),
-        ("index", "create", store, root / "pictures", "--model", run),
+        ("index", "create", store, root / "pictures", "--encoder", run),
         (
             "encode",
             run,
@@ -458,7 +458,7 @@ ENTRIES: dict[str, tuple[str, ...]] = {
         _CODED,
     ),
     **dict.fromkeys(
-        ("index create OUT DATA --model RUN", "index add STORE NEW", "ch.index"), _CODED
+        ("index create OUT DATA --encoder RUN", "index add STORE NEW", "ch.index"), _CODED
     ),
     "encode RUN --data DATA --out c.parquet": _CODED,
     "train PLAIN --out RUN --resume": tuple(FORGED),

@@ -28,7 +28,7 @@ def store(tmp_path_factory, saved_model):
     table.write_text(
         "\n".join([f"{lines[0]},year", *(f"{line},{2010 + i}" for i, line in enumerate(lines[1:]))])
     )
-    assert run_command("index", "create", folder / "s", table, "--model", saved_model) == 0
+    assert run_command("index", "create", folder / "s", table, "--encoder", saved_model) == 0
     return folder / "s"
 
 
@@ -40,7 +40,7 @@ def test_a_folder_of_pictures_from_nothing_to_answers(tmp_path, saved_model, cap
     photos, place = picture_folder(tmp_path / "photos", 5), tmp_path / "s"
     (photos / "0.png").rename(photos / "horses.png")
     # which may come before the first item
-    assert run_command("index", "create", place, "--model", saved_model) == 0
+    assert run_command("index", "create", place, "--encoder", saved_model) == 0
     assert_refused(capsys, "search", place, "--text", "red", says="this store has no items yet")
     done = run_json(capsys, "index", "add", place, photos)
     assert (done["added"], done["items"], done["problems"]) == (5, 5, [])
@@ -122,7 +122,7 @@ def test_delete_takes_a_filter(tmp_path, saved_model, capsys):
         write_pictures(tmp_path / "d", 6),
         ("index", "delete", tmp_path / "s", "--where", "label = 'red'"),
     )
-    assert run_command("index", "create", tmp_path / "s", table, "--model", saved_model) == 0
+    assert run_command("index", "create", tmp_path / "s", table, "--encoder", saved_model) == 0
     assert run_json(capsys, *delete) == {"deleted": 2, "unknown": [], "items": 4}
     assert "0 items deleted, 4 left" in run_text(capsys, *delete)
 
@@ -152,13 +152,19 @@ def places(store, saved_model, tmp_path_factory):
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("index create {store} {photos} --model {model}", "add to it with `channelhash index add"),
-        ("index create {full} --model {model}", "no pictures in this folder or below it"),
-        ("index create {full} {photos} --model {model}", "holds thesis.txt, but no store"),
-        ("index create {file} --model {model}", "is a file"),
-        ("index create {new} --model {gone}", "no such folder"),
-        ("index create {new} --model {model} --exclude a", "SOURCE"),
-        ("index create {new} {photos} --model run --encoder photo", "--model: names a run, and"),
+        (
+            "index create {store} {photos} --encoder {model}",
+            "add to it with `channelhash index add",
+        ),
+        ("index create {full} --encoder {model}", "no pictures in this folder or below it"),
+        ("index create {full} {photos} --encoder {model}", "holds thesis.txt, but no store"),
+        ("index create {file} --encoder {model}", "is a file"),
+        ("index create {new} --encoder {gone}", "no such folder"),
+        ("index create {new} --encoder {model} --exclude a", "SOURCE"),
+        (
+            "index create {new} {photos} --encoder run --encoder photo",
+            "--encoder run photo: name one",
+        ),
         ("index create {new} {photos} --encoder run --bits 64", "--encoder run: a run has its own"),
         ("index create {new} --encoder photo", "new: codes are fitted to items; name their SOURCE"),
         ("index create {new} {features} --encoder photo", "the items are features"),

@@ -42,7 +42,7 @@ TEMPORARY = re.compile(r"\.tmp$|\.partial$|\.journal$")
 ATTACKS = {
     "train run.yaml --out new": "new/model/model.safetensors",
     "encode shown --data images --out codes --shard-items 40": "codes/*.parquet",
-    "index create new.store INPUTS/images --model shown": "new.store/items",
+    "index create new.store INPUTS/images --encoder shown": "new.store/items",
     "index add photos.store INPUTS/images": "photos.store/items",
 }
 
@@ -75,7 +75,7 @@ def write_inputs(folder: Path) -> None:
         (folder / f"{name}.yaml").write_text(json.dumps(sections))
     for words in (
         "train shown.yaml --out shown",
-        f"index create photos.store {folder}/images --model shown",
+        f"index create photos.store {folder}/images --encoder shown",
     ):
         done = _run(words, folder)
         assert done.returncode == 0, f"{words}: {done.stderr}"

@@ -259,7 +259,7 @@ def test_a_student_of_an_extension_asks_what_its_teacher_may_ask(place, extended
         ch.load_model(old).fingerprint(),
     )
     assert student.extends == ()
-    assert run_command("index", "create", store, place / "f.npz", "--model", old) == 0
+    assert run_command("index", "create", store, place / "f.npz", "--encoder", old) == 0
     assert load_encoder(ch.open_store(store), small).fingerprint() == student.fingerprint()
     assert_refused(
         capsys, "index", "add", store, place / "f.npz", "--model", small, says="of another model"
@@ -278,7 +278,7 @@ def test_a_store_goes_on_with_the_extended_model(place, extended, tmp_path, caps
     for name, rows in (("old", ~is_new), ("new", is_new)):
         np.savez(tmp_path / f"{name}.npz", **{key: features[key][rows] for key in features.files})
     assert (
-        run_command("index", "create", store, tmp_path / "old.npz", "--model", place / "old") == 0
+        run_command("index", "create", store, tmp_path / "old.npz", "--encoder", place / "old") == 0
     )
     before = {item.id: item.codes for item in ch.open_store(store).get(ch.open_store(store).ids())}
     other = train_run(
@@ -338,7 +338,7 @@ def test_pictures_and_words_of_a_table(tmp_path, name):
         "new": ["blue"],
     }
     run_codes(new)
-    assert run_command("index", "create", store, tmp_path / "old.csv", "--model", old) == 0
+    assert run_command("index", "create", store, tmp_path / "old.csv", "--encoder", old) == 0
     assert run_command("index", "add", store, tmp_path / "new.csv", "--model", new) == 0
     assert run_command("search", store, "--text", "a dark blue picture", "-k", "3") == 0
     assert len(ch.open_store(store)) == 60

@@ -99,7 +99,7 @@ def filled(tmp_path, saved_model, capsys) -> str:
     """The address of a store with the images and texts of a table."""
     address = address_in(tmp_path)
     table = write_pictures(tmp_path / "data", 12)
-    done = run_json(capsys, "index", "create", address, table, "--model", saved_model)
+    done = run_json(capsys, "index", "create", address, table, "--encoder", saved_model)
     assert (done["store"], done["added"]) == (address, 12)
     return address
 

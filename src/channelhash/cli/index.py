@@ -45,9 +45,6 @@ def _create(
     store: str = _STORE,
     source: Path | None = typer.Argument(None, help=_SOURCE),
     encoder: shared.EncoderWords = [],
-    model: Path | None = typer.Option(
-        None, help="A run's folder or a saved model; the same as --encoder RUN."
-    ),
     method: _CodesMethod = typer.Option(
         "auto", help="How codes are fitted; auto: the encoder's own, else cca-itq or itq."
     ),
@@ -71,11 +68,11 @@ def _create(
     Example: channelhash index create photos.store photos --captions captions.csv
     """
     address = ch.search.Address.parse(store)
-    is_encoded = any([model, encoder, root, array, ids, captions, exclude, projections, ocr])
+    is_encoded = any([encoder, root, array, ids, captions, exclude, projections, ocr])
     if _put_codes(address, source, True, is_encoded, as_json):
         return
     word = read_words(encoder) if encoder else None
-    with naming_extra("train" if model else extra_of(word)):
+    with naming_extra(extra_of(word)):
         from channelhash.indexing.fit import NewCodes
         from channelhash.indexing.index import default_address
         from channelhash.indexing.stores import create_store, read_again
@@ -84,15 +81,14 @@ def _create(
     if source is None and address.holds_files:
         source = Path(store)
         address = ch.search.Address.parse(default_address(source))
-    if model is not None and encoder:
-        raise InputError("--model: names a run, and --encoder another encoder; give one of them")
-    new = NewCodes(word if model is None else str(model), method, bits, seed)
+    new = NewCodes(word, method, bits, seed)
 
     def go_on() -> list[str]:
         is_made = address.path is None or address.kind == "store"
         if source is None or not is_made:
             return same_command()
-        options = {"--model": model, "--root": root, "--captions": captions, "--ids": ids}
+        run = None if new.are_fitted else new.encoder
+        options = {"--model": run, "--root": root, "--captions": captions, "--ids": ids}
         return _add_command(address, source, {**options, "--array": array}, exclude)
 
     with shared.progress_bars(f"{address} keeps the items written so far", go_on) as progress:

@@ -277,7 +277,7 @@ class Compressor:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write this compressor to a folder, as a saved model that ``channelhash encode`` and
-        ``index create --model`` take, too.
+        ``index create --encoder`` take, too.
         """
         from channelhash.compression.models import to_model
 

@@ -229,8 +229,8 @@ def _present_columns(path: Path, wanted: _Columns, columns: Sequence[str]) -> _C
     for column in wanted.flags:
         if column not in columns:
             raise _missing(path, "label_columns", column, columns)
-    name = _find_column(path, "id", wanted.id, columns)
-    return _Columns(name or "id", modalities, labels, wanted.flags)
+    ids = _find_column(path, "id", wanted.id, columns)
+    return _Columns(ids or "id", modalities, labels, wanted.flags)
 
 
 def _find_column(path: Path, role: str, name: str, columns: Sequence[str]) -> str | None:
