@@ -43,7 +43,8 @@ SearchableStore = Annotated[
     str,
     typer.Argument(
         metavar="FOLDER|STORE",
-        help="A folder of photographs, a store, a run's folder, a file of codes, or postgresql://….",
+        help="A folder of photographs, a store, a run's folder, a file of codes, or "
+        "postgresql://….",
     ),
 ]
 

@@ -228,7 +228,7 @@ def _separates(sign: str, names: Collection[str]) -> bool:
     fixed places ("smith, anna"; "paris" and "paris, texas") a piece is either always first or
     always second.
     """
-    if sign in _TIGHT and any(map(_TIGHT[sign].search, names)):
+    if _is_between_letters(sign, names):
         return True
     lists = [list(map(str.strip, name.split(sign))) for name in names]
     n_open = sum("" in (pieces[0], pieces[-1]) for pieces in lists)
@@ -238,6 +238,10 @@ def _separates(sign: str, names: Collection[str]) -> bool:
     recurs = len(places) < len(names) or 2 * len(places) <= sum(map(len, lists))
     changes_place = max(map(len, places.values()), default=0) > 1
     return recurs and (changes_place or len(set(map(len, lists))) > 2)
+
+
+def _is_between_letters(sign: str, names: Collection[str]) -> bool:
+    return sign in _TIGHT and any(map(_TIGHT[sign].search, names))
 
 
 def _places_of(lists: Iterable[Sequence[str]]) -> Mapping[str, set[int]]:

@@ -157,8 +157,8 @@ def load_table(
 
     Raises:
         InputError: the file cannot be read, a column is missing or may be one of several, or a row
-            is bad: wrong number of cells, not JSON, no id or a repeated one, missing or empty image, empty or no text,
-            label that is not 0 or 1.
+            is bad: wrong number of cells, not JSON, no id or a repeated one, missing or empty
+            image, empty or no text, label that is not 0 or 1.
     """
     _check_label_settings(label_columns, label_separator)
     wanted = {"image": image_column, "text": text_column}
@@ -439,8 +439,8 @@ def csv_rows(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield (number of the line where it begins, cells) of each row of a text.
 
-    Errors name ``path``. Cells may be ``quoted``, or quotation marks are part of them. Blanks behind
-    each delimiter of the header belong to no cell.
+    Errors name ``path``. Quotation marks are part of cells unless these may be ``quoted``; then a
+    blank behind each delimiter of the header is part of no cell.
 
     >>> list(csv_rows(Path("t.csv"), 'id,text\\n1,"two\\nlines"\\n2,b', ","))
     [(1, ['id', 'text']), (2, ['1', 'two\\nlines']), (4, ['2', 'b'])]

@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -205,7 +206,7 @@ def index_source(
     _check_numbered(source, changes)
     moved = rename_moved(store, source, changes)
     unread = _still_unread(source, changes.rows)
-    known = tuple(image.problem for image in unread.values())
+    known = tuple(map(attrgetter("problem"), unread.values()))
     todo = [row for row in changes.rows if moved.get(row, True) and row not in unread]
     encoding = time.perf_counter()
     written = set[int]()
