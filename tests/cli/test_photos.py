@@ -608,6 +608,7 @@ def test_a_server_takes_up_what_changes_in_its_folder(animals, tmp_path, capsys,
     photos, store = tmp_path / "photos", tmp_path / "photos.store"
     shutil.copytree(animals, photos, ignore=shutil.ignore_patterns(".channelhash"))
     macaw = (EXAMPLES / "macaw.jpg").read_bytes()
+    (photos / "cut.jpg").touch()
     run_text(capsys, "index", "create", store, photos)
     (photos / "panda.jpg").unlink()
     with started(store, "--workers", workers) as (process, address):
@@ -641,7 +642,8 @@ def test_a_server_takes_up_what_changes_in_its_folder(animals, tmp_path, capsys,
     assert lines.count(f"left out: unreadable picture {photos}/macaw.jpg") == 1
     counts = [line.partition(":")[0] for line in lines if line.endswith(str(store))]
     assert counts == ["1 removed", "1 added", "1 moved"]
-    assert len(lines) == 6, said  # two of the folder that was away, and how to go on
+    assert "1 × unreadable picture, as before" in lines[0]
+    assert len(lines) == 7, said  # two of the folder that was away, and how to go on
     assert len(ch.open_store(store)) == 11
 
 
