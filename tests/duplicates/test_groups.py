@@ -3,16 +3,17 @@ raw original for a picture that was developed from it; and which copy is the one
 """
 
 import os
-import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import ImageOps
+from hypothesis import given, strategies as st
+from PIL import ImageEnhance, ImageOps
 
 import channelhash as ch
 from channelhash.copies.small_copies import SmallCopy
-from channelhash.duplicates import Photo, find_duplicates, move_rest
-from channelhash.duplicates.groups import describe_copies, propose_keeper
+from channelhash.duplicates import Photo, find_duplicates, keepers, move_rest, moves
+from channelhash.duplicates.keepers import describe_copies, find_keeper, judge
 from channelhash.search.items import Item
 from channelhash.utils.seeds import generator
 from picture_runs import photograph
@@ -156,48 +157,65 @@ def test_raw_originals_are_copies_of_raw_originals_only(seed, tmp_path, monkeypa
     }
 
 
+OTHER = Photo("b", taken=True, date="2019-07-14", turned=True, colours=-1, derived=True)
+#: What is told -> what speaks for a photo that is like `OTHER` otherwise.
+FACTS = {
+    "has the camera's data": {"camera": True},
+    "upright": {"turned": False},
+    "in colour": {"colours": 1},
+    "most pixels": {"width": 3, "height": 2},
+    "oldest": {"date": "2019-07-13"},
+    "name of an original": {"derived": False},
+    "has rating, title or keywords": {"described": 1},
+}
+
+
+def judged(*photos):
+    """The photo that is kept, why, and which others stay."""
+    keeper = find_keeper(photos)
+    return keeper.id, *judge(keeper, [photo for photo in photos if photo is not keeper])
+
+
+@pytest.mark.parametrize("second", FACTS)
+@pytest.mark.parametrize("reason", FACTS)
+def test_one_fact_is_enough_unless_another_contradicts(reason, second):
+    one = OTHER._replace(id="a", **FACTS[reason])
+    assert judged(one, OTHER) == judged(OTHER, one) == ("a", reason, [])
+    both = one._replace(**FACTS[second])
+    told = [each for each in FACTS if each in (reason, second)]
+    assert judged(OTHER, both) == ("a", ", ".join(told), [])
+    rival = OTHER._replace(**FACTS[second])
+    if reason != second:
+        first = "a" if told[0] == reason else "b"
+        assert judged(one, rival) == (first, told[0], [{"a": "b", "b": "a"}[first]])
+    assert judged(OTHER._replace(id="a"), OTHER) == ("a", "unsure", ["b"])
+
+
 @pytest.mark.parametrize(
-    ("photos", "keeper", "reason"),
+    ("one", "other", "is_sure"),
     [
-        (
-            [Photo("a", width=3, height=2, size=9), Photo("b", width=2, height=4)],
-            "b",
-            "most pixels",
-        ),
-        ([Photo("a", sharpness=7.9), Photo("b", sharpness=10)], "b", "sharpest"),
-        ([Photo("a", size=9), Photo("b", taken=True)], "b", "has the camera's date"),
-        (
-            [Photo("a (1).jpg"), Photo("a-copy 2"), Photo("a_edited"), Photo("b.jpg")],
-            "b.jpg",
-            "name of an original",
-        ),
-        ([Photo("a", sharpness=8.1), Photo("b", sharpness=10)], "a", "all are equal"),
-        ([Photo("a", turned=True, size=900), Photo("b", size=800)], "b", "upright"),
-        (
-            [Photo("a", size=920), Photo("b", described=1, size=900)],
-            "b",
-            "has rating, title or keywords",
-        ),
-        (
-            [Photo("a", described=3, width=2, height=2), Photo("b", width=3, height=2)],
-            "b",
-            "most pixels",
-        ),
-        (
-            [Photo("a", described=1), Photo("b", taken=True)],
-            "a",
-            "has rating, title or keywords",
-        ),
-        (
-            [Photo("flipped.jpg", size=105), Photo("x.jpg", size=100)],
-            "x.jpg",
-            "name of an original",
-        ),
-        ([Photo("a", size=95), Photo("b", size=100)], "a", "all are equal"),
+        ((4000, 3000), (1333, 1000), True),
+        ((4000, 3000), (1000, 1333), True),
+        ((4000, 3000), (3996, 2997), True),
+        ((4240, 3240), (4000, 3000), False),
+        ((4000, 3000), (3000, 3000), False),
+        ((4000, 3000), (2000, 2500), True),
     ],
 )
-def test_the_best_copy_is_proposed_and_why(photos, keeper, reason):
-    assert propose_keeper(photos) == (keeper, reason)
+def test_more_pixels_count_in_one_shape_and_many_more_in_any(one, other, is_sure):
+    expected = ("a", "most pixels", []) if is_sure else ("a", "unsure", ["b"])
+    assert judged(Photo("a", "", *one), Photo("b", "", *other)) == expected
+
+
+@given(
+    st.from_regex(r"[a-z]{3}_?[0-9]{4}", fullmatch=True),
+    st.sampled_from(["-", " ", "_", " (", "."]),
+    st.sampled_from(["edited", "copy", "bw", "small 2"]),
+)
+def test_a_name_with_a_word_more_is_that_of_a_copy_and_one_with_a_number_is_not(name, mark, word):
+    items = [Item(f"{each}.jpg", {}, {}) for each in (name, name + mark + word, f"{name}_2")]
+    photos = describe_copies(items, [None] * 3)
+    assert [photo.derived for photo in photos] == [False, True, False]
 
 
 @pytest.mark.parametrize("turn", range(1, 8))
@@ -210,16 +228,76 @@ def test_a_copy_that_is_turned_against_most_or_the_cameras_is_not_kept(turn):
         items = [Item(str(n), {}, {"taken": date}) for n, date in enumerate(taken)]
         return [photo.turned for photo in describe_copies(items, list(copies))]
 
-    assert turned([None] * 3, copy.turned(turn), copy, copy) == [True, False, False]
-    assert turned([None, "2019"], copy, copy.turned(turn)) == [True, False]
-    assert turned(["2019", None, None], copy.turned(turn), copy, copy) == [False, True, True]
-    assert turned([None] * 2, copy.turned(turn), copy) == [False, False], "nobody knows"
+    one = copy.turned(turn)
+    assert turned([None] * 4, one, copy, copy, copy) == [True, False, False, False]
+    assert turned([None, "2019"], copy, one) == [True, False]
+    assert turned(["2019", None, None], one, copy, copy) == [False, True, True]
+    assert turned([None] * 3, one, copy, copy) == [False] * 3, "two may be copies of a copy"
+    assert turned(["2019"] * 2, one, copy) == [False] * 2, "nobody knows"
+
+
+def edit(draw, kind, image):
+    """Return a copy of an image, drawn within a kind."""
+    if kind == "resized":
+        share = draw.uniform(0.4, 0.9)
+        return image.resize((round(image.width * share), round(image.height * share)))
+    if kind == "bordered":
+        return ImageOps.expand(
+            image, int(draw.integers(8, 14)), ("grey", "silver")[draw.integers(2)]
+        )
+    if kind == "brightened":
+        return ImageEnhance.Brightness(image).enhance(draw.uniform(1.05, 1.12))
+    if kind == "grey":
+        return image.convert("L")
+    if kind == "mirrored":
+        return ImageOps.mirror(image)
+    return image.rotate(90 * int(draw.integers(1, 4)), expand=True) if kind == "turned" else image
+
+
+#: Kind of copy -> why the original is kept where nothing but the picture says which one it is.
+KINDS = {
+    "resized": "most pixels",
+    "bordered": "without border",
+    "grey": "in colour",
+    "compressed": "largest file",
+    "mirrored": "unsure",
+    "turned": "unsure",
+    "brightened": "unsure",
+}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_original_stays_and_where_nothing_tells_it_apart_both(kind, seed, tmp_path):
+    """With the camera's data, or the name, it always stays, whatever was done to the copy."""
+    draw = generator(0, "kinds", kind, seed)
+    image = photograph(seed).resize((720, 600))
+    image.save(tmp_path / "1.jpg", quality=95)
+    edit(draw, kind, image).save(tmp_path / "2.jpg", quality=int(draw.integers(60, 85)))
+    paths = [tmp_path / f"{n}.jpg" for n in draw.permutation([1, 2])]
+    names = ["a.jpg", "b.jpg"]
+    original = names[[path.name for path in paths].index("1.jpg")]
+    known = {"taken": "2019-07-14 10:20:30", "camera": "D750"}
+    for way in ("camera", "name", "nothing"):
+        ids = [f"{name[0]}-edited.jpg" if way == "name" and name != original else name for name in names]  # fmt: skip
+        has_data = [way != "nothing" and (way == "name" or name == original) for name in names]
+        files = {
+            name: (path, known if has else {})
+            for name, path, has in zip(ids, paths, has_data, strict=True)
+        }
+        (tmp_path / way).mkdir()
+        [group] = find_duplicates(store_of(tmp_path / way, files))
+        if way != "nothing":
+            assert (group.keeper, group.unsure) == (original, [])
+        elif KINDS[kind] == "unsure":
+            assert group.rest == []
+        else:
+            assert (group.keeper, group.unsure, group.reason) == (original, [], KINDS[kind])
 
 
 def test_rating_title_and_keywords_of_an_item_count_but_no_rejection(tmp_path):
-    photograph(0).save(tmp_path / "a.png")
-    ImageOps.mirror(photograph(0)).save(tmp_path / "b.png")
-    shutil.copy(tmp_path / "a.png", tmp_path / "c.png")
+    for name in "abc":
+        photograph(0).save(tmp_path / f"{name}.png")
     files = {
         "a": (tmp_path / "a.png", {"rating": -1}),
         "b": (tmp_path / "b.png", {"rating": 5, "title": "x"}),
@@ -227,5 +305,35 @@ def test_rating_title_and_keywords_of_an_item_count_but_no_rejection(tmp_path):
     }
     [group] = find_duplicates(store_of(tmp_path, files))
     assert [photo.described for photo in group.photos] == [0, 2, 1]
-    assert group.keeper == "c"
-    assert group.reason == "upright, has rating, title or keywords"
+    assert (group.keeper, group.unsure) == ("b", [])
+    assert group.reason == "has rating, title or keywords"
+
+
+def test_what_is_no_copy_of_the_kept_one_itself_stays_without_a_complaint(tmp_path, monkeypatch):
+    """The kept one and another are copies of a third one."""
+    for name, side in {"a": 180, "b": 120, "c": 90}.items():
+        photograph(0).resize((side, side)).save(tmp_path / f"{name}.png")
+    store = store_of(tmp_path, {name: (tmp_path / f"{name}.png", {}) for name in "abc"})
+
+    def alike_but_two(some, others):
+        names = {Path(some[0].path).stem + Path(other.path).stem for other in others}
+        return np.array([[names.isdisjoint({"ac"})]])
+
+    monkeypatch.setattr(keepers, "alike", alike_but_two)
+    monkeypatch.setattr(moves, "alike", alike_but_two)
+    [group] = find_duplicates(store)
+    assert (group.keeper, group.rest, group.unsure) == ("a", ["b"], ["c"])
+    moved = move_rest(store, {group.keeper: group.rest}, tmp_path.with_name("moved"))
+    assert (list(moved.paths), moved.problems) == (["b"], [])
+
+
+@pytest.mark.parametrize(
+    ("taken", "rest"), [("2019-07-14 10:20:30", ["b"]), ("2019-07-14 10:20:31", [])]
+)
+def test_two_shots_of_one_scene_stay(taken, rest, tmp_path):
+    for name in "ab":
+        photograph(0).save(tmp_path / f"{name}.png")
+    times = {"a": "2019-07-14 10:20:30", "b": taken}
+    files = {name: (tmp_path / f"{name}.png", {"taken": time}) for name, time in times.items()}
+    [group] = find_duplicates(store_of(tmp_path, files))
+    assert group.rest == rest

@@ -12,7 +12,7 @@ from channelhash.cli.stores import IndexOptions, open_searched
 from channelhash.errors import InputError
 
 if TYPE_CHECKING:
-    from channelhash.duplicates import DuplicateGroup, Moved, Photo
+    from channelhash.duplicates import DuplicateGroup, Moved
     from channelhash.search.store import Store
 
 #: Most groups in a table or on a sheet; JSON has all.
@@ -97,10 +97,13 @@ def _move(
     """Move all but the one to keep of each group, or only say which; say what became of them."""
     from channelhash.duplicates import move_rest
 
-    copies = {}  # id of the one to keep -> ids of the others
-    for group in groups:
-        copies[group.keeper] = [photo.id for photo in _rest_of(group)]
-    moved = move_rest(store, copies, folder, dry_run=not yes)
+    moved = move_rest(store, {group.keeper: group.rest for group in groups}, folder, not yes)
+    unsure = [
+        f"{name}: stays, unsure whether it is a copy of {group.keeper}"
+        for group in groups
+        for name in group.unsure
+    ]
+    moved.problems.extend(unsure)
     _report(moved, "moved" if yes else "would be moved, by --yes", as_json)
 
 
@@ -108,25 +111,21 @@ def _as_columns(groups: "list[DuplicateGroup]") -> dict[str, Any]:
     """Return groups as JSON has them: a list for each of their attributes."""
     columns: dict[str, Any] = {}
     lists = {"groups": "ids", "distances": "distances", "keepers": "keeper", "reasons": "reason"}
-    for name, key in lists.items():
+    for name, key in {**lists, "unsure": "unsure"}.items():
         columns[name] = [getattr(group, key) for group in groups]
     columns["photos"] = []
     for group in groups:
-        columns["photos"].append([photo._asdict() for photo in group.photos])
+        columns["photos"].append([photo.as_dict() for photo in group.photos])
     return columns
-
-
-def _rest_of(group: "DuplicateGroup") -> "list[Photo]":
-    """Return all but the one to keep."""
-    return [photo for photo in group.photos if photo.id != group.keeper]
 
 
 def _print_rest(groups: "list[DuplicateGroup]", null: bool) -> None:
     """Print the path of each file that can go, one a line or with a zero byte behind each."""
     end = "\0" if null else "\n"
     for group in groups:
-        for photo in _rest_of(group):
-            typer.echo((photo.path or photo.id) + end, nl=False)
+        paths = {photo.id: photo.path for photo in group.photos}
+        for name in group.rest:
+            typer.echo((paths[name] or name) + end, nl=False)
 
 
 def _report(moved: "Moved | None", outcome: str, as_json: bool) -> None:
@@ -163,7 +162,8 @@ def _group_row(group: "DuplicateGroup") -> list[str]:
     cells = {}
     for photo in group.photos:
         facts = f" ({photo.facts})" if photo.facts else ""
-        cells[photo.id] = shared.printable(photo.id) + facts
+        doubt = ", unsure" if photo.id in group.unsure else ""
+        cells[photo.id] = shared.printable(photo.id) + facts + doubt
     keeper = cells.pop(group.keeper)
     rest = list(cells.values())[:_ITEMS]
     if len(cells) > _ITEMS:

@@ -9,7 +9,8 @@ decide.
 """
 
 from channelhash.duplicates.decisions import decide
-from channelhash.duplicates.groups import DuplicateGroup, Photo, draw_groups, find_duplicates
+from channelhash.duplicates.groups import DuplicateGroup, draw_groups, find_duplicates
+from channelhash.duplicates.keepers import Photo
 from channelhash.duplicates.moves import Moved, folder_of, move_rest, undo_last
 
 __all__ = [

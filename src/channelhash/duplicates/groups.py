@@ -3,28 +3,23 @@ For each group, propose which item to keep.
 """
 
 import os
-import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
-from channelhash.copies.comparison import turns_of
 from channelhash.copies.grouping import group_copies, join_groups, rows_by_number
 from channelhash.copies.small_copies import KeptCopies, SmallCopy, read_copies
 from channelhash.duplicates.decisions import Decisions, open_decisions
-from channelhash.search.browsing import date_of
+from channelhash.duplicates.keepers import Photo, describe_copies, find_keeper, judge, path_of
 from channelhash.search.checks import check_count
 from channelhash.search.fold import default_radius
-from channelhash.search.store import Item, Listed, Store
+from channelhash.search.store import Item, Store
 from channelhash.utils.contact_sheet import SheetCell, bits, write_contact_sheet
-from channelhash.utils.image_files import RAW_ENDINGS, open_image, upright_size
+from channelhash.utils.image_files import RAW_ENDINGS
 from channelhash.utils.progress import StageProgress, no_stage_progress
 
 #: Items that are read at a time.
@@ -33,21 +28,10 @@ _ITEMS = 1000
 _CODES = 250
 #: Others that they are compared with at a time.
 _OTHER_CODES = 1000
-#: Ends of names that programs and people give to copies.
-_COPY_NAME = re.compile(
-    r"(\(\d+\)|~\d*|(^|[-_ .])(copy|kopie|copie|copia|edited|bearbeitet"
-    r"|mirrored|flipped|rotated|turned|gespiegelt|gedreht)([-_ ]?\d+)?)$",
-    re.IGNORECASE,
-)
 
 
 #: Device and number of a file, whatever its names.
 Identity = tuple[int, int]
-
-
-def path_of(item: Item | Listed) -> str:
-    """Return the path of an item's image; empty if it has none."""
-    return str(item.metadata.get("image") or "")
 
 
 def identity_of(path: str) -> Identity | None:
@@ -91,90 +75,6 @@ def is_raw(path: str) -> bool:
     return os.path.splitext(path)[1].lower() in RAW_ENDINGS
 
 
-class Photo(NamedTuple):
-    """What decides which one of several copies to keep.
-
-    Attributes:
-        id: of the item.
-        path: of its file.
-        width: in pixels, 0 if unknown.
-        height: in pixels, 0 if unknown.
-        size: of the file in bytes.
-        date: when it was taken, or its file was changed.
-        taken: whether the date is the camera's.
-        sharpness: see `SmallCopy`.
-        turned: whether it is mirrored or turned against most of its copies, or against those that
-            have the camera's date.
-        described: how many of rating, title and keywords people gave it.
-
-    >>> Photo("a.jpg", size=90_000).taken
-    False
-    """
-
-    id: str
-    path: str = ""
-    width: int = 0
-    height: int = 0
-    size: int = 0
-    date: str = ""
-    taken: bool = False
-    sharpness: float = 0.0
-    turned: bool = False
-    described: int = 0
-
-    @property
-    def facts(self) -> str:
-        """Size, date and bytes in one line."""
-        pixels = f"{self.width} × {self.height}" if self.width else ""
-        size = f"{self.size / 1e6:.1f} MB" if self.size >= 1e6 else f"{self.size / 1e3:.0f} kB"
-        return ", ".join(filter(None, [pixels, self.date[:10], size if self.size else ""]))
-
-
-class _Criterion(NamedTuple):
-    """A reason to keep an image.
-
-    Attributes:
-        reason: what to tell.
-        measure: what is compared; the larger, the better.
-        share: of the best measure that counts as equal to it.
-    """
-
-    reason: str
-    measure: Callable[[Photo], float]
-    share: float = 1.0
-
-
-#: The first that tells copies apart decides. What cannot be had again comes first: pixels, then
-#: what cameras and people said. A file that is only a little larger was compressed differently.
-_CRITERIA = (
-    _Criterion("most pixels", lambda photo: photo.width * photo.height),
-    _Criterion("sharpest", lambda photo: photo.sharpness, share=0.8),  # compression adds edges, too
-    _Criterion("upright", lambda photo: not photo.turned),
-    _Criterion("has rating, title or keywords", lambda photo: photo.described),
-    _Criterion("has the camera's date", lambda photo: photo.taken),
-    _Criterion("largest file", lambda photo: photo.size, share=0.9),
-    _Criterion("name of an original", lambda photo: not _COPY_NAME.search(Path(photo.id).stem)),
-)
-
-
-def propose_keeper(photos: Sequence[Photo]) -> tuple[str, str]:
-    """Return the id of the best of several copies, and why it is the best.
-
-    >>> sizes = {"b (1).jpg": 9, "b.jpg": 9, "a.jpg": 8}
-    >>> propose_keeper([Photo(name, size=size) for name, size in sizes.items()])
-    ('b.jpg', 'largest file, name of an original')
-    """
-    left = photos
-    reasons = []
-    for criterion in _CRITERIA:
-        least = criterion.share * max(map(criterion.measure, left))
-        best = [photo for photo in left if criterion.measure(photo) >= least]
-        if len(best) < len(left):
-            left = best
-            reasons.append(criterion.reason)
-    return left[0].id, ", ".join(reasons) or "all are equal"
-
-
 @dataclass(frozen=True)
 class DuplicateGroup:
     """Items that are near-duplicates of each other.
@@ -185,6 +85,7 @@ class DuplicateGroup:
         photos: what is known of each item.
         keeper: id of the item that is proposed to be kept.
         reason: why it is proposed.
+        unsure: ids of the others that may be the original, or are no copies of it themselves.
 
     >>> DuplicateGroup(["a", "b"], [0, 2]).ids
     ['a', 'b']
@@ -195,6 +96,12 @@ class DuplicateGroup:
     photos: list[Photo] = field(default_factory=list, compare=False)
     keeper: str = field(default="", compare=False)
     reason: str = field(default="", compare=False)
+    unsure: list[str] = field(default_factory=list, compare=False)
+
+    @property
+    def rest(self) -> list[str]:
+        """The ids of those that can go."""
+        return [name for name in self.ids if name != self.keeper and name not in self.unsure]
 
 
 def find_duplicates(
@@ -271,15 +178,17 @@ def _form_group(
     photos: Sequence[Photo], codes: PackedCodes, linked: Collection[Identity | None]
 ) -> DuplicateGroup:
     """Propose which photo to keep, and leave out the others that links lead to: they stay."""
-    keeper, reason = propose_keeper(photos)
+    keeper = find_keeper(photos)
     places = [
         place
         for place, photo in enumerate(photos)
-        if photo.id == keeper or identity_of(photo.path) not in linked
+        if photo is keeper or identity_of(photo.path) not in linked
     ]
     members = [photos[place] for place in places]
+    reason, unsure = judge(keeper, [photo for photo in members if photo is not keeper])
     distances = hamming_distances(codes[places[:1]], codes[places])[0].tolist()
-    return DuplicateGroup([photo.id for photo in members], distances, members, keeper, reason)
+    ids = [photo.id for photo in members]
+    return DuplicateGroup(ids, distances, members, keeper.id, reason, unsure)
 
 
 def _items_of(store: Store, ids: Sequence[str]) -> dict[str, Item]:
@@ -335,50 +244,6 @@ def _one_row_a_file(paths: Mapping[int, str]) -> list[int]:
 
 def _is_direct(path: str) -> bool:
     return os.path.realpath(path) == os.path.abspath(path)
-
-
-def describe_copies(items: Sequence[Item], copies: Sequence[SmallCopy | None]) -> list[Photo]:
-    """Return what is known of the copies in a group, and which ones are turned against most."""
-    photos = [_describe(item, copy) for item, copy in zip(items, copies, strict=True)]
-    seen = [copy for copy in copies if copy is not None]
-    if len(seen) < len(copies):
-        return photos
-    turns = turns_of(seen)
-    votes = Counter(turns)
-    of_cameras = Counter(turn for turn, photo in zip(turns, photos, strict=True) if photo.taken)
-    votes_for = {turn: (of_cameras[turn], votes[turn]) for turn in turns}
-    most = max(votes_for.values())
-    return [
-        photo._replace(turned=votes_for[turn] < most)
-        for turn, photo in zip(turns, photos, strict=True)
-    ]
-
-
-def _describe(item: Item, copy: SmallCopy | None) -> Photo:
-    """Return what is known of an image and its file, which may be gone."""
-    metadata = item.metadata
-    path = path_of(item)
-    size = 0
-    width = metadata.get("width")
-    height = metadata.get("height")
-    with suppress(OSError):
-        size = os.stat(path).st_size
-        if not isinstance(width, int) or not isinstance(height, int):
-            with open_image(path) as opened:
-                width, height = upright_size(opened)
-    rating = metadata.get("rating")
-    is_rated = isinstance(rating, int) and rating > 0  # 0 is no rating, -1 a rejected image
-    return Photo(
-        item.id,
-        path,
-        width if isinstance(width, int) else 0,
-        height if isinstance(height, int) else 0,
-        size,
-        date_of(metadata),
-        bool(metadata.get("taken")),
-        copy.sharpness if copy else 0.0,
-        described=is_rated + bool(metadata.get("title")) + bool(metadata.get("labels")),
-    )
 
 
 def group_codes(

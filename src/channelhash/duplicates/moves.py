@@ -18,7 +18,8 @@ import numpy as np
 from channelhash.copies.comparison import alike
 from channelhash.copies.small_copies import SmallCopy, read_copies
 from channelhash.duplicates.decisions import DecisionKind, Decisions, open_decisions
-from channelhash.duplicates.groups import Identity, identity_of, is_raw, links_in, path_of
+from channelhash.duplicates.groups import Identity, identity_of, is_raw, links_in
+from channelhash.duplicates.keepers import path_of
 from channelhash.errors import InputError
 from channelhash.search.store import Item, Store
 from channelhash.search.transfer import upsert_items
@@ -234,9 +235,10 @@ def _why_it_stays(image: _GroupImage, kept: _GroupImage, links: Mapping[Identity
 
 def _why_no_copy(image: _GroupImage, kept: _GroupImage) -> str:
     """Return why an image is no copy of the one to keep; empty if it is."""
-    if image.copy is not None and kept.copy is not None and alike([kept.copy], [image.copy])[0, 0]:
-        return ""
-    return f"is no copy of {kept.item.id} now, or one of them cannot be read"
+    if image.copy is None or kept.copy is None:
+        return f"it or {kept.item.id} cannot be read"
+    is_copy = alike([kept.copy], [image.copy])[0, 0]
+    return "" if is_copy else f"is no copy of {kept.item.id}"
 
 
 def _find_sidecars(paths: Collection[str]) -> dict[str, list[Path]]:
