@@ -119,11 +119,11 @@ def serving(folder: Path, model: "HashModel | None" = None, **options: Any) -> I
 
 
 @contextmanager
-def on_loopback(app: FastAPI, lifespan: str = "on") -> Iterator[str]:
+def on_loopback(app: FastAPI, lifespan: str = "on", address: str = "127.0.0.1") -> Iterator[str]:
     """The application behind a real socket, from a thread; its address. One that has begun needs no
     ``lifespan``.
     """
-    with listen("127.0.0.1", 0) as listening:
+    with listen(address, 0) as listening:
         config = _server_config(app)
         config.lifespan = lifespan
         server = uvicorn.Server(config)

@@ -1,17 +1,30 @@
 """Who may read and write, and that every refusal of a method names the others."""
 
+import os
 import shutil
 import sys
 from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 
+from channelhash.serve import access
 from channelhash.serve.app import _read_token, open_app
 from channelhash.serve.service import Limits
 from refusals import check_refusal
-from serve.served import ODD_ID, TOKEN, WRITER, app_of, refused, serving, small_store
+from serve.served import (
+    ODD_ID,
+    TOKEN,
+    WRITER,
+    app_of,
+    on_loopback,
+    refused,
+    serving,
+    small_store,
+    store_of_copies,
+)
 
 READ_TOKEN = "another-token-to-read"
 READER = {"Authorization": f"Bearer {READ_TOKEN}"}
@@ -125,19 +138,83 @@ def test_a_generated_client_knows_every_option_and_every_file(client):
 HERE = {"Origin": "http://127.0.0.1:8080"}
 
 
-@pytest.mark.parametrize(("host", "client", "headers", "status"), [
+#: Name of the server, who asks, and the answer's status.
+ASKERS = (
     ("127.0.0.1", "127.0.0.1", HERE, 200),
     ("127.0.0.1", "127.0.0.1", {}, 403),
+    ("127.0.0.1", "127.0.0.1", {"Origin": "null"}, 403),
     ("127.0.0.1", "127.0.0.1", {"Origin": "http://evil.example"}, 403),
     ("127.0.0.1", "127.0.0.1", {"Origin": "https://127.0.0.1:8080"}, 403),
+    ("127.0.0.1", "127.0.0.1", {"Origin": "http://127.0.0.1:3000"}, 403),
+    ("127.0.0.1", "127.0.0.1", {"Origin": "http://localhost:8080"}, 403),
     ("127.0.0.1", "127.0.0.1", HERE | {"X-Forwarded-For": "192.0.2.1"}, 403),
-    ("127.0.0.1", "127.0.0.1", HERE | {"Content-Type": "text/plain"}, 415),
     ("127.0.0.1", "192.0.2.1", HERE, 403),
     ("photos.local", "127.0.0.1", HERE, 403),
     (None, "127.0.0.1", HERE, 403),
-])  # fmt: skip
+)
+REBOUND = {"Origin": "http://evil.example:8080", "Host": "evil.example:8080"}
+DECISIONS = {
+    "decisions": {"kind": "keep", "ids": ["a.png", "small.png"]},
+    "move": {"keeper": "a.png", "ids": ["small.png"]},
+    "undo": None,
+}
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """Whoever asks from this machine runs the server."""
+    monkeypatch.setattr(access, "_is_own", lambda host, port: True)
+
+
+@pytest.mark.parametrize(
+    ("host", "client", "headers", "status"), [*ASKERS, ("127.0.0.1", "127.0.0.1", REBOUND, 400)]
+)
+def test_the_page_on_this_machine_decides_without_a_token_and_nobody_else(
+    tmp_path, own, host, client, headers, status
+):
+    app = app_of(store_of_copies(tmp_path), hosts=host and {"127.0.0.1", host})
+    with TestClient(app, "http://127.0.0.1:8080", client=(client, 50_000)) as asking:
+        for what, wish in DECISIONS.items():
+            answer = asking.post(f"/duplicates/{what}", json=wish, headers=headers)
+            done = 201 if what == "decisions" else 200
+            assert answer.status_code == (done if status == 200 else status), what
+        writes = asking.post("/items", json={"items": []}, headers=headers)
+        refused(writes, 400 if status == 400 else 403)
+        is_local = (host, client) == ("127.0.0.1", "127.0.0.1") and "X-Forwarded-For" not in headers
+        assert (
+            asking.get("/info", headers={**headers, "Host": "127.0.0.1"}).json()["decides"]
+            == is_local
+        )
+
+
+@pytest.mark.parametrize("kind", ["token", "read_token"])
+def test_who_gave_the_server_a_token_is_asked_for_it_when_deciding(kind, tmp_path, own):
+    app = app_of(store_of_copies(tmp_path), hosts={"127.0.0.1"}, **{kind: TOKEN})
+    with TestClient(app, "http://127.0.0.1:8080", client=("127.0.0.1", 50_000)) as asking:
+        for what, wish in DECISIONS.items():
+            refused(asking.post(f"/duplicates/{what}", json=wish, headers=HERE), 401, says="needs")
+            assert asking.post(f"/duplicates/{what}", json=wish, headers=HERE | WRITER).is_success
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says whose a connection is")
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_another_user_of_this_machine_decides_nothing(address, tmp_path, monkeypatch):
+    app = app_of(store_of_copies(tmp_path), hosts={address})
+    with on_loopback(app, address=address) as here:
+        ask = partial(httpx.post, f"{here}duplicates/move", json=DECISIONS["move"])
+        headers = {"Origin": here.rstrip("/")}
+        assert ask(headers=headers).status_code == 200
+        monkeypatch.setattr(os, "getuid", lambda: 12_345)
+        monkeypatch.setattr(access, "_SYSTEM", 12_345)
+        assert ask(headers=headers).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("host", "client", "headers", "status"),
+    [*ASKERS, ("127.0.0.1", "127.0.0.1", HERE | {"Content-Type": "text/plain"}, 415)],
+)
 def test_where_files_lie_is_for_the_page_on_this_machine(
-    tmp_path, model, monkeypatch, host, client, headers, status
+    tmp_path, model, own, monkeypatch, host, client, headers, status
 ):
     manager = tmp_path / ("open" if sys.platform == "darwin" else "xdg-open")
     manager.write_text(f'#!/bin/sh\nprintf "%s" "$*" > "{tmp_path}/shown"')

@@ -99,7 +99,7 @@ def _move(
 
     moved = move_rest(store, {group.keeper: group.rest for group in groups}, folder, not yes)
     unsure = [
-        f"{name}: stays, unsure whether it is a copy of {group.keeper}"
+        f"{name}: stays, unsure which is the original, it or {group.keeper}"
         for group in groups
         for name in group.unsure
     ]

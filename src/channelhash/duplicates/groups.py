@@ -103,6 +103,11 @@ class DuplicateGroup:
         """The ids of those that can go."""
         return [name for name in self.ids if name != self.keeper and name not in self.unsure]
 
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes of all files but that of the keeper."""
+        return sum(photo.size for photo in self.photos if photo.id != self.keeper)
+
 
 def find_duplicates(
     store: Store,

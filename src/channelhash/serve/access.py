@@ -2,13 +2,19 @@
 
 import hmac
 import ipaddress
+import os
+import socket
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 from fastapi import HTTPException, Request
 
 #: Headers of which a proxy on this machine adds one; its clients are elsewhere.
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+#: The system's user, who may do anything.
+_SYSTEM = 0
 
 
 def is_loopback(host: str) -> bool:
@@ -65,15 +71,42 @@ class Access:
         if not any(matches):
             raise _unauthorized("the token is wrong")
 
+    def is_own_page(self, request: Request) -> bool:
+        """Return whether a request comes from the page of this server, on its own machine.
+
+        A request that another site or a proxy makes a browser send has another ``Origin`` than the
+        server's address.
+        """
+        page = f"http://{request.headers.get('host')}"
+        return self.is_local(request) and request.headers.get("origin") == page
+
     def is_local(self, request: Request) -> bool:
-        """Return whether a request comes from this machine, to a server that no other one
-        reaches.
+        """Return whether a request comes from this machine and from whoever runs the server, to a
+        server that no other machine reaches.
         """
         if self.hosts is None or not all(map(is_loopback, self.hosts)):
             return False
         if any(name in request.headers for name in _FORWARDED):
             return False
-        return request.client is not None and is_loopback(request.client.host)
+        client = request.client
+        return client is not None and is_loopback(client.host) and _is_own(client.host, client.port)
+
+
+def _is_own(host: str, port: int) -> bool:
+    """Return whether a connection from this machine is of the user who runs the server, or of the
+    system's. Others may be on this machine, too, or proxies that pass on what strangers send.
+
+    Only Linux says whose a connection is.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    words = np.frombuffer(socket.inet_pton(family, host), np.uint32).tolist()
+    place = "".join(f"{word:08X}" for word in words) + f":{port:04X}"
+    table = Path("/proc/net/tcp6" if family == socket.AF_INET6 else "/proc/net/tcp")
+    if not table.exists():
+        return True
+    rows = [line.split() for line in table.read_text(encoding="ascii").splitlines()]
+    users = {int(row[7]) for row in rows if row[1] == place}
+    return bool(users) and users <= {os.getuid(), _SYSTEM}
 
 
 def _read_bearer(authorization: str) -> bytes | None:

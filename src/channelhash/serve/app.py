@@ -51,6 +51,7 @@ def create_app(service: Service) -> FastAPI:
     of_readers = needs_token if service.access.read_token else {}
     readers = (*READERS.values(), _router, _metrics_router)
     routers = [*((router, of_readers) for router in readers), (items.writers, needs_token)]
+    routers.append((items.deciders, needs_token))
     routers += [(router, {}) for router in (_health_router, _make_page_router())]
     app = FastAPI(
         title="channelhash",
@@ -187,6 +188,7 @@ def info(request: Request, service: CurrentService) -> schemas.Info:
         else None,
         problem=problem,
         local=is_local,
+        decides=service.store.writable and (service.access.token is not None or is_local),
         limits=vars(service.limits) | fields.MOST,
     )
 
@@ -227,7 +229,7 @@ async def _metrics(request: Request, service: CurrentService) -> Response:
     """Return counts and seconds of requests, batch sizes and the number of items, for Prometheus.
     Waits for no other request.
     """
-    service.check_access(request.headers.get("authorization", ""), writes=False)
+    service.check_access(request, writes=False)
     text = await run_sync(
         lambda: service.metrics.text(len(service.store)), limiter=service.monitoring
     )

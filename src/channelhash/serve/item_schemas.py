@@ -239,17 +239,25 @@ class DuplicatesResponse(BaseModel):
     """Groups of near-duplicates, the largest first; groups of one size by their first id."""
 
     groups: list[list[str]] = Field(
-        description="The ids of each group, sorted; only the first ones of a large group."
+        description="The ids of each group, the keeper's and then the others sorted; only the first "
+        "ones of a large group."
     )
     distances: list[list[int]] = Field(
-        description="For each of these items, the bits in which it differs from the first."
+        description="For each of these items, the bits in which it differs from the first by id."
     )
     photos: list[list[CopyFacts]] = Field(description="What is known of each of these items.")
     keepers: list[str] = Field(
         description="For each group, the id of the item that should be kept."
     )
     reasons: list[str] = Field(description="Why that one, such as: most pixels, sharpest.")
+    unsure: list[list[str]] = Field(
+        description="For each group, the ids of those that may be the original instead, or are no "
+        "copies of it themselves."
+    )
     sizes: list[int] = Field(description="Number of items of each group.")
+    bytes: int = Field(
+        description="Bytes of all files but the keepers', including those of groups left out."
+    )
     found: int = Field(description="Number of groups, including those left out.")
     modality: str
     radius: int | None = Field(description="The radius of the request.")
@@ -258,12 +266,17 @@ class DuplicatesResponse(BaseModel):
     @classmethod
     def of(cls, groups: Sequence[DuplicateGroup], **others: Any) -> Self:
         """Describe groups, each by its first items."""
+        columns: dict[str, list[Any]] = {"groups": [], "distances": [], "photos": []}
+        for group in groups:
+            rows = zip(group.ids, group.distances, group.photos, strict=True)
+            shown = sorted(rows, key=lambda row: row[0] != group.keeper)[:_SHOWN]
+            for column, values in zip(columns.values(), zip(*shown, strict=True), strict=True):
+                column.append(values)
         return cls(
-            groups=[group.ids[:_SHOWN] for group in groups],
-            distances=[group.distances[:_SHOWN] for group in groups],
-            photos=[group.photos[:_SHOWN] for group in groups],
+            **columns,
             keepers=[group.keeper for group in groups],
             reasons=[group.reason for group in groups],
+            unsure=[group.unsure for group in groups],
             sizes=[len(group.ids) for group in groups],
             **others,
         )

@@ -28,7 +28,14 @@ from channelhash.errors import InputError
 from channelhash.search.hits import Hit
 from channelhash.serve import fields, item_schemas
 from channelhash.serve.images import FileParts
-from channelhash.serve.routing import PROBLEMS, WRITE_PROBLEMS, Route, WriteRoute, content_tag
+from channelhash.serve.routing import (
+    PROBLEMS,
+    WRITE_PROBLEMS,
+    DecisionRoute,
+    Route,
+    WriteRoute,
+    content_tag,
+)
 from channelhash.serve.service import CurrentService, Service
 from channelhash.utils.files import atomic_path
 from channelhash.utils.image_files import open_image
@@ -55,6 +62,7 @@ _MANAGER = "org.freedesktop.FileManager1"
 _Encoded = dict[str, NDArray[Any]]
 readers = APIRouter(responses=PROBLEMS, route_class=Route)
 writers = APIRouter(responses=WRITE_PROBLEMS, route_class=WriteRoute)
+deciders = APIRouter(responses=WRITE_PROBLEMS, route_class=DecisionRoute)
 
 
 @readers.get("/items", tags=["items"])
@@ -170,12 +178,8 @@ def _get_original(item_id: str, service: CurrentService) -> Response:
 def _reveal(item: item_schemas.Reveal, request: Request, service: CurrentService) -> dict[str, str]:
     """Return where the image of an item lies, and show it there if asked to. Only the page of this
     server, on the server's machine, is answered.
-
-    A request that another site or a proxy makes a browser send has another ``Origin`` than the
-    server's address.
     """
-    page = f"http://{request.headers.get('host')}"
-    if not service.access.is_local(request) or request.headers.get("origin") != page:
+    if not service.access.is_own_page(request):
         raise HTTPException(
             403, "where files lie is only told to the page of this server, on its own machine"
         )
@@ -353,6 +357,7 @@ async def _find(
         return item_schemas.DuplicatesResponse.of(
             groups[:k],
             found=len(groups),
+            bytes=sum(group.spare_bytes for group in groups),
             modality=modality or default,
             radius=radius,
             seconds=time.perf_counter() - start,
@@ -361,7 +366,7 @@ async def _find(
     return await run_sync(work, limiter=service.grouping)
 
 
-@writers.post("/duplicates/decisions", tags=["duplicates"], status_code=201)
+@deciders.post("/duplicates/decisions", tags=["duplicates"], status_code=201)
 async def _decide(
     new: item_schemas.NewDecision, service: CurrentService
 ) -> item_schemas.WriteResponse:
@@ -372,7 +377,7 @@ async def _decide(
     return item_schemas.WriteResponse(items=len(new.ids))
 
 
-@writers.post("/duplicates/move", tags=["duplicates"])
+@deciders.post("/duplicates/move", tags=["duplicates"])
 async def _move(new: item_schemas.NewMove, service: CurrentService) -> item_schemas.Decided:
     """Move the files of copies to a folder beside that of all images, and take them out of the
     store.
@@ -395,7 +400,7 @@ async def _move(new: item_schemas.NewMove, service: CurrentService) -> item_sche
     return await run_sync(work, limiter=service.grouping)
 
 
-@writers.post("/duplicates/undo", tags=["duplicates"])
+@deciders.post("/duplicates/undo", tags=["duplicates"])
 async def _undo(service: CurrentService) -> item_schemas.Decided:
     """Undo the last decision or move."""
     undone = await run_sync(undo_last, service.store, limiter=service.grouping)

@@ -61,6 +61,8 @@ class Route(APIRoute):
     """A route that reads the store."""
 
     writes: ClassVar[bool] = False
+    #: Whether it writes what people decide about copies.
+    decides: ClassVar[bool] = False
     #: Whether its body may be as large as an upload.
     takes_much: ClassVar[bool] = False
 
@@ -70,7 +72,7 @@ class Route(APIRoute):
 
         async def checked(request: Request) -> Response:
             service: Service = request.app.state.service
-            service.check_access(request.headers.get("authorization", ""), self.writes)
+            service.check_access(request, self.writes, self.decides)
             async with AsyncExitStack() as stack:
                 if self.body_field:
                     request = await self._receive(request, service, stack)
@@ -113,6 +115,16 @@ class WriteRoute(Route):
 
     writes = True
     takes_much = True
+
+
+class DecisionRoute(WriteRoute):
+    """A route that needs the token for writing or, without one, the page on the server's machine.
+
+    >>> DecisionRoute.writes, DecisionRoute.decides
+    (True, True)
+    """
+
+    decides = True
 
 
 class LargeRoute(Route):

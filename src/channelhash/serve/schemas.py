@@ -376,6 +376,9 @@ class Info(BaseModel):
         description="Why the folder could not be indexed the last time; empty if it could."
     )
     local: bool = Field(description="Whether ``/reveal`` answers this client.")
+    decides: bool = Field(
+        description="Whether this client's page may decide about copies, perhaps with a token."
+    )
     limits: dict[str, int]
 
 

@@ -180,14 +180,20 @@ class Service:
         for modality in self.encoding.result().batchers:
             find_reference(self.store, modality, self.store.choose_modality())
 
-    def check_access(self, authorization: str, writes: bool) -> None:
-        """Refuse a request with status 403 or 401; see `Access.check`."""
+    def check_access(self, request: Request, writes: bool, decides: bool = False) -> None:
+        """Refuse a request with status 403 or 401; see `Access.check`.
+
+        Where nobody has a token to write, decisions about copies are taken from the page of this
+        server on its own machine.
+        """
         if writes and not self.store.writable:
             line = (
                 "this store can only be read: make one to write to with `channelhash index create`"
             )
             raise HTTPException(403, line)
-        self.access.check(authorization, writes)
+        access = self.access
+        needs_no_token = decides and access.token is None and access.is_own_page(request)
+        access.check(request.headers.get("authorization", ""), writes and not needs_no_token)
 
     async def encode(self, modality: str, item: Any) -> Outputs:
         """Encode a text or an image once the model is there, see `Encoding.encode`."""

@@ -6,7 +6,8 @@ import { fetched } from "./requests.js";
 let latest = 0; // number of the last question: answers to others are not shown
 const [form, radius, status, error, groups, undo, said, hint] = ["form", "radius", "status", "error", "groups", "undo", "said", "hint"].map((id) => document.getElementById(id));
 const files = (number) => (number === 1 ? "1 file" : `${count(number)} files`);
-let writable = false;
+let decides = false; // whether this page may decide
+let left = { groups: 0, bytes: 0 }; // what is not decided yet
 
 /** Send what was decided; what went wrong is shown, and nothing is returned. */
 async function send(what, body = undefined) {
@@ -26,32 +27,47 @@ const facts = ({ width, height, date, bytes: size }) => [width ? `${width} × ${
 
 function card(id, photo, distance, choose) {
   const shown = picture({ id, text: "", image: addressOf(id, 256).split("?")[0] }, 256);
-  const pick = button(shown, () => choose(id), { className: "pick", "aria-label": `Keep ${id}`, disabled: !writable });
+  const pick = button(shown, () => choose(id), { className: "pick", "aria-label": `Keep ${id}`, disabled: !decides });
   return element("figure", { title: bitsWord(distance) }, pick, element("figcaption", {}, element("b", {}), id, element("br"), facts(photo)));
 }
 
 function row(found, place) {
   const ids = found.groups[place];
+  const photos = found.photos[place];
+  const unsure = new Set(found.unsure[place]); // nothing tells them from the original: a person does
   let keeper = found.keepers[place];
   const line = element("p", { className: "status" });
   const ways = element("div", { className: "ways" });
-  const cards = ids.map((id, at) => card(id, found.photos[place][at], found.distances[place][at], choose));
+  const cards = ids.map((id, at) => card(id, photos[at], found.distances[place][at], pick));
   const item = element("li", {}, line, element("div", { className: "cards", tabIndex: 0, role: "group", "aria-label": `${found.sizes[place]} items` }, ...cards), ways);
+
+  const rest = () => ids.filter((id) => id !== keeper && !unsure.has(id));
+  const freed = () => photos.reduce((sum, photo, at) => sum + (ids[at] === keeper ? 0 : photo.bytes), 0);
+
+  function pick(id) {
+    unsure.clear();
+    choose(id);
+  }
 
   function choose(id) {
     keeper = id;
     cards.forEach((figure, at) => {
       const isKept = ids[at] === id;
       figure.querySelector("button")?.setAttribute("aria-pressed", isKept);
-      figure.querySelector("b").textContent = isKept ? "To keep: " : "";
+      const otherwise = unsure.has(ids[at]) ? "Unsure: " : "";
+      figure.querySelector("b").textContent = isKept ? "To keep: " : otherwise;
     });
     const more = found.sizes[place] > ids.length ? `, the first ${ids.length} of them` : "";
-    line.textContent = `${found.sizes[place]} items${more}; to keep: ${id === found.keepers[place] ? found.reasons[place] : "your choice"}`;
+    const reason = id === found.keepers[place] ? found.reasons[place] : "your choice";
+    const question = unsure.size ? ` · ${count(unsure.size)} unsure: choose the one to keep` : "";
+    line.textContent = `${found.sizes[place]} items${more} · frees ${bytes(freed())} · to keep: ${reason}${question}`;
     offer();
   }
 
   function close(words) {
     [said.textContent, undo.hidden] = [words, false];
+    left = { groups: left.groups - 1, bytes: left.bytes - freed() };
+    tell(found);
     item.remove();
   }
 
@@ -60,7 +76,7 @@ function row(found, place) {
   }
 
   async function move(dryRun) {
-    const answer = await send("move", { keeper, ids: ids.filter((id) => id !== keeper), dry_run: dryRun });
+    const answer = await send("move", { keeper, ids: rest(), dry_run: dryRun });
     if (!answer) return;
     const problems = answer.problems.map((problem) => element("p", { className: "status" }, problem));
     const number = answer.ids.length;
@@ -70,9 +86,9 @@ function row(found, place) {
   }
 
   function offer() {
-    if (!writable) return;
+    if (!decides) return;
     ways.replaceChildren(
-      button("Move the rest…", () => move(true)),
+      ...(rest().length ? [button("Move the rest…", () => move(true))] : []),
       button("Keep all", () => decide("keep", "All of them stay, and are not asked about again.")),
       button("Not duplicates", () => decide("different", "They are not put together again.")),
     );
@@ -82,19 +98,26 @@ function row(found, place) {
   return item;
 }
 
+/** Say how many groups are left, and what they free. */
+function tell(found) {
+  const first = found.found > found.groups.length ? `, the first ${found.groups.length} of them` : "";
+  const within = found.radius === null ? "" : ` within ${bitsWord(found.radius)}`;
+  const groups = left.groups === 1 ? "1 group" : `${count(left.groups)} groups`;
+  status.textContent = left.groups ? `${groups}${within}${first} · frees up to ${bytes(left.bytes)}` : "No two items are near-duplicates.";
+}
+
 async function find() {
   const number = ++latest;
   error.hidden = true;
   status.textContent = "Looking for near-duplicates …";
   groups.replaceChildren();
   try {
-    ({ writable } = await fetched("info"));
+    ({ decides } = await fetched("info"));
     const found = await fetched(radius.value ? `duplicates?radius=${encodeURIComponent(radius.value)}` : "duplicates");
     if (number !== latest) return;
-    const first = found.found > found.groups.length ? `, the first ${found.groups.length} of them` : "";
-    const within = found.radius === null ? "" : ` within ${bitsWord(found.radius)}`;
-    status.textContent = found.found ? `${found.found} groups${within}${first}` : "No two items are near-duplicates.";
-    hint.hidden = writable || !found.found;
+    left = { groups: found.found, bytes: found.bytes };
+    tell(found);
+    hint.hidden = decides || !found.found;
     groups.replaceChildren(...found.groups.map((_, place) => row(found, place)));
   } catch (problem) {
     [status.textContent, error.textContent, error.hidden] = ["", problem.message, false];
