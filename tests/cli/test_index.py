@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 import channelhash as ch
 from channelhash.search.hits import SearchOptions
 from channelhash.search.query import search_store
-from picture_runs import tiny_clip, write_pictures
+from picture_runs import photograph, tiny_clip, write_pictures
 from small_runs import assert_refused, run_command, run_json, run_text, write_features
 from small_stores import picture_folder, small_model
 
@@ -345,6 +345,18 @@ def test_the_rest_is_listed_moved_and_moved_back(copies, tmp_path, capsys):
     assert "Took back --not" in run_text(capsys, "duplicates", copies, "--undo")
     assert "no decision" in run_text(capsys, "duplicates", copies, "--undo")
     assert_refused(capsys, "duplicates", copies, "--undo", "--rest", says="give one of them")
+
+
+def test_what_may_be_the_original_as_well_is_marked_and_stays(copies, tmp_path, capsys):
+    for number, image in {0: photograph(0), 1: ImageOps.mirror(photograph(0))}.items():
+        image.save(tmp_path / f"{number}.png")
+    select = ("duplicates", copies, "--where", "year < 2")
+    assert run_json(capsys, *select)["unsure"] == [["c"]]
+    assert "unsure" in run_text(capsys, *select)
+    assert run_text(capsys, *select, "--rest") == ""
+    moved = run_json(capsys, *select, "--move", tmp_path / "moved", "--yes")
+    assert moved["paths"] == {}
+    assert moved["problems"] == ["c: stays, unsure which is the original, it or b"]
 
 
 def test_a_search_says_what_is_close(tmp_path, capsys):

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from PIL import Image, ImageOps
 from playwright.sync_api import Page, Route, expect, sync_playwright
 
 from channelhash.serve import items
@@ -575,7 +576,9 @@ def test_copies_stand_side_by_side_and_a_person_moves_one_and_moves_it_back(page
         expect(row).to_have_count(1)
         page.locator("#radius").fill("2")
         page.locator("#radius").press("Enter")
-        expect(page.locator("#status")).to_have_text("1 groups within 2 bits")
+        size = (tmp_path / "photos" / "small.png").stat().st_size
+        freed = f"{round(size / 1000)} kB"
+        expect(page.locator("#status")).to_have_text(f"1 group within 2 bits · frees up to {freed}")
         expect(page.locator("#groups figcaption")).to_have_count(2)
         expect(row.locator("[aria-pressed=true]")).to_have_attribute("aria-label", "Keep a.png")
         click(row, "Keep small.png")
@@ -592,3 +595,24 @@ def test_copies_stand_side_by_side_and_a_person_moves_one_and_moves_it_back(page
         expect(row).to_have_count(0)
         page.reload()
         expect(page.locator("#status")).to_have_text("No two items are near-duplicates.")
+
+
+def test_a_person_on_this_machine_chooses_where_nothing_tells_the_original(page, tmp_path):
+    """Without a token; the sure one stands first, and a mirrored one waits for a choice."""
+    store = store_of_copies(tmp_path)
+    photos = tmp_path / "photos"
+    with Image.open(photos / "a.png") as image:
+        ImageOps.mirror(image).save(photos / "b.png")
+    with on_loopback(app_of(store, None, hosts={"127.0.0.1"})) as address:
+        page.goto(f"{address}duplicates.html")
+        row = page.locator("#groups li")
+        expect(row.locator("figure").first).to_contain_text("To keep: a.png")
+        expect(row.locator("figure").nth(1)).to_contain_text("Unsure: b.png")
+        click(row, "Move the rest…")
+        expect(row).to_contain_text("1 file would go")
+        click(row, "Cancel")
+        click(row, "Keep b.png")
+        click(row, "Move the rest…")
+        click(row, "Move 2 files")
+        expect(page.locator("#status")).to_have_text("No two items are near-duplicates.")
+        assert [path.name for path in photos.iterdir()] == ["b.png"]

@@ -51,16 +51,18 @@ function row(found, place) {
 
   function choose(id) {
     keeper = id;
+    const isKnown = rest().length > 0;
     cards.forEach((figure, at) => {
-      const isKept = ids[at] === id;
+      const isKept = ids[at] === id && isKnown;
       figure.querySelector("button")?.setAttribute("aria-pressed", isKept);
-      const otherwise = unsure.has(ids[at]) ? "Unsure: " : "";
+      const otherwise = unsure.has(ids[at]) || !isKnown ? "Unsure: " : "";
       figure.querySelector("b").textContent = isKept ? "To keep: " : otherwise;
     });
     const more = found.sizes[place] > ids.length ? `, the first ${ids.length} of them` : "";
     const reason = id === found.keepers[place] ? found.reasons[place] : "your choice";
-    const question = unsure.size ? ` · ${count(unsure.size)} unsure: choose the one to keep` : "";
-    line.textContent = `${found.sizes[place]} items${more} · frees ${bytes(freed())} · to keep: ${reason}${question}`;
+    const question = unsure.size ? ` · ${count(unsure.size)} unsure` : "";
+    const proposal = isKnown ? `to keep: ${reason}${question}` : "unsure which is the original: choose the one to keep";
+    line.textContent = `${found.sizes[place]} items${more} · frees ${bytes(freed())} · ${proposal}`;
     offer();
   }
 
