@@ -80,7 +80,7 @@ class DuplicateGroup:
     """Items that are near-duplicates of each other.
 
     Attributes:
-        ids: sorted.
+        ids: that of the keeper, then the others, sorted.
         distances: number of bits in which each item's code differs from the first one's.
         photos: what is known of each item.
         keeper: id of the item that is proposed to be kept.
@@ -101,12 +101,12 @@ class DuplicateGroup:
     @property
     def rest(self) -> list[str]:
         """The ids of those that can go."""
-        return [name for name in self.ids if name != self.keeper and name not in self.unsure]
+        return [name for name in self.ids[1:] if name not in self.unsure]
 
     @property
     def spare_bytes(self) -> int:
         """Bytes of all files but that of the keeper."""
-        return sum(photo.size for photo in self.photos if photo.id != self.keeper)
+        return sum(photo.size for photo in self.photos[1:])
 
 
 def find_duplicates(
@@ -189,8 +189,9 @@ def _form_group(
         for place, photo in enumerate(photos)
         if photo is keeper or identity_of(photo.path) not in linked
     ]
+    places.sort(key=lambda place: photos[place] is not keeper)
     members = [photos[place] for place in places]
-    reason, unsure = judge(keeper, [photo for photo in members if photo is not keeper])
+    reason, unsure = judge(keeper, members[1:])
     distances = hamming_distances(codes[places[:1]], codes[places])[0].tolist()
     ids = [photo.id for photo in members]
     return DuplicateGroup(ids, distances, members, keeper.id, reason, unsure)

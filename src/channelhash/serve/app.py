@@ -188,7 +188,7 @@ def info(request: Request, service: CurrentService) -> schemas.Info:
         else None,
         problem=problem,
         local=is_local,
-        decides=service.store.writable and (service.access.token is not None or is_local),
+        decides=service.may_decide(request),
         limits=vars(service.limits) | fields.MOST,
     )
 

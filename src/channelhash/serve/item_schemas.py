@@ -239,11 +239,10 @@ class DuplicatesResponse(BaseModel):
     """Groups of near-duplicates, the largest first; groups of one size by their first id."""
 
     groups: list[list[str]] = Field(
-        description="The ids of each group, the keeper's and then the others sorted; only the first "
-        "ones of a large group."
+        description="The ids of each group, that of the keeper first; only some of a large group."
     )
     distances: list[list[int]] = Field(
-        description="For each of these items, the bits in which it differs from the first by id."
+        description="For each of these items, the bits in which it differs from the first."
     )
     photos: list[list[CopyFacts]] = Field(description="What is known of each of these items.")
     keepers: list[str] = Field(
@@ -266,14 +265,10 @@ class DuplicatesResponse(BaseModel):
     @classmethod
     def of(cls, groups: Sequence[DuplicateGroup], **others: Any) -> Self:
         """Describe groups, each by its first items."""
-        columns: dict[str, list[Any]] = {"groups": [], "distances": [], "photos": []}
-        for group in groups:
-            rows = zip(group.ids, group.distances, group.photos, strict=True)
-            shown = sorted(rows, key=lambda row: row[0] != group.keeper)[:_SHOWN]
-            for column, values in zip(columns.values(), zip(*shown, strict=True), strict=True):
-                column.append(values)
         return cls(
-            **columns,
+            groups=[group.ids[:_SHOWN] for group in groups],
+            distances=[group.distances[:_SHOWN] for group in groups],
+            photos=[group.photos[:_SHOWN] for group in groups],
             keepers=[group.keeper for group in groups],
             reasons=[group.reason for group in groups],
             unsure=[group.unsure for group in groups],

@@ -195,6 +195,11 @@ class Service:
         needs_no_token = decides and access.token is None and access.is_own_page(request)
         access.check(request.headers.get("authorization", ""), writes and not needs_no_token)
 
+    def may_decide(self, request: Request) -> bool:
+        """Return whether the page that asks may decide about copies, perhaps with a token."""
+        has_way = self.access.token is not None or self.access.is_local(request)
+        return self.store.writable and has_way
+
     async def encode(self, modality: str, item: Any) -> Outputs:
         """Encode a text or an image once the model is there, see `Encoding.encode`."""
         return await (await wait_for(self.encoding)).encode(modality, item)
