@@ -98,12 +98,10 @@ def _move(
     from channelhash.duplicates import move_rest
 
     moved = move_rest(store, {group.keeper: group.rest for group in groups}, folder, not yes)
-    unsure = [
-        f"{name}: stays, unsure which is the original, it or {group.keeper}"
-        for group in groups
-        for name in group.unsure
-    ]
-    moved.problems.extend(unsure)
+    for group in groups:
+        for name in group.unsure:
+            line = f"{name}: stays, unsure which is the original, it or {group.keeper}"
+            moved.problems.append(line)
     _report(moved, "moved" if yes else "would be moved, by --yes", as_json)
 
 
