@@ -1,28 +1,46 @@
 """Make what ships with the encoder ``photo``, in half precision: its network of images, and the
 heads of a run.
 
-python tools/ship_photo.py                              # image.onnx: EfficientNet-Lite2 as
-published python tools/ship_photo.py runs/photo                   # config.json and
-model.safetensors python tools/ship_photo.py runs/photo validation.csv    # into config.json, how
-likely a photograph fits a caption
+* ``python tools/ship_photo.py``: image.onnx, EfficientNet-Lite2 as published
+* ``python tools/ship_photo.py runs/photo``: config.json and model.safetensors
+* ``python tools/ship_photo.py runs/photo judged.csv``: into config.json, how likely a photograph
+  answers a text, and its reliability into the documentation
 """
 
+import csv
 import sys
 from pathlib import Path
-from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import save
 
 from channelhash.codes import unit_rows
-from channelhash.data.table import load_table
 from channelhash.models.backbones import image_layers
 from channelhash.models.description import read_arrays, read_description, write_model
 from channelhash.models.encoders import open_encoder
 from channelhash.models.photo import WEIGHTS
+from channelhash.search.match import fit_inputs
+from channelhash.text.words import count_words
+from channelhash.utils.files import atomic_path
+
+DOCS = Path(__file__).parents[1] / "docs"
+RELIABILITY = DOCS / "reference" / "results" / "tables" / "photo-encoder-fits.csv"
+LANGUAGES = {
+    "en": "English",
+    "de": "German",
+    "es": "Spanish",
+    "fr": "French",
+    "zh": "Chinese",
+    "ar": "Arabic",
+}
+# Kinds of questions: the name of an object, of two, or of another thing; a phrase; a caption.
+KINDS = ("label", "two labels", "thing", "phrase", "caption")
+# The least number of answers of which a share is shown.
+FEWEST = 30
 
 SIZE = 260
 # Blocks of each stage, and the stride of its first one.
@@ -117,55 +135,89 @@ def ship_heads(run: Path) -> None:
 
 
 def learn_fits(table: Path) -> dict[str, list[float]]:
-    """Return, for each length of codes, the logistic regression of whether a photograph is a
-    caption's own on 1, their cosine and the length of the caption's outputs
-    (`channelhash.search.match`).
+    """Return, for each length of codes, the logistic regression of whether an answer is right on
+    what `channelhash.search.match.fit_inputs` makes of it, and write how reliable it is: of each
+    half of the answers, by the other half.
 
-    A caption's other photographs together count three times as much as its own. The ten nearest
-    photographs to each text that means nothing count, of all such texts together, as much as the
-    captions' own.
+    The table has the columns language, kind, half (0 or 1: of other questions and photographs),
+    text, image and fits (0 or 1), an answer a row.
     """
-    encoder, records = open_encoder("photo"), load_table(table, label_columns=[])
-    image, text = (encoder.features(name, records.items[name]) for name in ("image", "text"))
-    nothing = encoder.features("text", nonsense(200))
-    n, fits = len(image), {}
-    answers = np.concatenate([np.eye(n).ravel(), np.zeros(10 * len(nothing))])
-    weights = np.concatenate(
-        [
-            np.where(np.eye(n), 1, 3 / (n - 1)).ravel(),
-            np.full(10 * len(nothing), n / 10 / len(nothing)),
-        ]
-    )
+    with open(table, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    texts = encode("text", [row["text"] for row in rows])
+    images = encode("image", [table.parent / row["image"] for row in rows])
+    n_words = [count_words(row["text"]) for row in rows]
+    right = np.array([float(row["fits"]) for row in rows])
+    half = np.array([row["half"] == "1" for row in rows])
+    fits = {}
     for n_bits in (64, 128, 256):
-        units, columns = unit_rows(image[:, :n_bits]), []
-        for outputs, most in ((text, n), (nothing, 10)):
-            cosines = unit_rows(outputs[:, :n_bits]) @ units.T
-            lengths = np.linalg.norm(outputs[:, :n_bits], axis=1).repeat(most)
-            chosen = cosines if most == n else np.sort(cosines, axis=1)[:, -most:]
-            columns.append([np.ones(chosen.size), chosen.ravel(), lengths])
-        inputs, solution = np.concatenate(columns, axis=1).T, np.zeros(3)
-        for _ in range(30):  # Newton's method
-            likely = 1 / (1 + np.exp(-inputs @ solution))
-            curvature = inputs.T @ (inputs * (weights * likely * (1 - likely))[:, None])
-            solution += np.linalg.solve(curvature, inputs.T @ (weights * (answers - likely)))
-        fits[str(n_bits)] = solution.round(4).tolist()
+        cosines = (unit_rows(texts[:, :n_bits]) * unit_rows(images[:, :n_bits])).sum(axis=1)
+        inputs = fit_inputs(cosines, n_words)
+        fits[str(n_bits)] = regress(inputs, right).round(4).tolist()
+    said = np.empty(len(rows))
+    for part in (half, ~half):
+        said[part] = 1 / (1 + np.exp(-inputs[part] @ regress(inputs[~part], right[~part])))
+    write_reliability(rows, said, right)
+    draw_reliability()
     return fits
 
 
-def nonsense(n: int) -> list[str]:
-    """Return texts that mean nothing: in turn random letters and keys side by side."""
-    random, rows = np.random.default_rng(0), ["qwertyuiop", "asdfghjkl", "zxcvbnm"]
-    texts = []
-    for place in range(n):
-        words = [
-            "".join(random.choice(list(ascii_lowercase), size))
-            for size in random.integers(3, 10, 3)
-        ]
-        if place % 2:
-            chosen = random.choice(rows, random.integers(1, 5))
-            words = [row[random.integers(5) :][: random.integers(3, 7)] for row in chosen]
-        texts.append(" ".join(words))
-    return texts
+def encode(modality: str, items: list[Any]) -> NDArray[np.float32]:
+    """Return the outputs of items, each different one encoded once."""
+    different = list(dict.fromkeys(items))
+    place = {item: number for number, item in enumerate(different)}
+    return open_encoder("photo").features(modality, different)[[place[item] for item in items]]
+
+
+def regress(inputs: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the weights of a logistic regression, by Newton's method."""
+    solution = np.zeros(inputs.shape[1])
+    for _ in range(30):
+        likely = 1 / (1 + np.exp(-inputs @ solution))
+        curvature = inputs.T @ (inputs * (likely * (1 - likely))[:, None])
+        solution += np.linalg.solve(curvature, inputs.T @ (right - likely))
+    return solution
+
+
+def write_reliability(
+    rows: list[dict[str, str]], said: NDArray[np.float64], right: NDArray[np.float64]
+) -> None:
+    """Write, for each language and kind of question, how many answers lie in each tenth of the
+    probability, its mean, and the share that is right.
+    """
+    tenth = (10 * said).astype(int)
+    with atomic_path(RELIABILITY) as path, open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["questions", "tenth", "answers", "said", "right"])
+        for group in ("all", *LANGUAGES, *KINDS):
+            is_in = np.array([group in ("all", row["language"], row["kind"]) for row in rows])
+            for number in range(10):
+                chosen = is_in & (tenth == number)
+                if chosen.any():
+                    shares = [f"{values[chosen].mean():.3f}" for values in (said, right)]
+                    writer.writerow([group, number, chosen.sum(), *shares])
+
+
+def draw_reliability() -> None:
+    """Draw the share that is right over what was said, a line a language."""
+    from matplotlib.figure import Figure
+
+    from channelhash.metrics.plots import legend_below, line, write_figure
+
+    with open(RELIABILITY, newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if int(row["answers"]) >= FEWEST]
+    figure = Figure(figsize=(5.5, 5.2), layout="constrained")
+    axes = figure.subplots()
+    axes.fill_between([0, 100], [-10, 90], [10, 110], color="0.92")
+    axes.axline((0, 0), (100, 100), color="0.6", linewidth=1)
+    for number, (language, name) in enumerate(LANGUAGES.items()):
+        points = [row for row in rows if row["questions"] == language]
+        said, right = ([100 * float(row[column]) for row in points] for column in ("said", "right"))
+        line(axes, number, np.array(said), np.array(right), name)
+    axes.set(xlim=(0, 100), ylim=(0, 100), xlabel="said, %", ylabel="right, %")
+    axes.grid(alpha=0.3)
+    legend_below(figure, axes)
+    write_figure(figure, DOCS / "images", "photo-fits", ["svg"])
 
 
 if __name__ == "__main__":

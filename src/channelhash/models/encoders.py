@@ -90,8 +90,6 @@ class Encoder:
             (`_look_at_probe`).
         own_bits: length of the encoder's own code, whose bits are the signs of its features; the
             leading ones are a code, too. 0 where the features are no codes.
-        fits: number of bits -> parameters of the probability that an image answers a text
-            (`channelhash.search.match`), for its own codes.
 
     >>> encoder = open_encoder("features", widths={"image": 3})
     >>> encoder.modalities, encoder.features("image", np.ones((2, 3))).shape
@@ -103,7 +101,6 @@ class Encoder:
     one_space: bool = False
     seen: Mapping[str, list[float]] = field(default_factory=dict)
     own_bits: int = 0
-    fits: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def modalities(self) -> tuple[str, ...]:
@@ -251,9 +248,7 @@ def _photo() -> Encoder:
                 f"{photo.WEIGHTS}: heads of {expected}, not of {side.identity}; reinstall"
             )
         sides[name] = side._replace(width=len(heads[name].weights["linear.bias"]), head=heads[name])
-    n_bits = sides["image"].width
-    fits = form["architecture"].get("fits", {})
-    return Encoder("photo", sides, one_space=True, own_bits=n_bits, fits=fits)
+    return Encoder("photo", sides, one_space=True, own_bits=sides["image"].width)
 
 
 def _photo_backbones() -> Encoder:

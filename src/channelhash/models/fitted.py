@@ -424,20 +424,17 @@ def _describe_fit(
     n_items: int,
 ) -> dict[str, Any]:
     """Return the architecture of a fitted model, which is saved with it."""
-    is_learned = not maps
     modalities = maps or encoder.modalities
     architecture: dict[str, Any] = dict(
         n_bits=n_bits,
         encoder=encoder.word if isinstance(encoder.word, str) else "extractors",
         codes=method,
         seed=seed,
-        fitted_on=0 if is_learned else n_items,
+        fitted_on=n_items if maps else 0,
         widths={name: encoder.sides[name].width for name in modalities},
         unit=_takes_unit_rows(encoder, method),
         centred=False,
     )
-    if is_learned and str(n_bits) in encoder.fits:
-        architecture["fit"] = list(encoder.fits[str(n_bits)])
     return architecture | _describe_extractors(encoder, modalities)
 
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from channelhash.data.images import Prepare, Resize
 from channelhash.errors import InputError, argument
+from channelhash.models.description import read_description
 from channelhash.text.words import SentencePieces, Spelling, WordPieces, pad_tokens
 from channelhash.utils.machine import one_blas_thread
 from channelhash.utils.optional_imports import onnx_runtime, package_file
@@ -114,6 +115,20 @@ def missing_packages() -> list[str]:
     return [
         package for module, package in needed.items() if importlib.util.find_spec(module) is None
     ]
+
+
+@cache
+def read_fits() -> Mapping[str, Sequence[float]]:
+    """Return, for each number of bits, how likely an image answers a text
+    (`channelhash.search.match.fit_inputs`).
+
+    >>> sorted(read_fits())
+    ['128', '256', '64']
+    """
+    fits: Mapping[str, Sequence[float]] = read_description(WEIGHTS / "config.json")["architecture"][
+        "fits"
+    ]
+    return fits
 
 
 def _image_features(pixels: NDArray[np.uint8]) -> _Singles:

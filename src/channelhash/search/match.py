@@ -8,9 +8,9 @@ codes.
 * The distances to their nearest items, themselves left out, say how near answers are to questions
   that the store can answer. If the first answers to a question are farther than those of nearly all
   of the sample, it has *nothing close*.
-* If the encoder has learned from captions what fits, it gives the probability that an image answers
-  a text. This depends on their cosine and on the length of the text's outputs, which is small for
-  nonsense. A question without an answer that fits has nothing close.
+* If the encoder has learned what fits, it gives the probability that an image answers a text. This
+  depends on their cosine and on the number of words: an image may resemble a long text and still
+  lack one of its things. A question without an answer that fits has nothing close.
 """
 
 from collections.abc import Sequence
@@ -18,15 +18,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.models.description import read_description
+from channelhash.models.photo import read_fits
 from channelhash.search.question import Query
 from channelhash.search.store import Store
+from channelhash.text.words import count_words
 
-#: Probability from which an answer counts as one that fits.
-FITS = 0.5
+#: Probability from which an answer counts as one that fits: one such answer in four is right, and
+#: half of the cats are found by the word for them in the languages that are read.
+FITS = 0.25
 #: Items in the sample that searches for the others.
 _QUESTIONS = 200
 #: The smallest sample from which a store can say whether an answer is close.
@@ -54,8 +57,8 @@ class _Reference:
             None if the sample is too small.
         cosine_limits: ``(m,)``: the limits of 1 − cosine, which detect nonsense better; None if the
             store keeps no projections.
-        fit: weights of 1, the cosine and the length of the outputs in the logit of the probability
-            that an image answers a text; None if unknown.
+        fit: weights of 1, the cosine, its square and the binary logarithm of the number of words
+            in the logit of the probability that an image answers a text; None if unknown.
     """
 
     count: int
@@ -97,18 +100,16 @@ class _Reference:
         first = sorted(distances)[: len(limits)]
         return bool(sum(first) / len(first) <= limits[len(first) - 1])
 
-    def fits(self, cosines: Sequence[float], length: float) -> list[float] | None:
+    def fits(self, cosines: Sequence[float], n_words: float) -> list[float] | None:
         """Return the probability that images with these cosines answer a text; None if unknown.
 
-        ``length`` is that of the text's outputs.
-
-        >>> reference = _Reference(4, np.zeros((4, 1), np.uint8), fit=[-3.0, 2.0, 0.5])
-        >>> reference.fits([1.0], length=2.0)
+        >>> reference = _Reference(4, np.zeros((4, 1), np.uint8), fit=[-3.0, 2.0, 2.0, -0.5])
+        >>> reference.fits([1.0], n_words=4)
         [0.5]
         """
         if self.fit is None:
             return None
-        logits = self.fit[0] + self.fit[1] * np.asarray(cosines) + self.fit[2] * length
+        logits = fit_inputs(cosines, n_words) @ np.asarray(self.fit)
         return list((1 / (1 + np.exp(-logits))).tolist())
 
 
@@ -138,14 +139,13 @@ class Judge:
         if len(query.code):
             self._reference = find_reference(store, query.modality, modality)
         is_fitted = self._reference is not None and self._reference.fit is not None
-        self.knows_fit = is_fitted and query.outputs is not None and store.projected
+        has_outputs = query.outputs is not None and store.projected
+        self.knows_fit = is_fitted and has_outputs and bool(query.words)
 
     def fits(self, cosines: Sequence[float]) -> list[float]:
         """Return the probability that items with these cosines fit; only if `knows_fit`."""
         assert self._reference is not None
-        assert self._query.outputs is not None
-        length = float(np.linalg.norm(self._query.outputs[: self._n_bits]))
-        return self._reference.fits(cosines, length) or []
+        return self._reference.fits(cosines, count_words(self._query.words)) or []
 
     def matches(self, distances: Sequence[int]) -> Sequence[float | None]:
         """Return, for each distance, the share of random items that are at least as near; None if
@@ -162,6 +162,17 @@ class Judge:
         if self._reference is None:
             return None
         return self._reference.is_close(distances, cosines)
+
+
+def fit_inputs(cosines: ArrayLike, n_words: ArrayLike) -> NDArray[np.float64]:
+    """Return what the probability that an image answers a text depends on, ``(n, 4)``.
+
+    >>> fit_inputs([0.5], 8).tolist()
+    [[1.0, 0.5, 0.25, 3.0]]
+    """
+    cosine = np.asarray(cosines, np.float64)
+    words = np.broadcast_to(np.log2(n_words), cosine.shape)
+    return np.stack([np.ones_like(cosine), cosine, cosine**2, words], axis=-1)
 
 
 def _shares_within(distances: NDArray[np.integer], n_bits: int) -> NDArray[np.float64]:
@@ -194,8 +205,7 @@ def _make_reference(store: Store, question: str, modality: str, count: int) -> _
     ids, items = store.sample(_ITEMS, modality)
     reference = _Reference(count, items)
     if (question, modality) == ("text", "image"):
-        fit = described_fit(store).get("architecture", {}).get("fit")
-        reference = replace(reference, fit=fit)
+        reference = replace(reference, fit=_find_fit(store))
     if question not in store.modalities:
         return reference
     names, questions = store.sample(_QUESTIONS, question)
@@ -226,6 +236,14 @@ def _cosine_limits(
         return None
     scored = store.search_projections(np.stack(outputs), NEAREST + 1, modality)
     return _limits(asking, scored.ids, [1 - cosines for cosines in scored.keys])
+
+
+def _find_fit(store: Store) -> Sequence[float] | None:
+    """Return what the encoder of a store has learned of what fits; None if it has not."""
+    architecture = described_fit(store).get("architecture", {})
+    if (architecture.get("encoder"), architecture.get("codes")) != ("photo", "learned"):
+        return None
+    return read_fits().get(str(store.n_bits))
 
 
 def described_fit(store: Store) -> dict[str, Any]:

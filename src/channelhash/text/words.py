@@ -18,6 +18,16 @@ from numpy.typing import NDArray
 
 #: Characters stripped from both ends of a word.
 PUNCTUATION = "#.,;:!?\"'()[]{}…“”„’"
+#: Letters of scripts without spaces between words: Thai; Lao; Burmese; Khmer; Korean; Kana,
+#: Bopomofo and Chinese, beginning with their iteration marks; Yi.
+UNSPACED_LETTERS = (
+    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u109f\ua9e0-\ua9ef"
+    "\uaa60-\uaa7f\u1780-\u17d3\u17d7\u17dc\u17dd\u1100-\u11ff\u3131-\u318e\ua960-\ua97c"
+    "\uac00-\ud7fb\u3005-\u3007\u303b\u3041-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u312f"
+    "\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd"
+    "\ua000-\ua48c"
+)
+_UNSPACED = re.compile(f"[{UNSPACED_LETTERS}]")
 
 
 def split_words(text: str) -> list[str]:
@@ -29,6 +39,18 @@ def split_words(text: str) -> list[str]:
     """
     words = (word.strip(PUNCTUATION) for word in text.lower().split())
     return [word for word in words if word]
+
+
+def count_words(text: str) -> float:
+    """Return the number of a text's words, at least 1. Two letters of scripts without spaces between
+    words count as one.
+
+    >>> count_words("a dog, on the beach"), count_words("海滩上的狗"), count_words("…")
+    (5.0, 2.5, 1.0)
+    """
+    letters = _UNSPACED.findall(text)
+    others = split_words(_UNSPACED.sub(" ", text))
+    return max(1.0, len(others) + len(letters) / 2)
 
 
 def fold(text: str) -> str:

@@ -31,19 +31,10 @@ from numpy.typing import NDArray
 
 from channelhash.search.filters import SqlCondition
 from channelhash.search.rank import Ranking
-from channelhash.text.words import fold
+from channelhash.text.words import UNSPACED_LETTERS, fold
 
-#: Letters of scripts without spaces between words: Thai; Lao; Burmese; Khmer; Korean; Kana,
-#: Bopomofo and Chinese, beginning with their iteration marks; Yi.
-_LETTERS = (
-    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u109f\ua9e0-\ua9ef"
-    "\uaa60-\uaa7f\u1780-\u17d3\u17d7\u17dc\u17dd\u1100-\u11ff\u3131-\u318e\ua960-\ua97c"
-    "\uac00-\ud7fb\u3005-\u3007\u303b\u3041-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u312f"
-    "\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd"
-    "\ua000-\ua48c"
-)
-#: Consecutive letters of such scripts.
-_RUN = re.compile(f"[{_LETTERS}]+")
+#: Consecutive letters of scripts without spaces between words.
+_RUN = re.compile(f"[{UNSPACED_LETTERS}]+")
 #: A word of the other scripts, once folded.
 _WORD = re.compile(r"[a-z0-9\u0080-\U0010ffff]+")
 #: What is left out where parts of words are looked for; line breaks stay.
