@@ -24,6 +24,7 @@ import channelhash as ch
 from channelhash.indexing import encode
 from channelhash.models.fitted import MIN_PAIRS
 from channelhash.search.address import find_store
+from channelhash.search.match import FITS
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.serve.app import Limits, open_app
 from channelhash.utils import contact_sheet
@@ -475,13 +476,13 @@ def test_answers_end_where_they_stop_fitting(animals, tmp_path, capsys):
     assert Image.open(tmp_path / "none.png").width < Image.open(tmp_path / "all.png").width / 5
     answers = run_json(capsys, *ask)
     assert (len(answers["results"]), answers["close"], answers["did_you_mean"]) == (10, False, "")
-    assert all(0 <= hit["fit"] < 0.5 for hit in answers["results"])
+    assert all(0 <= hit["fit"] < FITS for hit in answers["results"])
     fits = [hit["fit"] for hit in run_json(capsys, "search", animals, "a polar bear")["results"]]
     assert fits == sorted(fits, reverse=True)
-    assert fits[0] > 0.9
+    assert fits[0] > 0.7
     table = run_text(capsys, "search", animals, "a polar bear")
     assert f"{100 * fits[0]:.0f} %" in table
-    assert f"{sum(fit < 0.5 for fit in fits)} more, less likely (--all)" in table
+    assert f"{sum(fit < FITS for fit in fits)} more, less likely (--all)" in table
 
 
 def test_a_slip_gets_a_suggestion_and_a_foreign_script_a_line(animals, capsys):

@@ -13,8 +13,9 @@ import channelhash as ch
 from channelhash.codes.stage import Stage
 from channelhash.models.description import write_model
 from channelhash.models.linear_maps import cca_itq
+from channelhash.search import match
 from channelhash.search.hits import Query, SearchOptions, answer, search_hits
-from channelhash.search.match import _FEWEST, NEAREST, Judge, find_reference
+from channelhash.search.match import _FEWEST, FITS, NEAREST, Judge, find_reference
 from channelhash.search.question import query_like
 from channelhash.search.sqlite.store import open_codes
 
@@ -207,16 +208,22 @@ def test_cosines_of_projections_tell_nonsense_better(tmp_path, outputs):
     store.close()
 
 
-FIT = [-14.5, 20.0, 0.1]
+FIT = [-13.3, 18.0, 2.0, -0.5]
+QUESTION = "two dogs on a beach"
 
 
 @pytest.fixture
-def judged(tmp_path, outputs):
+def judged(tmp_path, outputs, monkeypatch):
     """A store without captions whose model knows what fits."""
+    monkeypatch.setattr(match, "read_fits", lambda: {str(N_BITS): FIT})
     (tmp_path / "store" / "model").mkdir(parents=True)
+    architecture = {"encoder": "photo", "codes": "learned"}
     with ch.open_store(tmp_path / "store", n_bits=N_BITS, stage=Stage(N_BITS)) as store:
         write_model(
-            tmp_path / "store" / "model", save, {}, {"name": "fitted", "architecture": {"fit": FIT}}
+            tmp_path / "store" / "model",
+            save,
+            {},
+            {"name": "fitted", "architecture": architecture},
         )
         texts = [{"text": f"thing {row}"} for row in range(N)]
         image = outputs[0]["image"]
@@ -231,21 +238,21 @@ def test_answers_that_fit_come_first_and_nonsense_has_none(judged, outputs):
     units = stored["image"] / np.linalg.norm(stored["image"], axis=1, keepdims=True)
     found = []
     for row in held_out[:50]:
-        length = np.linalg.norm(row)
-        logits = FIT[0] + FIT[1] * units @ row / length + FIT[2] * length
-        hits = search_hits(
-            judged, Query(ch.codes.pack(row[None] >= 0)[0], row.astype(np.float32), "text")
-        )
+        cosines = units @ row / np.linalg.norm(row)
+        code = ch.codes.pack(row[None] >= 0)[0]
+        hits = search_hits(judged, Query(code, row.astype(np.float32), "text", QUESTION))
         for hit in hits:
-            share = 1 / (1 + np.exp(-logits[int(hit.id)]))
-            assert hit.fit == pytest.approx(share, abs=0.05)  # of projections of 8 bits
-            assert hit.fits == (hit.fit >= 0.5)
+            cosine = float(cosines[int(hit.id)])
+            logit = FIT[0] + FIT[1] * cosine + FIT[2] * cosine**2 + FIT[3] * math.log2(5)
+            assert hit.fit == pytest.approx(1 / (1 + math.exp(-logit)), abs=0.05)  # of 8 bits
+            assert hit.fits == (hit.fit >= FITS)
         assert hits.close == any(hit.fits for hit in hits)
         found.append(hits.close)
     assert np.mean(found) > 0.9
     rows = nonsense[:100].astype(np.float32)
     queries = [
-        Query(code, row, "text") for code, row in zip(ch.codes.pack(rows >= 0), rows, strict=True)
+        Query(code, row, "text", QUESTION)
+        for code, row in zip(ch.codes.pack(rows >= 0), rows, strict=True)
     ]
     assert np.mean([search_hits(judged, query).close for query in queries]) < 0.2
     far = next(query for query in queries if not search_hits(judged, query).close)
@@ -254,4 +261,5 @@ def test_answers_that_fit_come_first_and_nonsense_has_none(judged, outputs):
     assert [(hit.id, hit.fit, hit.fits) for hit in hits[:1]] == [("0017", 1.0, True)]
     assert hits.close
     assert not any(hit.fits for hit in hits[1:])
-    assert [hit.fit for hit in search_hits(judged, replace(far, modality="image"))] == [None] * 10
+    for unknown in (replace(far, modality="image"), replace(far, words="")):
+        assert [hit.fit for hit in search_hits(judged, unknown)] == [None] * 10
