@@ -174,6 +174,27 @@ def test_the_table_of_the_encoder_photo_is_made_of_its_recalls():
             )
 
 
+def test_what_fits_is_as_often_right_as_the_page_says():
+    text = (RESULTS / "photo-encoder.md").read_text(encoding="utf-8")
+    right: dict[str, list[str]] = {}
+    off = []
+    file = RESULTS / "tables" / "photo-encoder-fits.csv"
+    for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines()):
+        counts = int(row["answers"]) >= 30
+        share = float(row["right"])
+        right.setdefault(row["questions"], []).append(f"{100 * share:.0f}" if counts else "–")
+        if counts and len(row["questions"]) == 2 and abs(share - float(row["said"])) > 0.1:
+            off.append(row["questions"])
+    names = ("English", "German", "Spanish", "French", "Chinese", "Arabic")
+    for language, name in zip(("en", "de", "es", "fr", "zh", "ar"), names, strict=True):
+        assert f"| {name} | {' | '.join(right[language][3:])} |\n" in text
+    assert off == ["de", "ar", "ar", "ar"]
+    common, phrases, two = (right[kind][5] for kind in ("label", "phrase", "two labels"))
+    assert (
+        f"{common} % is right for common objects, {phrases} % for phrases and {two} % for" in text
+    )
+
+
 @pytest.fixture
 def quality(monkeypatch):
     """The module that makes the tables of quality per byte."""

@@ -217,7 +217,8 @@ def judged(tmp_path, outputs, monkeypatch):
     """A store without captions whose model knows what fits."""
     monkeypatch.setattr(match, "read_fits", lambda: {str(N_BITS): FIT})
     (tmp_path / "store" / "model").mkdir(parents=True)
-    architecture = {"encoder": "photo", "codes": "learned"}
+    # A store of before has weights of its own, which nobody reads.
+    architecture = {"encoder": "photo", "codes": "learned", "fit": [-9.0, 9.0, 9.0]}
     with ch.open_store(tmp_path / "store", n_bits=N_BITS, stage=Stage(N_BITS)) as store:
         write_model(
             tmp_path / "store" / "model",

@@ -27,9 +27,9 @@ from channelhash.search.question import Query
 from channelhash.search.store import Store
 from channelhash.text.words import count_words
 
-#: Probability from which an answer counts as one that fits: one such answer in four is right, and
-#: half of the cats are found by the word for them in the languages that are read.
-FITS = 0.25
+#: Probability from which an answer counts as one that fits. More would hide most photographs of what
+#: a word names, less would show answers to nonsense (docs/reference/results/photo-encoder.md).
+FITS = 0.3
 #: Items in the sample that searches for the others.
 _QUESTIONS = 200
 #: The smallest sample from which a store can say whether an answer is close.
