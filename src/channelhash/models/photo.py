@@ -125,9 +125,8 @@ def read_fits() -> Mapping[str, Sequence[float]]:
     >>> sorted(read_fits())
     ['128', '256', '64']
     """
-    fits: Mapping[str, Sequence[float]] = read_description(WEIGHTS / "config.json")["architecture"][
-        "fits"
-    ]
+    form = read_description(WEIGHTS / "config.json")
+    fits: Mapping[str, Sequence[float]] = form["architecture"]["fits"]
     return fits
 
 

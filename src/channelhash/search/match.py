@@ -27,8 +27,8 @@ from channelhash.search.question import Query
 from channelhash.search.store import Store
 from channelhash.text.words import count_words
 
-#: Probability from which an answer counts as one that fits. More would hide most photographs of what
-#: a word names, less would show answers to nonsense (docs/reference/results/photo-encoder.md).
+#: Probability from which an answer counts as one that fits. More would hide most photographs of
+#: what a word names, less would show answers to nonsense (docs/reference/results/photo-encoder.md).
 FITS = 0.3
 #: Items in the sample that searches for the others.
 _QUESTIONS = 200

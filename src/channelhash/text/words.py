@@ -42,8 +42,8 @@ def split_words(text: str) -> list[str]:
 
 
 def count_words(text: str) -> float:
-    """Return the number of a text's words, at least 1. Two letters of scripts without spaces between
-    words count as one.
+    """Return the number of a text's words, at least 1. Two letters of a script without spaces
+    between words count as one.
 
     >>> count_words("a dog, on the beach"), count_words("海滩上的狗"), count_words("…")
     (5.0, 2.5, 1.0)
