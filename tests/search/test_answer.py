@@ -350,7 +350,7 @@ def keep(tmp_path):
         yield make
 
 
-@pytest.mark.parametrize(("fit", "close"), [(0.299, False), (0.3, True)])
+@pytest.mark.parametrize(("fit", "close"), [(0.249, False), (0.25, True)])
 def test_answers_are_close_if_one_is_likely_enough_to_fit(keep, judge, fit, close):
     judge.fit_by_place = (0.1, fit)
     judge.close = not close  # which does not count

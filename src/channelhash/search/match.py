@@ -29,7 +29,7 @@ from channelhash.text.words import count_words
 
 #: Probability from which an answer counts as one that fits. More would hide most photographs of
 #: what a word names, less would show answers to nonsense (docs/reference/results/photo-encoder.md).
-FITS = 0.3
+FITS = 0.25
 #: Items in the sample that searches for the others.
 _QUESTIONS = 200
 #: The smallest sample from which a store can say whether an answer is close.

@@ -202,7 +202,7 @@ class Result(BrowsedItem):
     fit: float | None = Field(
         None,
         description=(
-            "Probability that it answers the words; below 0.3 it is less likely to. Null if "
+            "Probability that it answers the words; below 0.25 it is less likely to. Null if "
             "unknown."
         ),
     )
