@@ -690,6 +690,11 @@ def test_a_language_model_searches_a_folder_and_looks_at_photographs(animals, tm
                     else result.structured_content or result.content
                 )
 
+            early = await call("search", text="a white bear")
+            while isinstance(early, str) or "indexing" in early:
+                assert "results" in early or "nothing is indexed yet" in early
+                await anyio.sleep(0.1)
+                early = await call("search", text="a white bear")
             answers = [await call(name, **values) for name, values in questions[:5]]
             (photos / "large.jpg").unlink()
             return names, *answers, [await call(name, **values) for name, values in questions[5:]]

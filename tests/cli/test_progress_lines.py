@@ -27,9 +27,9 @@ def test_a_line_says_how_far_a_stage_is_its_rate_and_the_time_left():
         lines.append(shared._line(bars.tasks[0], "0:01:24 so far"))
     assert lines == [
         "train, 0:00:00 so far",
-        "train: 0 of 9, loss 0.0",
-        "train: 3 of 9, loss 0.375, 10.3 s each, 0:00:58 left",
-        "train: 6 of 9, loss 0.75, 10.8 s each, 0:00:28 left",
+        "train 0 of 9, loss 0.0",
+        "train 3 of 9, loss 0.375, 10.3 s each, 0:00:58 left",
+        "train 6 of 9, loss 0.75, 10.8 s each, 0:00:28 left",
         "after train, 0:01:24 so far",
     ]
 
@@ -67,7 +67,7 @@ def test_lines_come_although_nothing_reports_and_in_a_notebooks_terminal_too(mon
         until(partial(is_printed, r"0:00:\d\d so far"))
         train = progress("train")
         train(2, 4)
-        until(partial(is_printed, r"train: 2 of 4, [\d.,]+/s, 0:00:00 left"))
+        until(partial(is_printed, r"train 2 of 4, [\d.,]+/s, 0:00:00 left"))
         progress("write")
         until(partial(is_printed, r"write, 0:00:\d\d so far"))
         train(4, 4)  # the stage that reported last

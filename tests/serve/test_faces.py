@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from channelhash.cli.serve import add_tools
 from channelhash.search.hits import SearchOptions
 from channelhash.search.query import search_store
+from channelhash.utils.watch import Report
 from extras import needs
 from refusals import refusal
 from small_runs import run_command
@@ -81,7 +82,7 @@ def tools(folder, model, store):
 
     model.save_pretrained(folder / "model")
     server = MCPServer("channelhash")
-    add_tools(server, store, folder / "model")
+    add_tools(server, store, folder / "model", Report.new())
     return server
 
 

@@ -51,9 +51,11 @@ class _Ending:
         if not self.spoke and int(os.environ.get("RANK", 0)) <= 0:
             self.spoke = True
             name = "Ctrl-C" if self.signal == signal.SIGINT else "SIGTERM"
-            line = f"stopped by {name}: {self.message}; continue with: {shlex.join(self.go_on())}\n"
+            words = self.go_on()
+            rest = f"; continue with: {shlex.join(words)}" if words else ""
             cursor = "\x1b[?25h" if os.isatty(2) else ""  # a progress bar hides the cursor
-            os.write(2, (cursor + line).encode(errors="backslashreplace"))
+            line = f"{cursor}stopped by {name}: {self.message}{rest}\n"
+            os.write(2, line.encode(errors="backslashreplace"))
         end(128 + self.signal)
 
 
@@ -65,7 +67,8 @@ def when_stopped(message: str, go_on: Callable[[], list[str]] = same_command) ->
 
     Args:
         message: what is kept, without a full stop.
-        go_on: returns the words of the command that goes on, asked when the signal has come.
+        go_on: returns the words of the command that goes on, asked when the signal has come; none
+            if all is done.
     """
     _ending.unwinds = True
     _ending.message = message
@@ -74,7 +77,7 @@ def when_stopped(message: str, go_on: Callable[[], list[str]] = same_command) ->
 
 def next_command() -> list[str]:
     """Return the words of the command that continues after this one has ended."""
-    return _ending.go_on()
+    return _ending.go_on() or same_command()
 
 
 @contextmanager

@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 import channelhash as ch
-from channelhash.cli import shared, when_stopped
-from channelhash.cli.stores import IndexOptions, StoreModel, bring_up_to_date, say_known
+from channelhash.cli import same_command, shared, when_stopped
+from channelhash.cli.stores import (
+    IndexOptions,
+    StoreModel,
+    bring_up_to_date,
+    say_known,
+    skipped_lines,
+)
 from channelhash.errors import InputError, JobError
 from channelhash.utils.optional_imports import naming_extra
 from channelhash.utils.progress import StageProgress
@@ -82,13 +88,13 @@ def serve(
     # Between two questions, PyTorch's threads would keep a core busy with waiting.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     limits = service.Limits(upload_bytes=round(max_upload * 1e6))
-    when_stopped(f"{store} keeps every write that was answered")
+    report = Report.new()
     with server.listen(host, port) as listening:
-        report = Report.new()
         hosts = server.allowed_hosts(host, allow_host)
         background = _watch_store(
             store, report, trust_code, IndexOptions(model, encoder, captions, exclude), watch
         )
+        when_stopped(f"{store} keeps what was indexed and written", partial(_go_on, report))
         make = partial(
             open_app, store, model, limits, token_file, hosts, read_token_file, workers > 1, report
         )
@@ -114,11 +120,11 @@ def serve(
 def _watch_store(
     store: str, report: Report, trust_code: bool, options: IndexOptions, watch: bool = True
 ) -> AbstractContextManager[None]:
-    """Bring a store of photographs up to date; return a block within which that is repeated
-    whenever they change.
+    """Return a block within which a store of photographs is brought up to date, at first and
+    whenever they change; make it before that.
 
-    A store that exists and is given no new options is first brought up to date within the block.
-    Other stores, and those that can only be read, stay as they are. Errors as in
+    Codes that have to be fitted to photographs, and a store that is not watched, are brought up to
+    date before the block. Stores that can only be read stay as they are. Errors as in
     `bring_up_to_date`.
 
     Example::
@@ -128,7 +134,9 @@ def _watch_store(
     """
     address = ch.search.Address.parse(store)
     watched = _watched(address) if watch else None
-    photos = None if watched and not any(options) else bring_up_to_date(address, options)
+    photos = None
+    if watched is None or any(options):
+        photos = bring_up_to_date(address, options, waits=not watch)
     if photos:
         photos.store.close()
         watched = _watched(address) if watch else None
@@ -170,7 +178,13 @@ def _index_again(
 
         # fails if the store is gone, and makes no new one
         done = add_to_store(address, read_again(address, None), None, progress, prune=True)
-    return done.problems, done.changes(address.text)
+    changes = done.changes(address.text)
+    return [*done.problems, *(skipped_lines(done) if changes else ())], changes
+
+
+def _go_on(report: Report) -> list[str]:
+    """Return the command that continues what a server was indexing; none if it had finished."""
+    return same_command() if report.stage or report.problem else []
 
 
 def _say_problems(encoding: Future[Any]) -> None:
@@ -201,16 +215,20 @@ def mcp(
         "channelhash", version=ch.__version__, instructions=_PURPOSE, log_level="WARNING"
     )
     options = IndexOptions(model, encoder, exclude=exclude)
-    with (
-        _watch_store(store, Report.new(), trust_code, options),
-        ch.search.open_filled_store(store) as opened,
-    ):
-        add_tools(server, opened, model)
+    report = Report.new()
+    background = _watch_store(store, report, trust_code, options)
+    find = ch.search.open_store if isinstance(background, Watch) else ch.search.open_filled_store
+    with background, find(store) as opened:
+        add_tools(server, opened, model, report)
         server.run()
 
 
-def add_tools(server: "MCPServer[None]", store: "ch.Store", model: Path | None = None) -> None:
-    """Add the tools with which a language model searches a store."""
+def add_tools(
+    server: "MCPServer[None]", store: "ch.Store", model: Path | None, report: Report
+) -> None:
+    """Add the tools with which a language model searches a store; answers while its folder is
+    indexed say how far that is.
+    """
     from mcp.server.mcpserver import Image
 
     from channelhash.duplicates import find_duplicates
@@ -225,10 +243,13 @@ def add_tools(server: "MCPServer[None]", store: "ch.Store", model: Path | None =
         Dates and places in the text narrow the search, as `narrowed` says; in double quotes they
         are words.
         """
+        if report.stage and not len(store):
+            raise InputError(f"nothing is indexed yet ({report.so_far or 'it begins'}), ask later")
         hits = search_store(store, SearchOptions(k, where=where), text=text, model=load())
         remarks = {"close": hits.close, "did_you_mean": hits.suggestion, "note": hits.note}
         results = [hit.as_dict() for hit in hits]
-        return {"results": results, **remarks, "narrowed": hits.narrowed()}
+        found = {"results": results, **remarks, "narrowed": hits.narrowed()}
+        return found | ({"indexing": report.so_far} if report.so_far else {})
 
     def similar(id: str, k: int = 10) -> dict[str, Any]:
         """Find the k photographs most like one of them; `duplicates` are its near-copies."""

@@ -263,7 +263,7 @@ def _line(stage: Task, so_far: str) -> str:
             stage.get_time() - last
         )
         words.append(f"{clock(max(0, rest))} left")
-    return f"{stage.description}: {', '.join(filter(None, words))}"
+    return f"{stage.description} {', '.join(filter(None, words))}"
 
 
 def clock(seconds: float) -> str:

@@ -18,6 +18,7 @@ from channelhash.models.description import extra_of, read_words
 from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
+    from channelhash.indexing.encode import Indexed
     from channelhash.indexing.index import Index
 
 StoreModel = Annotated[
@@ -59,9 +60,12 @@ def open_searched(
     return ch.search.open_filled_store(address), ()
 
 
-def bring_up_to_date(address: "ch.search.Address", options: IndexOptions) -> "Index | None":
+def bring_up_to_date(
+    address: "ch.search.Address", options: IndexOptions, waits: bool = True
+) -> "Index | None":
     """Index a plain folder of photographs, or what changed in it; return None for other addresses
-    and where the store can only be read.
+    and where the store can only be read. Unless it ``waits``, photographs to which no codes have to
+    be fitted are left to `channelhash.indexing.stores.add_to_store`.
 
     Raises:
         InputError: an encoder, captions or exclusions are given for anything but a plain folder; or
@@ -74,18 +78,18 @@ def bring_up_to_date(address: "ch.search.Address", options: IndexOptions) -> "In
         return None
     word = read_words(list(options.encoder)) if options.encoder else None
     with naming_extra("train" if options.model else extra_of(word)):
-        from channelhash.indexing.index import index
+        from channelhash.indexing.index import begin_index, index
 
     settings = options._asdict() | {"encoder": word}
+    run = index if waits else begin_index
     with shared.progress_bars(f"{address} keeps the items indexed so far") as progress:
-        found = index(address.text, **settings, prune=True, progress=progress)
+        found = run(address.text, **settings, prune=True, progress=progress)
     known = found.indexed.known
     shared.say_left_out([line for line in found.indexed.problems if line not in known], _MOST)
     say_known(address, len(known))
     changes = found.indexed.changes(found.store.address)
     if changes:
-        skipped = found.indexed.skipped.items()
-        shared.say_left_out([f"{count:,} × {reason}" for reason, count in skipped])
+        shared.say_left_out(skipped_lines(found.indexed))
         shared.say(changes)
     return found
 
@@ -97,6 +101,11 @@ def say_known(address: "ch.search.Address", n_images: int) -> None:
             f"left out: {n_images:,} × unreadable picture, as before; `channelhash index add "
             f"{shlex.quote(address.text)}` lists them"
         )
+
+
+def skipped_lines(indexed: "Indexed") -> list[str]:
+    """Return a line for each reason for which files of a folder are no photographs."""
+    return [f"{count:,} × {reason}" for reason, count in indexed.skipped.items()]
 
 
 def _check_unused(address: "ch.search.Address", options: IndexOptions) -> None:

@@ -202,7 +202,7 @@ def index_source(
     """
     began = time.perf_counter()
     _check_prune(source, prune)
-    changes = find_changes(store, source, progress("look"))
+    changes = find_changes(store, source, progress("looking"))
     _check_numbered(source, changes)
     moved = rename_moved(store, source, changes)
     unread = _still_unread(source, changes.rows)
@@ -210,7 +210,7 @@ def index_source(
     todo = [row for row in changes.rows if moved.get(row, True) and row not in unread]
     encoding = time.perf_counter()
     written = set[int]()
-    for batch in _batches(load, source, todo, encoded, progress("encode")):
+    for batch in _batches(load, source, todo, encoded, progress("indexing")):
         _write(store, source.records.ids, batch, changes.cleared_tags)
         unread |= batch.unread
         changes.problems += batch.problems

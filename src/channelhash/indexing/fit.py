@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import unit_rows
+from channelhash.data.images import image_problem
 from channelhash.data.records import VECTOR
 from channelhash.errors import InputError, argument
 from channelhash.indexing.encode import EncodedBatch, ModelOutputs, encode_batches, mean_by_image
@@ -17,7 +19,7 @@ from channelhash.models.description import FEATURES, EncoderWord, Model, in_one_
 from channelhash.models.encoders import Encoder, is_encoder, open_encoder
 from channelhash.models.linear_maps import FeatureMatrix, LinearMap, pca_itq
 from channelhash.utils.optional_imports import naming_extra
-from channelhash.utils.progress import Progress
+from channelhash.utils.progress import Progress, StageProgress
 from channelhash.utils.seeds import generator
 
 #: The most items that codes are fitted to. More change little, and their features stay in memory.
@@ -65,13 +67,13 @@ class NewCodes:
 
 
 def fit_source(
-    source: Source, codes: NewCodes, progress: Progress
+    source: Source, codes: NewCodes, progress: StageProgress
 ) -> tuple[fitted.FittedModel, list[EncodedBatch], Source]:
     """Fit codes to at most 20,000 items of a source, without images that cannot be read.
 
-    Return the model, the encoded sample, and the source. If none of the images can be read, their
-    raw originals join the source. Memory grows with the features of the sample, about 5 KB an image
-    with ``photo-backbones``.
+    Return the model, the encoded sample, and the source. The sample is empty where the encoder has
+    codes of its own. If none of the images can be read, their raw originals join the source. Memory
+    grows with the features of the sample, about 5 KB an image with ``photo-backbones``.
     """
     widths = fitted.feature_widths(source.records)
     encoder = open_encoder(codes.encoder or (FEATURES if widths else "photo"), widths)
@@ -81,10 +83,15 @@ def fit_source(
             "these, such as photo"
         )
     extract = fitted.FittedModel.from_encoder(encoder)
-    source = source.encodable(extract)
-    batches = _encode_sample(extract, source, _sample(source, encoder, codes), progress)
+    source = _with_readable(source.encodable(extract))
+    if not fitted.need_items(encoder, codes.n_bits, codes.codes):
+        model = fitted.fit_codes(encoder, {}, codes.n_bits, codes.codes, codes.seed)
+        return model, [], source
+    sample = _sample(source, encoder, codes)
+    batches = _encode_sample(extract, source, sample, progress("fit"))
     if not any(batch.rows for batch in batches):
-        return fit_source(_with_raw_originals(source, batches), codes, progress)
+        unread = chain.from_iterable(batch.unread.values() for batch in batches)
+        raise _none_readable(source, [image.problem for image in unread])
     features = _features(encoder, batches)
     model = fitted.fit_codes(encoder, features, codes.n_bits, codes.codes, codes.seed, _learn)
     return model, [_project_batch(model, batch) for batch in batches], source
@@ -129,16 +136,26 @@ def _texts(source: Source) -> Iterator[tuple[int, str]]:
             yield row, text
 
 
-def _with_raw_originals(source: Source, batches: Sequence[EncodedBatch]) -> Source:
-    """Return a source, none of whose images can be read, with their raw originals."""
-    unread = list(chain.from_iterable(batch.unread.items() for batch in batches))
-    with_raw = source.read_raw_of({source.records.ids[row] for row, _ in unread})
+def _with_readable(source: Source) -> Source:
+    """Return a source; with the raw originals of its images if none of these can be read."""
+    if not source.reads_files:
+        return source
+    problems = list[str]()
+    for path in source.records.items["image"]:
+        problem = image_problem(Path(path))
+        if problem is None:
+            return source
+        problems.append(problem)
+    with_raw = source.read_raw_of(set(source.records.ids))
     if with_raw is None:
-        problems = [*(image.problem for _, image in unread), *source.records.problems]
-        raise InputError(
-            f"{problems[0]}; none of the {len(unread):,} pictures can be read, give others"
-        )
-    return with_raw
+        raise _none_readable(source, problems)
+    return _with_readable(with_raw)
+
+
+def _none_readable(source: Source, problems: Sequence[str]) -> InputError:
+    """Return the error of a source none of whose images can be read."""
+    first = [*problems, *source.records.problems][0]
+    return InputError(f"{first}; none of the {len(problems):,} pictures can be read, give others")
 
 
 def _sample(source: Source, encoder: Encoder, codes: NewCodes) -> list[int]:

@@ -180,6 +180,27 @@ def index(
         return Index(opened, indexed, partial(load_encoder, opened, saved, trust_code))
 
 
+def begin_index(
+    source: str | Path,
+    *,
+    model: Path | None,
+    encoder: EncoderWord | None,
+    exclude: Sequence[str],
+    captions: Path | None,
+    prune: bool,
+    progress: StageProgress,
+) -> Index:
+    """Do as `index` of a folder of images, but leave its images to `add_to_store` unless codes have
+    to be fitted to them.
+    """
+    folder = Path(source).resolve()
+    address = Address.parse(default_address(folder))
+    new = NewCodes(str(model) if model else encoder)
+    items = read_again(address, folder, None, exclude, captions)
+    opened, indexed = _bring_up_to_date(address, new, items, model, prune, progress, waits=False)
+    return Index(opened, indexed, partial(load_encoder, opened, model))
+
+
 def _bring_up_to_date(
     address: Address,
     new: NewCodes,
@@ -187,13 +208,14 @@ def _bring_up_to_date(
     model: Path | None,
     prune: bool,
     progress: StageProgress,
+    waits: bool = True,
 ) -> tuple[Store, Indexed]:
     """Add items to a store, which is made if there is none, and return the open store."""
     with only_run(address, progress):
         if not holds_items(address):
-            return open_new_store(address, new, items, progress)
+            return open_new_store(address, new, items, progress, waits=waits)
         encoder = None if model else new.encoder
-        return open_updated_store(address, items, model, progress, prune, encoder)
+        return open_updated_store(address, items, model, progress, prune, encoder, waits)
 
 
 def default_address(source: Path) -> str:

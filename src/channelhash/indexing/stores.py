@@ -163,8 +163,11 @@ def open_new_store(
     source: Source | None,
     progress: StageProgress,
     projections: bool | None = None,
+    waits: bool = True,
 ) -> tuple[Store, Indexed]:
-    """Do as `create_store`, and return the open store."""
+    """Do as `create_store`, and return the open store. Unless it ``waits``, only items that codes
+    are fitted to are added; `add_to_store` adds the others.
+    """
     began = time.perf_counter()
     is_run = isinstance(codes, NewCodes) and not codes.are_fitted
     check_free(address, keeps_model=not is_run)
@@ -175,7 +178,7 @@ def open_new_store(
     elif is_run:
         encoder = load_model(Path(str(codes.encoder)), device="auto")
     else:
-        encoder, encoded, source = fit_source(_check_items(address, source), codes, progress("fit"))
+        encoder, encoded, source = fit_source(_check_items(address, source), codes, progress)
         remarks = compare_with_texts(encoder, source)
     if address.path is not None:
         encoder.save_pretrained(address.path / "model")
@@ -187,7 +190,9 @@ def open_new_store(
         store.make()
         if source is not None:
             source = source.encodable(encoder)
-            indexed = _add(store, lambda: encoder, source, progress, encoded=encoded)
+            _remember(store, source)
+            if waits or encoded:
+                indexed = _add(store, lambda: encoder, source, progress, encoded=encoded)
         opened.pop_all()
     indexed = replace(indexed, remarks=remarks)
     if encoded:  # the time of fitting counts
@@ -230,8 +235,11 @@ def open_updated_store(
     progress: StageProgress,
     prune: bool,
     encoder: EncoderWord | None = None,
+    waits: bool = True,
 ) -> tuple[Store, Indexed]:
-    """Do as `add_to_store`, and return the open store. Refuse another ``encoder`` than its own."""
+    """Do as `add_to_store`, unless it does not wait for that, and return the open store. Refuse
+    another ``encoder`` than its own.
+    """
     with ExitStack() as opened:
         store = opened.enter_context(open_store(address))
         # A run is compared when it is loaded.
@@ -251,7 +259,8 @@ def open_updated_store(
             source = source.encodable(loaded)
             _adopt_model(store, address, loaded)
             load = lambda: loaded  # noqa: E731
-        indexed = _add(store, load, source, progress, prune)
+        _remember(store, source)
+        indexed = _add(store, load, source, progress, prune) if waits else Indexed()
         opened.pop_all()
     return store, indexed
 
@@ -270,6 +279,12 @@ def _adopt_model(store: Store, address: Address, model: Model) -> None:
         model.save_pretrained(folder / "model")
 
 
+def _remember(store: Store, source: Source) -> None:
+    """Write how a folder is read, so that a job that ends early can go on."""
+    if store.folder and source.photos:
+        source.photos.write(store.folder)
+
+
 def _add(
     store: Store,
     load: Callable[[], Model],
@@ -280,8 +295,6 @@ def _add(
 ) -> Indexed:
     folder = store.folder
     photos = source.photos
-    if folder and photos:  # so that a killed job can go on
-        photos.write(folder)
     indexed, unread = index_source(store, load, source, progress, prune, encoded)
     with_raw = source.read_raw_of(unread.keys())
     if folder and photos and unread != photos.unread:

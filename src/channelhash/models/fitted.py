@@ -295,16 +295,26 @@ def fit_codes(
     return FittedModel(encoder, architecture, maps, quantizers)
 
 
+def need_items(encoder: Encoder, n_bits: int = N_BITS, codes: Codes = "auto") -> bool:
+    """Return whether codes are fitted to items, and not those that an encoder has of its own.
+
+    >>> need_items(open_encoder("features", {"image": 2}))
+    True
+    """
+    if codes == "auto":
+        return n_bits > encoder.own_bits
+    return codes != "learned" or not encoder.own_bits
+
+
 def _resolve_method(
     encoder: Encoder, features: FeaturesByModality, n_items: int, n_bits: int, codes: Codes
 ) -> Codes:
     """Return ``codes``, with ``auto`` resolved; raise `InputError` if encoder or items do not allow
     it.
     """
-    if codes == "auto" and n_bits <= encoder.own_bits:
-        return "learned"
-    if codes == "learned" and encoder.own_bits:
+    if not need_items(encoder, n_bits, codes):
         _check_own_codes(encoder, n_bits)
+        return "learned"
     n_pairs = n_items if len(features) == 2 else 0
     if codes == "cca-itq" and n_pairs < 2:
         raise InputError(
@@ -326,8 +336,7 @@ def _check_items(encoder: Encoder, n_items: int, codes: Codes) -> None:
     """Raise `InputError` if there are too few items."""
     if n_items < 1:
         raise InputError("there is no item to fit codes to; name a source")
-    are_fitted = codes == "itq" or (codes == "learned" and not encoder.own_bits)
-    if are_fitted and n_items < 2:
+    if codes in ("itq", "learned") and n_items < 2:
         raise InputError(f"{argument('codes')} {codes}: are fitted to two items or more; take sign")
 
 

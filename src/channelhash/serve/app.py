@@ -170,10 +170,9 @@ _health_router = APIRouter(tags=["server"], responses=_STATUSES)
 @_router.get("/info")
 def info(request: Request, service: CurrentService) -> schemas.Info:
     """Return what is searched, which queries can be encoded, and the limits of requests."""
-    report = service.report
     encoding = service.encoding.result() if service.encoding.done() else None
     is_local = service.access.is_local(request)
-    problem = report.problem.decode(errors="replace")
+    problem = service.report.problem.decode(errors="replace")
     if problem and not is_local:  # lines about files are for this machine alone
         problem = "the folder could not be read; the server's log says why"
     return schemas.Info(
@@ -183,14 +182,19 @@ def info(request: Request, service: CurrentService) -> schemas.Info:
         writable=service.access.token is not None and service.store.writable,
         loading=list(service.warm_up.steps),
         version=service.store.version,
-        indexing=schemas.Indexing.model_validate(report, from_attributes=True)
-        if report.stage
-        else None,
+        indexing=_indexing(service),
         problem=problem,
         local=is_local,
         decides=service.may_decide(request),
         limits=vars(service.limits) | fields.MOST,
     )
+
+
+def _indexing(service: Service) -> schemas.Indexing | None:
+    """Return how far the indexing is that is under way; None if none is."""
+    if not service.report.stage:
+        return None
+    return schemas.Indexing.model_validate(service.report, from_attributes=True)
 
 
 @_router.get("/labels")
@@ -199,7 +203,7 @@ def labels(service: CurrentService) -> item_schemas.Labels:
     return item_schemas.Labels(labels=service.store.label_counts())
 
 
-@_health_router.get("/health")
+@_health_router.get("/health", response_model_exclude_none=True)
 async def health(service: CurrentService) -> schemas.Health:
     """Return ``ok`` if the server works and its store can be read. Needs no token and waits for no
     other request.
@@ -208,13 +212,13 @@ async def health(service: CurrentService) -> schemas.Health:
         items = await run_sync(len, service.store, limiter=service.monitoring)
     except InputError as error:  # nothing is wrong with the request
         raise JobError(str(error)) from None
-    return schemas.Health(status="ok", items=items)
+    return schemas.Health(status="ok", items=items, indexing=_indexing(service))
 
 
-@_health_router.get("/ready")
+@_health_router.get("/ready", response_model_exclude_none=True)
 async def ready(service: CurrentService) -> schemas.Health:
-    """Return what ``/health`` does once nothing is loading, and 503 before. Needs no token and
-    waits for no other request.
+    """Return what ``/health`` does once nothing is loading, and 503 before; a folder that is being
+    indexed is ready. Needs no token and waits for no other request.
     """
     steps = list(service.warm_up.steps)
     if steps:

@@ -345,7 +345,7 @@ class Indexing(BaseModel):
     """How far the server is with indexing its folder."""
 
     stage: str = Field(
-        description="``encode`` while photographs are read, of which ``done`` are in the store."
+        description="``indexing`` while new photographs are read; ``done`` are in the store."
     )
     done: int
     total: int
@@ -387,6 +387,7 @@ class Health(BaseModel):
 
     status: Literal["ok"]
     items: int
+    indexing: Indexing | None = Field(None, description="As in ``/info``; left out if none is.")
 
 
 class Problem(BaseModel):

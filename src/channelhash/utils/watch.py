@@ -9,11 +9,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import wait
-from contextlib import suppress
+from concurrent.futures import Future, wait
 from ctypes import Structure, c_char, c_long
 from multiprocessing.sharedctypes import RawValue
 from pathlib import Path
+from typing import Any
 
 from channelhash.utils.machine import hold_interrupts, process_pool
 from channelhash.utils.optional_imports import library
@@ -34,6 +34,8 @@ _REGULAR = 600.0
 _REST = 10.0
 #: Seconds until a folder that could not be watched is tried again.
 _AGAIN = 30.0
+#: Seconds between two lines on a run that is under way.
+_SECONDS = 15.0
 #: Bytes of the name of a stage in a report.
 _NAME = 16
 #: Bytes of a problem in a report.
@@ -52,7 +54,7 @@ class Report(Structure):
     without a lock: a process that is ended might hold it for ever.
 
     Attributes:
-        stage: what the run does that is under way; empty if there is none.
+        stage: what the run does that is under way, or did when it was ended; empty if there is none.
         done, total: how far it is.
         problem: why the last run failed; empty if it did not.
 
@@ -75,6 +77,18 @@ class Report(Structure):
     def new(cls) -> "Report":
         """Return an empty one in shared memory."""
         return RawValue(cls)
+
+    @property
+    def so_far(self) -> str:
+        """How far the run is; empty if there is none, or nothing is counted yet.
+
+        >>> report = Report.new()
+        >>> report.progress("indexing")(256, 1802)
+        >>> report.so_far
+        'indexing 256 of 1,802'
+        """
+        counts = f"{self.stage.decode()} {self.done:,} of {self.total:,}"
+        return counts if self.stage and self.total else ""
 
     def progress(self, stage: str) -> Progress:
         """Begin a stage, and return its callback."""
@@ -153,6 +167,8 @@ class Watch(threading.Thread):
 
     def __enter__(self) -> None:
         self._watch = library("watchfiles", "serve").watch
+        if self._folder.is_dir():
+            self._report.progress("looking")  # a run is due
         self.start()
 
     def __exit__(self, *_: object) -> None:
@@ -212,12 +228,10 @@ class Watch(threading.Thread):
     def _index(self) -> None:
         """Run the job; say what it has left out for the first time, and what has changed."""
         try:
-            with suppress(InterruptedError), process_pool(1, _begin, (self._report,)) as pool:
+            with process_pool(1, _begin, (self._report,)) as pool:
                 with hold_interrupts():
                     running = pool.submit(_work, self._job)
-                while not wait([running], 0.2).done:
-                    if self._ended.is_set():
-                        raise InterruptedError
+                self._wait(running)
                 left_out, summary = running.result()
                 for line in [
                     *(f"left out: {line}" for line in left_out if line not in self._log),
@@ -226,14 +240,27 @@ class Watch(threading.Thread):
                     if line:
                         self._say(line)
                 self._log = set(left_out)
-                self._report.problem = b""
+                self._report.problem = self._report.stage = b""
+        except InterruptedError:
+            pass  # the report says in what
         except Exception as error:  # whatever is wrong, the next change may have mended it
             self._set_problem(str(error) or type(error).__name__)
-        finally:
-            self._report.stage = b""
+
+    def _wait(self, running: Future[Any]) -> None:
+        """Wait for a run, and say now and then how far it is. Raise `InterruptedError` once the
+        block ends.
+        """
+        due = time.monotonic() + _SECONDS
+        while not wait([running], 0.2).done:
+            if self._ended.is_set():
+                raise InterruptedError
+            if time.monotonic() > due and self._report.so_far:
+                self._say(self._report.so_far)
+                due = time.monotonic() + _SECONDS
 
     def _set_problem(self, line: str) -> None:
         """Report a problem, and say it once."""
+        self._report.stage = b""
         content = " ".join(line.split()).encode(errors="replace")[: _LINE - 1]
         if content != self._report.problem:
             self._say(content.decode(errors="replace"))

@@ -53,6 +53,7 @@ async function searchPicture(picked) {
 /** Show what a state asks for. */
 async function show(state) {
   asked = state;
+  info.shown = info.items;
   running?.abort();
   running = new AbortController();
   const { signal } = running;
@@ -118,6 +119,8 @@ function setControls(state) {
   for (const option of by("order").options) option.hidden = option.value === "best" ? !question : question && !DATED.includes(option.value);
   by("codes").parentElement.hidden = !hasQuestion(state);
   by("codes").setAttribute("aria-pressed", String(Boolean(state.codes)));
+  by("modalities").hidden = !(info.codes.image && info.codes.text);
+  radius.max = info.n_bits ?? 0;
   radius.value = state.r ?? radius.max;
   radius.oninput();
   where.value = state.where;
@@ -147,7 +150,7 @@ function sayFound(state, part, name) {
   by("export").hidden = !part.items.length;
   if (!part.items.length) {
     by("title").textContent = part.unlikely ? "Nothing fits" : "Nothing found";
-    by("status").textContent = part.unlikely ? "No photograph is likely to show this." : !info.items ? "The store is empty: add items first." : narrowed || state.r !== null ? "Take a condition away." : "No item has any of these words.";
+    by("status").textContent = part.unlikely ? "No photograph is likely to show this." : !info.items ? (info.indexing ? "Nothing is indexed yet; the first photographs appear here by themselves." : "The store is empty: add items first.") : narrowed || state.r !== null ? "Take a condition away." : "No item has any of these words.";
   } else if (part.total !== undefined) {
     const kind = info.codes.image || !info.codes.text ? "photographs" : "texts";
     by("title").textContent = `${count(part.total)} ${part.total === 1 ? kind.slice(0, -1) : kind}`;
@@ -172,10 +175,10 @@ function fail(error) {
   by("error").hidden = false;
 }
 
-/** Show what has been written meanwhile, unless someone is in the middle of something; whether it is shown. */
-function refresh() {
-  const reads = window.scrollY || document.querySelector("dialog[open]") || by("results").contains(document.activeElement);
-  if (reads || words.value.trim() !== asked.q) return false;
+/** Show what has been written meanwhile, unless someone is in the middle of something and has not asked for it; whether it is shown. */
+function refresh(isAsked = false) {
+  const reads = window.scrollY || document.querySelector("dialog[open]") || by("results").contains(document.activeElement) || words.value.trim() !== asked.q;
+  if (reads && !isAsked) return false;
   offerFacets();
   show(asked);
   return true;
@@ -189,8 +192,6 @@ async function start() {
   }
   follow(info, refresh);
   offerFacets();
-  by("modalities").hidden = !(info.codes.image && info.codes.text);
-  radius.max = info.n_bits ?? 0;
   by("choose").hidden = !info.asks.includes("image");
   if (!info.asks.includes("image")) words.placeholder = "Type words";
   if (!info.asks.includes("text") && !info.words_alone) {
