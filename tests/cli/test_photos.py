@@ -5,6 +5,7 @@ import errno
 import io
 import json
 import shutil
+import signal
 import sys
 from contextlib import closing
 from functools import partial
@@ -601,6 +602,66 @@ def test_an_exclusion_holds_from_anywhere_and_says_so_where_it_leaves_nothing_ou
     monkeypatch.setattr(StoreFolder, "writable", False)
     says = "can only be read, so that nothing can be left out"
     assert_refused(capsys, "search", few, *like, "--exclude", "0.png", says=says)
+
+
+@pytest.fixture
+def unindexed(animals, tmp_path) -> Path:
+    """Photographs without a store, in a folder whose name is not ASCII."""
+    photos = tmp_path / "Fotos Zürich [neu] 照片"
+    return shutil.copytree(animals, photos, ignore=shutil.ignore_patterns(".channelhash"))
+
+
+def test_an_index_that_is_stopped_goes_on_where_it_was(unindexed, monkeypatch):
+    """No picture is read before the store is made: the encoder has codes of its own."""
+
+    def stop(stage):
+        def report(done, total):
+            if stage == "indexing" and done:
+                raise KeyboardInterrupt
+
+        return report
+
+    monkeypatch.setattr(encode, "_BATCH", 4)
+    with pytest.raises(KeyboardInterrupt):
+        ch.index(unindexed, progress=stop)
+    with closing(ch.open_store(unindexed)) as store:
+        assert len(store) == 4
+    done = ch.index(unindexed)
+    done.store.close()
+    assert (done.indexed.added, done.indexed.unchanged) == (7, 4)
+
+
+def end(process) -> str:
+    """Stop a server as Ctrl-C does; return its last line."""
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    return said.splitlines()[-1]
+
+
+def test_a_folder_is_served_at_once_and_indexed_beside_the_answers(unindexed):
+    with started(unindexed) as (process, address):
+        ask(address, "search", {"text": "a white bear"})  # whatever is there already
+        until(lambda: ask(address, "health") == {"status": "ok", "items": 11})
+        found = ask(address, "search", {"text": "a white bear"})
+        assert found["results"][0]["id"] == "polar-bear.jpg"
+        assert end(process) == f"stopped by Ctrl-C: {unindexed} keeps what was indexed and written"
+
+
+@pytest.mark.slow
+def test_a_server_that_is_stopped_while_it_indexes_says_that_the_next_goes_on(unindexed):
+    ch.index(unindexed, exclude=["*.jpg", "!panda.jpg"]).store.close()
+    store = unindexed / ".channelhash"
+    with (
+        StoreFolder(store).hold_run(no_stage_progress),  # so that the server waits
+        started(unindexed) as (process, address),
+    ):
+        until(lambda: ask(address, "info")["indexing"]["stage"].startswith("waiting"))
+        assert ask(address, "health")["indexing"]["done"] == 0
+        assert [hit["id"] for hit in ask(address, "search", {"text": "bear"})["results"]] == [
+            "panda.jpg"
+        ]
+        assert f"written; continue with: channelhash serve '{unindexed}'" in end(process)
 
 
 @pytest.mark.slow

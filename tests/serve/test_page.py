@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import numpy as np
 import pytest
 from PIL import Image, ImageOps
 from playwright.sync_api import Page, Route, expect, sync_playwright
@@ -549,8 +550,15 @@ def test_new_photographs_appear_and_people_at_the_machine_see_where(
     with on_loopback(app) as here:
         report.progress("encode")(12, 1000)
         page.goto(here)
-        expect(page.locator("#reading")).to_have_text("Reading 12 of 1,000 new photographs")
-        app.state.service.store.delete(["item003"])
+        expect(page.locator("#reading")).to_have_text("Indexing 12 of 1,000 photographs")
+        service = app.state.service
+        service.store.add(["late"], np.zeros((1, 2), np.uint8), metadata=[{"text": "late"}])
+        expect(page.locator("#new")).to_have_text("1 new · Show")
+        heading(page).to_have_text("31 photographs")  # as long as it is not asked for
+        click(page, "Show")
+        heading(page).to_have_text("32 photographs")
+        expect(page.locator("#new")).to_be_hidden()
+        service.store.delete(["item003", "late"])
         report.stage, report.problem = b"", b"/photos: no pictures"
         heading(page).to_have_text("30 photographs")
         expect(page.locator("#reading")).to_have_text("/photos: no pictures")

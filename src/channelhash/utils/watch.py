@@ -1,8 +1,8 @@
 """A folder that is watched: a job runs whenever something has changed in it.
 
-The job runs in a process of its own, at the lowest priority: it does not hold up a server's
-answers, and its memory is freed when it ends. It may be ended at any time, so it has to be a job
-that continues where it was.
+The job runs in a process of its own, at a low priority: it does not hold up a server's answers, and
+its memory is freed when it ends. It may be ended at any time, so it has to be a job that continues
+where it was.
 """
 
 import os
@@ -34,6 +34,9 @@ _REGULAR = 600.0
 _REST = 10.0
 #: Seconds until a folder that could not be watched is tried again.
 _AGAIN = 30.0
+#: Priority of a run: a tenth of what a server's answers get of a busy core. At the lowest, other
+#: programs would keep the first pictures away for minutes.
+_NICE = 10
 #: Seconds between two lines on a run that is under way.
 _SECONDS = 15.0
 #: Bytes of the name of a stage in a report.
@@ -272,7 +275,7 @@ def _begin(report: Report) -> None:
     global _report
     _report = report
     if hasattr(os, "nice"):  # not on Windows
-        os.nice(19)
+        os.nice(_NICE)
 
 
 def _work(job: _Job) -> tuple[Sequence[str], str]:
