@@ -148,9 +148,12 @@ function sayFound(state, part, name) {
   drawChips(state, part.understood ?? [], name);
   const narrowed = state.labels.length || state.folder || state.month || state.where || part.understood?.some(({ means }) => means);
   by("export").hidden = !part.items.length;
-  if (!part.items.length) {
+  if (!info.items && info.indexing) {
+    by("title").textContent = "Photographs";
+    by("status").textContent = "Nothing is indexed yet. The first photographs appear by themselves.";
+  } else if (!part.items.length) {
     by("title").textContent = part.unlikely ? "Nothing fits" : "Nothing found";
-    by("status").textContent = part.unlikely ? "No photograph is likely to show this." : !info.items ? (info.indexing ? "Nothing is indexed yet; the first photographs appear here by themselves." : "The store is empty: add items first.") : narrowed || state.r !== null ? "Take a condition away." : "No item has any of these words.";
+    by("status").textContent = part.unlikely ? "No photograph is likely to show this." : !info.items ? "The store is empty: add items first." : narrowed || state.r !== null ? "Take a condition away." : "No item has any of these words.";
   } else if (part.total !== undefined) {
     const kind = info.codes.image || !info.codes.text ? "photographs" : "texts";
     by("title").textContent = `${count(part.total)} ${part.total === 1 ? kind.slice(0, -1) : kind}`;
