@@ -37,8 +37,8 @@ from channelhash.search.store import Listed, Store
 from channelhash.utils.machine import usable_cores
 from channelhash.utils.progress import Progress, StageProgress, no_stage_progress
 
-#: Items encoded and written at once. A killed job loses them, memory holds their images, and a server
-#: finds them once they are written; more are no quicker.
+#: Items encoded and written at once. A killed job loses them, memory holds their images, and a
+#: server finds them once they are written; more are no quicker.
 _BATCH = 32
 #: The same of rows of features, which take milliseconds.
 _ROWS = 8192

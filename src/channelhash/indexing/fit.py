@@ -89,9 +89,6 @@ def fit_source(
         return model, [], source
     sample = _sample(source, encoder, codes)
     batches = _encode_sample(extract, source, sample, progress("fit"))
-    if not any(batch.rows for batch in batches):
-        unread = chain.from_iterable(batch.unread.values() for batch in batches)
-        raise _none_readable(source, [image.problem for image in unread])
     features = _features(encoder, batches)
     model = fitted.fit_codes(encoder, features, codes.n_bits, codes.codes, codes.seed, _learn)
     return model, [_project_batch(model, batch) for batch in batches], source
@@ -178,6 +175,9 @@ def _encode_sample(
         batches.append(batch)
         done += len(batch.rows) + len(batch.unread)
         progress(done, len(rows))
+    if not any(batch.rows for batch in batches):
+        unread = chain.from_iterable(batch.unread.values() for batch in batches)
+        raise _none_readable(source, [image.problem for image in unread])
     return batches
 
 

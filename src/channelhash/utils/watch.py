@@ -57,7 +57,8 @@ class Report(Structure):
     without a lock: a process that is ended might hold it for ever.
 
     Attributes:
-        stage: what the run does that is under way, or did when it was ended; empty if there is none.
+        stage: what the run does that is under way, or did when it was ended; empty if there is
+            none.
         done, total: how far it is.
         problem: why the last run failed; empty if it did not.
 
