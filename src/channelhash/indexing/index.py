@@ -1,7 +1,7 @@
 """Index a collection in one call, and search it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
@@ -198,6 +198,8 @@ def begin_index(
     new = NewCodes(str(model) if model else encoder)
     items = read_again(address, folder, None, exclude, captions)
     opened, indexed = _bring_up_to_date(address, new, items, model, prune, progress, waits=False)
+    if not indexed.items:  # what is wrong with the exclusions is known already
+        indexed = replace(indexed, problems=items.unmatched)
     return Index(opened, indexed, partial(load_encoder, opened, model))
 
 
