@@ -17,6 +17,7 @@ from channelhash.duplicates import (
     find_duplicates,
     move_rest,
     moves,
+    regroup,
     undo_last,
 )
 from channelhash.search.fold import default_radius
@@ -180,6 +181,23 @@ def test_what_was_read_and_compared_is_not_again(album, tmp_path, monkeypatch):
         groups(album)
         assert (len(read), sum(compared)) == counts, name
     assert groups(album) == [("a.png", ["a.png", "mirrored.png", "z.png"])]
+
+
+def test_answers_fold_as_groups_do_once_these_are_known_and_the_keeper_is_in_front(album):
+    ids, codes = album.codes()
+    query = Query(codes[ids.index("sub/half.png")])
+
+    def folded():
+        return [(hit.id, hit.duplicates) for hit in search_hits(album, query, options)]
+
+    options = SearchOptions(regroup=regroup)
+    assert sorted(folded()) == [(name, []) for name in sorted(ids)], "far codes, and nothing kept"
+    find_duplicates(album)
+    found = dict(folded())
+    assert sorted(found["a.png"]) == COPIES[1:]
+    assert folded()[0][0] == "a.png", "where the best of the group would be"
+    decide(album, "different", ["a.png", "sub/half.png"])
+    assert dict(folded())["a.png"] == ["mirrored.png"]
 
 
 def test_what_is_decided_is_not_asked_again_until_another_joins(album, tmp_path):

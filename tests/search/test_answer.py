@@ -198,8 +198,9 @@ def expected(store: ch.Store, query: Query, options: SearchOptions) -> set[str]:
 def test_what_fits_comes_first_however_deep_it_lies(draw, seed, monkeypatch):
     store, query = draw(seed, 60).store, draw(seed, 60).query
     hits = answer(store, query, SearchOptions(k=ALL))
-    fits = [hit.fits for hit in hits]
-    assert fits == sorted(fits, reverse=True)
+    doubts = [match.doubt(hit.fit) for hit in hits]
+    assert doubts == sorted(doubts)
+    assert {hits.likely, hits.found} <= {None, doubts.count(0), len(doubts) - doubts.count(2)}
     likely = answer(store, query, SearchOptions(k=ALL, fitting=True))
     assert likely == [hit for hit in hits if hit.fits]
     assert likely.unlikely == (len(likely) < len(hits))

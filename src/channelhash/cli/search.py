@@ -80,13 +80,14 @@ def search(
 
     Example: channelhash search photos "a dog on a beach -people" -k 5
     """
+    from channelhash.duplicates import regroup
     from channelhash.search.hits import Hits
     from channelhash.search.query import search_store
     from channelhash.search.question import SearchOptions
 
     words = _words_of(question, text)
     questions = _load_questions(vector, array, bool(sheet or view))
-    options = SearchOptions(k, radius, None, modality, where, collapse)
+    options = SearchOptions(k, radius, None, modality, where, collapse, regroup=regroup)
     index_options = IndexOptions(model, encoder, captions, exclude)
     opened, problems = open_searched(store, index_options, by == "words")
     ask = partial(

@@ -231,7 +231,7 @@ def add_tools(
     """
     from mcp.server.mcpserver import Image
 
-    from channelhash.duplicates import find_duplicates
+    from channelhash.duplicates import find_duplicates, regroup
     from channelhash.search.hits import SearchOptions
     from channelhash.search.query import load_query_encoder, search_store
 
@@ -245,7 +245,8 @@ def add_tools(
         """
         if report.stage and not len(store):
             raise InputError(f"nothing is indexed yet ({report.so_far or 'it begins'}), ask later")
-        hits = search_store(store, SearchOptions(k, where=where), text=text, model=load())
+        options = SearchOptions(k, where=where, regroup=regroup)
+        hits = search_store(store, options, text=text, model=load())
         remarks = {"close": hits.close, "did_you_mean": hits.suggestion, "note": hits.note}
         results = [hit.as_dict() for hit in hits]
         found = {"results": results, **remarks, "narrowed": hits.narrowed()}
@@ -253,7 +254,7 @@ def add_tools(
 
     def similar(id: str, k: int = 10) -> dict[str, Any]:
         """Find the k photographs most like one of them; `duplicates` are its near-copies."""
-        hits = search_store(store, SearchOptions(k, leave_out=id), like=id)
+        hits = search_store(store, SearchOptions(k, leave_out=id, regroup=regroup), like=id)
         return {"results": [hit.as_dict() for hit in hits], "duplicates": hits.alike}
 
     def duplicates(k: int = 10) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 and the database that keeps them between runs.
 """
 
+import json
 import sqlite3
 import struct
 from collections.abc import Collection, Iterable, Sequence
@@ -96,9 +97,16 @@ CREATE TABLE IF NOT EXISTS joined (one TEXT NOT NULL, other TEXT NOT NULL);
         self._connection = connection
         connection.executescript(self._SCHEMA)
 
-    def packed(self) -> dict[str, tuple[str, bytes]]:
-        """Return path -> state of the file when it was read, and its packed copy."""
-        rows = self._connection.execute("SELECT path, state, copy FROM copies")
+    def packed(self, paths: Sequence[str] | None = None) -> dict[str, tuple[str, bytes]]:
+        """Return path -> state of the file when it was read, and its packed copy; of all files, or
+        of those with some paths.
+        """
+        sql = "SELECT path, state, copy FROM copies"
+        if paths is None:
+            rows = self._connection.execute(sql)
+        else:
+            sql += " WHERE path IN (SELECT value FROM json_each(?))"
+            rows = self._connection.execute(sql, (json.dumps(paths),))
         return {path: (state, content) for path, state, content in rows}
 
     def write(self, copies: Iterable[tuple[SmallCopy, str]]) -> None:
@@ -162,6 +170,22 @@ def read_copies(
             copies += [each and each[0] for each in batch]
             progress(len(copies), len(paths))
     return copies
+
+
+def recall_copies(paths: Sequence[str], kept: KeptCopies) -> list[SmallCopy | None]:
+    """Return the small copies that are kept of image files; None for files that have changed since,
+    and others.
+
+    >>> recall_copies(["none.jpg"], KeptCopies(sqlite3.connect(":memory:")))
+    [None]
+    """
+    packed = kept.packed(paths)
+
+    def recall(path: str, changed: str) -> SmallCopy | None:
+        state, content = packed.get(path, ("", b""))
+        return SmallCopy.unpack(path, content) if state == f"{changed} {_VERSION}" else None
+
+    return [read_now(recall, path) for path in paths]
 
 
 @lru_cache(_CACHED)

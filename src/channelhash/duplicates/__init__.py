@@ -9,7 +9,7 @@ decide.
 """
 
 from channelhash.duplicates.decisions import decide
-from channelhash.duplicates.groups import DuplicateGroup, draw_groups, find_duplicates
+from channelhash.duplicates.groups import DuplicateGroup, draw_groups, find_duplicates, regroup
 from channelhash.duplicates.keepers import Photo
 from channelhash.duplicates.moves import Moved, folder_of, move_rest, undo_last
 
@@ -22,5 +22,6 @@ __all__ = [
     "find_duplicates",
     "folder_of",
     "move_rest",
+    "regroup",
     "undo_last",
 ]

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal
 
-from channelhash.copies.small_copies import KeptCopies
+from channelhash.copies.small_copies import KeptCopies, SmallCopy, recall_copies
 from channelhash.errors import InputError
 from channelhash.search.sqlite.folder import StoreFolder, connect
 from channelhash.search.store import Store
@@ -19,6 +19,8 @@ from channelhash.search.store import Store
 #: What people decide: that items are different, that all of them stay, that all but one are moved.
 DecisionKind = Literal["different", "keep", "move"]
 
+#: Name of the database in the store's folder.
+_NAME = "duplicates.sqlite"
 #: Rows of one number are one decision; ``log`` says how to take the move of an item back.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS decisions (
@@ -89,17 +91,43 @@ def open_decisions(store: Store, write: bool = False) -> Iterator[Decisions]:
     ...         decisions.numbers("different")
     {'a': {1}, 'b': {1}}
     """
-    path = store.folder and store.folder / "duplicates.sqlite"
+    path = store.folder and store.folder / _NAME
     is_kept = _keeps_decisions(store)
     if write and not is_kept:
         raise InputError(
             f"{store.address}: keeps no decisions; use a store in a folder that can be written to"
         )
+    with _said(path), closing(connect(path if is_kept else None, create=True)) as connection:
+        if path and not is_kept:
+            _copy_decisions(path, connection)
+        yield Decisions(connection)
+
+
+def recall(
+    store: Store, paths: Sequence[str]
+) -> tuple[list[SmallCopy | None], dict[str, set[int]]]:
+    """Return the small copies of image files, and id -> numbers of the decisions that it differs
+    from others, as far as they are kept.
+
+    >>> import tempfile
+    >>> from channelhash.search import open_store
+    >>> with tempfile.TemporaryDirectory() as folder, open_store(folder, n_bits=8) as store:
+    ...     recall(store, ["none.jpg"])
+    ([None], {})
+    """
+    path = store.folder and store.folder / _NAME
+    if not path or not path.exists():
+        return [None] * len(paths), {}
+    with _said(path), closing(connect(path, read_only=True)) as connection:
+        decisions = Decisions(connection)
+        return recall_copies(paths, decisions.copies), decisions.numbers("different")
+
+
+@contextmanager
+def _said(path: Path | None) -> Iterator[None]:
+    """Say in one line what is wrong with a database."""
     try:
-        with closing(connect(path if is_kept else None, create=True)) as connection:
-            if path and not is_kept:
-                _copy_decisions(path, connection)
-            yield Decisions(connection)
+        yield
     except sqlite3.DatabaseError as error:
         is_busy = isinstance(error, sqlite3.OperationalError)
         remedy = "try again" if is_busy else "remove it, and begin anew"

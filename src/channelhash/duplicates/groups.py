@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.copies.grouping import group_copies, join_groups, rows_by_number
 from channelhash.copies.small_copies import KeptCopies, SmallCopy, read_copies
-from channelhash.duplicates.decisions import Decisions, open_decisions
+from channelhash.duplicates.decisions import Decisions, open_decisions, recall
 from channelhash.duplicates.keepers import Photo, describe_copies, find_keeper, judge, path_of
 from channelhash.search.checks import check_count
 from channelhash.search.fold import default_radius
@@ -333,3 +333,70 @@ def draw_groups(store: Store, groups: Sequence[DuplicateGroup], path: Path, most
             cells.append(SheetCell(Path(image) if image else None, title))
         rows.append(cells)
     write_contact_sheet(rows, path)
+
+
+def regroup(
+    store: Store, items: Sequence[Item], codes: PackedCodes, folded: Mapping[int, Sequence[int]]
+) -> dict[int, list[int]]:
+    """Fold answers that are copies of one image into the one that would be kept.
+
+    Images whose small copies an earlier `find_duplicates` has left in the store's folder are
+    compared as it does; no others are read. What people called different is not folded.
+
+    Args:
+        store: the store.
+        items: the answers, best first.
+        codes: ``(n, ceil(n_bits / 8))``, packed, of the answers.
+        folded: place of an answer -> places of its near-copies, as `channelhash.search.fold` finds
+            them.
+
+    Returns:
+        Place of what would be kept -> places of the others, in the order of the best of each group.
+
+    Raises:
+        InputError: what is kept in the store's folder cannot be read.
+
+    >>> import channelhash as ch
+    >>> from channelhash.search.sqlite.store import open_codes
+    >>> codes = {"image": np.array([[0], [0]], np.uint8)}
+    >>> store = open_codes(ch.CodeSet(["a (1).jpg", "a.jpg"], codes, None, n_bits=8))
+    >>> items = store.get(["a (1).jpg", "a.jpg"])
+    >>> regroup(store, items, codes["image"], {0: [1]})
+    {1: [0]}
+    """
+    paths = [path_of(item) for item in items]
+    recalled, different = recall(store, paths)
+    by_id = sorted(enumerate(recalled), key=lambda pair: items[pair[0]].id)  # as all are grouped
+    copies = {place: copy for place, copy in by_id if copy is not None}
+    apart = [different.get(item.id, set()) for item in items]
+    pairs = _pairs_of_copies(codes, copies, apart)
+    for front, others in folded.items():
+        pairs += [(front, other) for other in others if apart[front].isdisjoint(apart[other])]
+    rows, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    groups = rows_by_number(join_groups(np.arange(len(items)), rows, columns))
+    return dict(_keeper_first(group.tolist(), items, paths, copies) for group in groups)
+
+
+def _pairs_of_copies(
+    codes: PackedCodes, copies: Mapping[int, SmallCopy], apart: Sequence[Collection[int]]
+) -> list[tuple[int, int]]:
+    """Return the places of the first and another answer of each group of copies."""
+    places = np.array([*copies], dtype=np.int64)
+    numbers = {row: apart[place] for row, place in enumerate(copies)}
+    pairs = []
+    for group in group_copies(codes[places], [*copies.values()], apart=numbers):
+        first, *others = places[group].tolist()
+        pairs += [(first, other) for other in others]
+    return pairs
+
+
+def _keeper_first(
+    group: list[int], items: Sequence[Item], paths: Sequence[str], copies: Mapping[int, SmallCopy]
+) -> tuple[int, list[int]]:
+    """Return the place of what would be kept of a group, and the others."""
+    if len(group) == 1:
+        return group[0], []
+    known = [copies.get(place) or read_copies([paths[place]])[0] for place in group]
+    photos = describe_copies([items[place] for place in group], known)
+    front = group[photos.index(find_keeper(photos))]
+    return front, [place for place in group if place != front]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 from PIL import Image
 
-from channelhash.duplicates import DuplicateGroup, find_duplicates
+from channelhash.duplicates import DuplicateGroup, find_duplicates, regroup
 from channelhash.indexing.encode import Indexed
 from channelhash.indexing.fit import NewCodes
 from channelhash.indexing.source import Source
@@ -95,7 +95,7 @@ class Index:
             [(hit.id, hit.distance) for hit in index.search("a dog on a beach", k=5)]
         """
         options = SearchOptions(
-            k, radius, limit, modality, where, collapse, by, offset, leave_out, fitting
+            k, radius, limit, modality, where, collapse, by, offset, leave_out, fitting, regroup
         )
         return search_store(
             self.store,

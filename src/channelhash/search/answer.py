@@ -19,7 +19,7 @@ import numpy as np
 from channelhash.codes import PackedCodes
 from channelhash.search.fold import default_radius, fold
 from channelhash.search.items import Item
-from channelhash.search.match import FITS, Judge
+from channelhash.search.match import FITS, Judge, doubt
 from channelhash.search.question import WORDS, Query, SearchOptions
 from channelhash.search.rank import Ranking, fuse_partial
 from channelhash.search.rankings import rank_codes
@@ -37,6 +37,8 @@ _TIMES = 4
 _COVERAGE = 0.7
 #: Decimals of fused scores that count; sums of the same shares may differ in the last ones.
 _DECIMALS = 12
+#: `doubt` of what does not fit.
+_UNFIT = 2
 #: Stands for a ranking that was not asked for.
 _NO_RANKING = Ranking([], [])
 
@@ -65,8 +67,8 @@ class Ranked(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether it is likely to answer the question; true if that is not known."""
-        return self.fit is None or self.fit >= FITS
+        """Whether it may answer the question; true if that is not known."""
+        return doubt(self.fit) < _UNFIT
 
 
 class _Depth(NamedTuple):
@@ -75,13 +77,13 @@ class _Depth(NamedTuple):
     Attributes:
         answers: the answers, best first.
         nearest: the ranking by the codes whose distances answers show.
-        continues: whether more answers that fit may lie deeper, since the last one of ``nearest``
-            fits.
+        deeper: the least `doubt` of answers that may lie deeper: that of the last of ``nearest``,
+            none if more have the question's words.
     """
 
     answers: list[Ranked]
     nearest: Ranking
-    continues: bool
+    deeper: int
 
     @property
     def fits(self) -> list[float]:
@@ -92,8 +94,8 @@ class _Depth(NamedTuple):
 class AnswerOrder:
     """All answers of a store to one question, in one order, which can be read once.
 
-    Answers that fit come first, where that is known. A search by codes alone within a radius keeps
-    its own order.
+    Likely answers come first, then possible ones, where that is known. A search by codes alone
+    within a radius keeps its own order.
 
     Attributes:
         modality: the modality whose distances answers show.
@@ -143,6 +145,21 @@ class AnswerOrder:
             self.alike = []
         self.unlikely = False
 
+    @property
+    def found(self) -> int | None:
+        """Number of answers that fit or are near enough; None where more may lie deeper than the
+        first depth, and where all items answer.
+        """
+        is_limited = self._first.fits or self._options.radius is not None or not self._modalities
+        return self._count(_UNFIT) if is_limited else None
+
+    @property
+    def likely(self) -> int | None:
+        """Number of answers that are likely to fit, which come first; None as for `found`, or if no
+        fit is known.
+        """
+        return self._count(1) if self._fits_first and self._first.fits else None
+
     def answers(self) -> Iterator[Ranked]:
         """Yield the answers, best first, and look deeper as they are read."""
         for answer in self._all():
@@ -161,56 +178,64 @@ class AnswerOrder:
         self._items |= {item.id: item for item in self._store.get(unread, missing_ok=True)}
         return [self._items[name] for name in ids if name in self._items]
 
+    def _count(self, doubts: int) -> int | None:
+        """Return the number of answers of less `doubt`; None if more may lie deeper."""
+        if self._first.deeper < doubts:
+            return None
+        answers = [each for each in self._first.answers if not self._is_left(each)]
+        return sum(_doubt_of(answer) < doubts for answer in answers)
+
     def _leave_out(self, answer: Ranked) -> bool:
         """Return whether an answer is the item to leave out, or a near-duplicate of it."""
-        left_out = self._options.leave_out
-        names = [answer.id, *(answer.copies or ())]
-        if left_out not in names:
+        if not self._is_left(answer):
             return False
         if self.alike is not None:
-            self.alike += [name for name in names if name != left_out]
+            names = [answer.id, *(answer.copies or ())]
+            self.alike += [name for name in names if name != self._options.leave_out]
         return True
 
+    def _is_left(self, answer: Ranked) -> bool:
+        return self._options.leave_out in (answer.id, *(answer.copies or ()))
+
     def _all(self) -> Iterator[Ranked]:
-        """Yield all answers. Those that do not fit wait until no more that fit can lie deeper."""
+        """Yield all answers. Doubtful ones wait until no less doubtful ones can lie deeper."""
         waiting: list[Ranked] = []
         for found in chain([self._first], self._depths):
-            for answer in found.answers:
-                if answer.fits or not self._fits_first:
-                    yield answer
-                else:
-                    waiting.append(answer)
-            if not found.continues:
-                yield from waiting
-                waiting = []
+            waiting += found.answers
+            ready = waiting
+            if self._fits_first:
+                waiting.sort(key=_doubt_of)
+                ready = [answer for answer in waiting if _doubt_of(answer) <= found.deeper]
+            yield from ready
+            waiting = waiting[len(ready) :]
         yield from waiting
 
     def _look_deeper(self) -> Iterator[_Depth]:
         """Yield the new answers of each depth, up to the one that holds all rankings in full."""
         seen: set[str] = set()
         for depth in _depths():
-            rankings, is_full = self._rank(depth)
+            rankings, cut = self._rank(depth)
             names = [name for name in self._merge(rankings) if name not in seen]
             seen.update(names)
-            yield self._judge_names(names, rankings, depth)
-            if is_full:
+            yield self._judge_names(names, rankings, cut)
+            if not cut:
                 return
 
-    def _rank(self, depth: int) -> tuple[dict[str, Ranking], bool]:
-        """Return the rankings of one depth, and whether they are complete."""
+    def _rank(self, depth: int) -> tuple[dict[str, Ranking], set[str]]:
+        """Return the rankings of one depth, and the names of those that go on deeper."""
         radius = self._options.radius
         rankings = {}
         for modality in self._modalities:
             options = replace(self._options, modality=modality)
             rankings[modality] = rank_codes(self._store, self._query, depth, options)
         near = _ids_of(rankings)
-        is_full = all(len(ranking.ids) < depth for ranking in rankings.values())
+        cut = {name for name, ranking in rankings.items() if len(ranking.ids) == depth}
         if self._with_words:
             words = self._rank_words(depth)
-            if radius is None:
-                is_full = is_full and len(words.ids) < depth
+            if radius is None and len(words.ids) == depth:
+                cut.add(WORDS)
             rankings[WORDS] = self._keep_words(words, depth, None if radius is None else near)
-        return rankings, is_full
+        return rankings, cut
 
     def _rank_words(self, depth: int, coverage: float | None = None) -> Ranking:
         """Rank the items that have enough of the words."""
@@ -274,7 +299,7 @@ class AnswerOrder:
         return impossible
 
     def _judge_names(
-        self, names: Sequence[str], rankings: dict[str, Ranking], depth: int
+        self, names: Sequence[str], rankings: dict[str, Ranking], cut: set[str]
     ) -> _Depth:
         """Make items answers: judge how likely they fit, sort by that, and fold near-duplicates."""
         by_words = set(rankings.get(WORDS, _NO_RANKING).ids)
@@ -287,11 +312,11 @@ class AnswerOrder:
             Ranked(name, fits.get(name), name in by_words, similarities.get(name)) for name in names
         ]
         if self._fits_first:
-            answers.sort(key=lambda answer: not answer.fits)
+            answers.sort(key=_doubt_of)
         if self._folds:
             answers = self._fold(answers)
-        is_cut = len(nearest.ids) == depth
-        return _Depth(answers, nearest, is_cut and fits.get(nearest.ids[-1], 0.0) >= FITS)
+        deeper = doubt(fits.get(nearest.ids[-1])) if self.modality in cut else _UNFIT
+        return _Depth(answers, nearest, 0 if WORDS in cut else deeper)
 
     def _fits(self, names: Sequence[str], nearest: Ranking, by_words: set[str]) -> dict[str, float]:
         """Return id -> the probability that the item fits, where that is known.
@@ -327,29 +352,30 @@ class AnswerOrder:
         present = {item.id for item in items}
         answers = [*self._kept, *(answer for answer in answers if answer.id in present)]
         kept = []
-        for place, others in self._copies_of([answer.id for answer in answers]).items():
-            if place >= len(self._kept):
-                copies = tuple(answers[other].id for other in others)
-                kept.append(answers[place]._replace(copies=copies))
+        for front, others in self._copies_of([answer.id for answer in answers]).items():
+            if min([front, *others]) >= len(self._kept):
+                kept.append(_as_one([answers[place] for place in (front, *others)]))
         self._kept += kept
         return kept
 
     def _copies_of(self, ids: Sequence[str]) -> dict[int, list[int]]:
-        """Return the place of each answer to keep -> the places of its near-duplicates.
+        """Return the place of each answer to keep -> the places of its near-duplicates, in the
+        order of the best of each group.
 
         In a search of images their files are compared, too, as `find_duplicates` does.
         """
         if not ids:
             return {}
         items = self.read(ids)
-        images: list[str] = []
-        if self.modality == "image":
-            images = [str(item.metadata.get("image") or "") for item in items]
-        radius = self._options.collapse
-        if radius is None or radius is True:
-            radius = default_radius(self._store.n_bits or 0, images=bool(images))
+        images = _images_of(items) if self.modality == "image" else []
         codes = np.stack([code_of(item, self.modality) for item in items])
-        return fold(codes, radius, images)
+        radius = self._options.collapse
+        if radius is not None and radius is not True:
+            return fold(codes, radius, images)
+        radius = default_radius(self._store.n_bits or 0, images=bool(images))
+        folded = fold(codes, radius, images)
+        regroup = self._options.regroup
+        return regroup(self._store, items, codes, folded) if regroup and images else folded
 
     def _is_close(self) -> bool | None:
         """Return whether any answer is close if it is not known what fits; None if unknown.
@@ -365,6 +391,20 @@ class AnswerOrder:
             complete = set(self._rank_words(max(DEPTH, len(found)), coverage=1.0).ids)
             close = any(answer.id in complete for answer in found)
         return close
+
+
+def _images_of(items: Sequence[Item]) -> list[str]:
+    return [str(item.metadata.get("image") or "") for item in items]
+
+
+def _as_one(group: Sequence[Ranked]) -> Ranked:
+    """Return the first of some copies with the others, and as likely to fit as any."""
+    copies = tuple(answer.id for answer in group[1:])
+    return group[0]._replace(copies=copies, fit=min(group, key=_doubt_of).fit)
+
+
+def _doubt_of(answer: Ranked) -> int:
+    return doubt(answer.fit)
 
 
 def _ids_of(rankings: Mapping[str, Ranking]) -> set[str]:

@@ -142,6 +142,10 @@ class Hits(list[Hit]):
         best_fit: the largest `Hit.fit` of the best answers, whichever page is asked for; 0 if it
             is not known.
         unlikely: whether answers that are unlikely to fit were left out.
+        found: number of answers that fit, on all pages; None if it is not known, as of a hundred
+            and more.
+        likely: number of answers that are likely to fit, which come first, see
+            `channelhash.search.match`; None as for ``found``, or if no fit is known.
 
     >>> Hits([Hit("a", 2, "a dog", ["dog"], "")], close=False).close
     False
@@ -163,6 +167,8 @@ class Hits(list[Hit]):
         self.alike: list[str] | None = None
         self.best_fit = 0.0
         self.unlikely = False
+        self.found: int | None = None
+        self.likely: int | None = None
 
     def narrowed(self) -> list[dict[str, str]]:
         """Return the dates and places that narrow the hits as JSON-able values."""
@@ -282,6 +288,8 @@ def _cut(store: Store, query: Query, options: SearchOptions, rankings: Sequence[
     page.alike = order.alike
     page.best_fit = order.best_fit
     page.unlikely = order.unlikely
+    page.found = order.found
+    page.likely = order.likely
     return page
 
 

@@ -42,6 +42,18 @@ NEAREST = 10
 _LOST = 0.03
 #: Change of the number of codes, as a share, after which a reference is computed again.
 _CHANGED = 0.1
+#: Probability from which an answer is likely to fit: as likely as not. Below, that is possible.
+LIKELY = 0.5
+
+
+def doubt(fit: float | None) -> int:
+    """Return how doubtful a probability to fit is: 0 for likely or unknown, 1 for possible, 2 for
+    less.
+
+    >>> [doubt(fit) for fit in (None, 0.9, 0.4, 0.1)]
+    [0, 0, 1, 2]
+    """
+    return 0 if fit is None else (fit < LIKELY) + (fit < FITS)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ is not understood completely or would leave no item.
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -197,6 +197,9 @@ class SearchOptions:
         leave_out: id of an item to leave out, such as the one that is searched with. If answers are
             folded, its near-duplicates are left out, too, see `Hits.alike`.
         fitting: leave out answers that are unlikely to fit, where that is known, see `Hit.fits`.
+        regroup: what folds images once more, given the store, the answers, their codes and place ->
+            places that are folded into it: `channelhash.duplicates.regroup` puts what would be kept
+            in front.
 
     Raises:
         InputError: a number is out of range.
@@ -215,6 +218,7 @@ class SearchOptions:
     offset: int = 0
     leave_out: str | None = None
     fitting: bool = False
+    regroup: Callable[..., dict[int, list[int]]] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for option, (least, unit) in _LEAST.items():

@@ -249,6 +249,12 @@ class SearchResponse(BaseModel):
     unlikely: bool = Field(
         False, description="With ``fitting``, whether less likely results were left out."
     )
+    found: int | None = Field(
+        None, description="Number of results that fit; null if unknown, as of a hundred and more."
+    )
+    likely: int | None = Field(
+        None, description="Number of them that are likely to, which come first; null if unknown."
+    )
     did_you_mean: str = Field(
         "", description="The question with its unknown words corrected, if that finds better."
     )

@@ -22,6 +22,7 @@ from fastapi import HTTPException, Response
 from PIL import Image
 
 from channelhash.codes import PackedCodes, check_packed
+from channelhash.duplicates import regroup
 from channelhash.models.description import QueryEncoder
 from channelhash.search.answer import DEPTH
 from channelhash.search.hits import Hits, sort_by_date
@@ -213,6 +214,7 @@ class Searcher:
             limit=request.k,
             where=request.filter_of(self._store),
             leave_out=left_out,
+            regroup=regroup,
         )
 
     def _respond(
@@ -255,6 +257,8 @@ class Searcher:
             duplicates=hits.alike,
             note=hits.note,
             unlikely=hits.unlikely,
+            found=hits.found,
+            likely=hits.likely,
             did_you_mean=hits.suggestion,
             seconds=time.perf_counter() - start,
         )
