@@ -155,9 +155,10 @@ def test_words_are_typed_and_codes_are_shown_where_they_are_asked_for(page, addr
     expect(page.locator("#words")).to_be_focused()
     page.keyboard.type("a dark red picture")
     page.keyboard.press("Enter")
-    heading(page).to_have_text("Found for “a dark red picture”")
+    heading(page).to_have_text("Best first")
     assert asked(page) == {"q": ["a dark red picture"]}
     expect(page.locator("#results .strip")).to_have_count(0)
+    page.get_by_text("Advanced", exact=True).click()
     click(page, "Codes")
     first = page.locator("#results .tile").first
     expect(first.locator(".strip rect")).to_have_count(12)
@@ -236,7 +237,7 @@ def test_a_picture_is_dropped_finds_itself_and_takes_words_beside_it(page, addre
     ids(page)
     assert asked(page)["code"] == code
     ask(page, "green")
-    expect(page.locator("#chips .chip")).to_have_count(2)
+    expect(page.locator("#chips .chip")).to_have_text(["your picture ×"])
     assert (asked(page)["q"], asked(page)["code"]) == (["green"], code)
 
 
@@ -289,7 +290,7 @@ def test_back_closes_a_photograph_and_then_leads_to_the_question_before(page, ad
     page.goto(address)
     ids(page)
     ask(page, "red")
-    heading(page).to_contain_text("red")
+    heading(page).to_have_text("Best first")
     for leave in (page.go_back, lambda: page.keyboard.press("Escape")):
         shown(page)
         leave()
@@ -305,7 +306,7 @@ def test_back_closes_a_photograph_and_then_leads_to_the_question_before(page, ad
 def test_answers_are_taken_away_as_a_file(page, address, kind):
     page.goto(f"{address}?q=red")
     names = ids(page)
-    page.get_by_text("More", exact=True).click()
+    page.get_by_text("Advanced", exact=True).click()
     with page.expect_download() as download:
         page.click(f"#{kind}")
     content = Path(download.value.path()).read_text()
@@ -379,8 +380,10 @@ def test_axe_finds_nothing_to_mend_in_any_state(page, address, scheme, size):
                 page.locator("#photo").get_by_text(summary, exact=True).click()
             _check_with_axe(page, "photograph")
             page.keyboard.press("Escape")
-            page.get_by_text("More", exact=True).click()
-            _check_with_axe(page, "more")
+            if page.locator("#filter").is_visible():
+                page.locator("#filter").click()
+            page.get_by_text("Advanced", exact=True).click()
+            _check_with_axe(page, "filter")
     less = {"close": False, "results": [], "unlikely": True, "did_you_mean": "a bicycle"}
     page.route("**/search", lambda route: route.fulfill(json={**route.fetch().json(), **less}))
     page.goto(f"{address}?q=bycicle")
@@ -428,7 +431,7 @@ def test_what_is_less_likely_and_what_was_meant_are_offered(page, address):
     page.goto(f"{address}?q=a+rde+picture")
     expect(page.locator("#results .tile")).to_have_count(3)
     page.get_by_label("Order").select_option("Oldest first")
-    expect(page.locator("#status")).to_contain_text("By date")
+    heading(page).to_have_text("By date")
     click(page, "More, less likely")
     click(page, "also what is less likely: remove")
     click(page, "a red picture?")
@@ -441,6 +444,43 @@ def test_what_is_less_likely_and_what_was_meant_are_offered(page, address):
         (slip, False, "oldest"),
         (meant, True, "oldest"),
     ]
+
+
+def test_answers_are_counted_and_a_line_parts_the_possible_from_the_likely(page, address):
+    parts = [("words", "dog", ""), ("date", "summer 2019", "June 2019 to August 2019")]
+    parts.append(("place", "in Rome", "Rome"))
+    understood = [{"kind": kind, "value": value, "means": means} for kind, value, means in parts]
+    sure = {"found": 5, "likely": 2, "unlikely": True, "close": True, "understood": understood}
+
+    def respond(route):
+        answer = route.fetch(post_data={"text": "red", "k": 5}).json()
+        if route.request.post_data_json["offset"]:
+            answer["results"] = []
+        route.fulfill(json={**answer, **sure})
+
+    page.route("**/search", respond)
+    page.goto(f"{address}?q=dog+summer+2019+in+Rome&where=camera+%3D+%27D2%27")
+    heading(page).to_have_text("5 photographs")
+    expect(page.locator("#status")).to_have_text("2 likely, 3 possible")
+    dates = "Summer 2019: 1 June – 31 August ×"
+    expect(page.locator("#chips .chip")).to_have_text(["dog ×", dates, "Rome ×", "Camera: D2 ×"])
+    expect(page.locator("#results > h2 ~ ol .tile")).to_have_count(3)
+    expect(page.locator("#results .tile")).to_have_count(5)
+    last, more = (page.locator(part).last.bounding_box() for part in ("#results ol", "#unlikely"))
+    assert more["y"] - last["y"] - last["height"] < 30
+
+
+def test_a_telephone_shows_photographs_at_once_and_the_filter_on_request(page, address):
+    page.set_viewport_size({"width": 390, "height": 844})
+    for query in ("", "?q=picture", "?q=picture+-green&label=red&where=year+%3C+2020"):
+        page.goto(f"{address}{query}")
+        expect(page.locator("#results .tile").first).to_be_visible()
+        assert page.locator("#results .tile").first.bounding_box()["y"] <= 200, query
+    for hidden in (page.get_by_label("Order"), page.get_by_text("Advanced", exact=True)):
+        expect(hidden).to_be_hidden()
+        click(page, "Filter")
+        expect(hidden).to_be_visible()
+        click(page, "Filter")
 
 
 def test_texts_are_text_and_odd_ids_are_found(page, address):
@@ -537,7 +577,7 @@ def test_a_question_before_the_server_has_said_what_it_searches_waits_for_that(
         page.wait_for_timeout(100)  # the handler has run, and found nothing known yet
         assert page.locator("#results .tile").count() == 0, question
         held.pop().continue_()
-        heading(page).to_contain_text("Found")
+        heading(page).to_contain_text("first")
         assert ids(page), question
 
 

@@ -67,18 +67,50 @@ export const shownWords = (state, understood) => typed(understood.filter(({ kind
 /** What was understood, as chips: [words, the state without it, the id or code whose picture stands beside it, what it means]. */
 export function chipsOf(state, understood, name) {
   const words = understood.filter(({ kind }) => ["words", "without", "date", "place"].includes(kind));
-  const chips = words.map((part) => [
-    part.kind === "without" ? `not ${part.value}` : part.value, { ...state, q: typed(words.filter((other) => other !== part), state.q) }, null, part.means,
+  const isPlain = words.length === 1 && !words[0].means && words[0].kind === "words"; // then the box says the same
+  const chips = (isPlain ? [] : words).map((part) => [
+    part.kind === "without" ? `not ${part.value}` : meaningOf(part), { ...state, q: typed(words.filter((other) => other !== part), state.q) }, null, part.value,
   ]);
   if (state.id !== null) chips.push([`${(state.by ?? "image") === (state.in ?? "image") ? "like" : "for"} ${name ?? state.id}`, { ...state, id: null, by: null }, state.id]);
   if (state.code) chips.push(["your picture", { ...state, code: null }, state.code]);
-  if (state.r !== null) chips.push([`within ${state.r} bits`, { ...state, r: null }]);
+  if (state.r !== null) chips.push([state.id === null ? `within ${state.r} bits` : "only near-copies", { ...state, r: null }, null, `within ${state.r} bits`]);
   if (state.all) chips.push(["also what is less likely", { ...state, all: null }]);
   for (const label of state.labels) chips.push([label, { ...state, labels: state.labels.filter((other) => other !== label) }]);
-  for (const kind of ["folder", "month", "where"]) {
-    if (state[kind]) chips.push([kind === "month" ? monthName(state.month) : state[kind], { ...state, [kind]: NOTHING[kind] }]);
+  if (state.folder) chips.push([`Folder: ${state.folder}`, { ...state, folder: null }]);
+  if (state.month) chips.push([monthName(state.month), { ...state, month: null }]);
+  const clauses = clausesOf(state.where);
+  for (const clause of clauses) {
+    const [, key, value] = clause.match(CLAUSE) ?? [];
+    chips.push([key ? `${capital(key)}: ${value.replaceAll("''", "'")}` : clause, { ...state, where: clauses.filter((other) => other !== clause).join(" AND ") }]);
   }
   return chips;
+}
+
+const CLAUSE = /^(\w+) = '((?:[^']|'')*)'$/; // of a filter: a key of metadata is a value
+
+/** The parts of a filter that can be taken away one by one: such clauses, or the whole. */
+function clausesOf(where) {
+  const parts = where.split(/ AND (?=\w+ = ')/);
+  return parts.every((part) => CLAUSE.test(part)) ? parts : [where].filter(Boolean);
+}
+
+const capital = (words) => words[0].toUpperCase() + words.slice(1);
+
+/** Words of a question with the date or place that they were understood as: "Summer 2019: 1 June – 31 August", "Rome". */
+function meaningOf({ value, means }) {
+  if (!means) return value;
+  const plain = value.toLowerCase().replace(/^in /, "");
+  return means.toLowerCase() === plain ? capital(means) : `${capital(value)}: ${inDays(means, value)}`;
+}
+
+/** "1 June – 31 August" of "June 2019 to August 2019", with the year unless the words hold it. */
+function inDays(means, words) {
+  const [, from, first, to, last] = means.match(/^([A-Z]\w+) (\d{4}) to ([A-Z]\w+) (\d{4})$/) ?? [];
+  if (!from) return means;
+  const month = new Date(`${to} 1, ${last}`).getMonth();
+  const end = `${new Date(last, month + 1, 0).getDate()} ${to}`;
+  if (first !== last) return `1 ${from} ${first} – ${end} ${last}`;
+  return `1 ${from} – ${end}${words.includes(last) ? "" : ` ${last}`}`;
 }
 
 /** A filter with the condition that a key of metadata is a value, in place of one that it was another. */

@@ -23,6 +23,7 @@ for (const kind of ["label", "folder", "month", "camera", "place"]) {
     target.selectedIndex = 0;
   });
 }
+by("filter").addEventListener("click", ({ target }) => target.setAttribute("aria-expanded", String(by("controls").classList.toggle("open"))));
 by("unlikely").addEventListener("click", () => go({ ...asked, all: "1" }));
 radius.addEventListener("change", () => go({ ...asked, r: Number(radius.value) < Number(radius.max) ? Number(radius.value) : null }));
 by("modalities").addEventListener("change", ({ target: { value } }) => go({ ...asked, by: null, in: value === "image" ? null : value }));

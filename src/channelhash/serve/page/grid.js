@@ -7,7 +7,7 @@ const ROWS = 10; // of a block, which is in the document as a whole or not at al
 const root = document.getElementById("results"), end = document.getElementById("end");
 
 export let items = [];
-let fetchMore, drawTile, extra; // of what is shown
+let fetchMore, drawTile, extra, linesNow; // of what is shown
 let laid = 0, current = 0; // items that stand in rows; the item that Tab leads to
 let complete = true, loading = null, width = 0;
 
@@ -17,10 +17,10 @@ const near = new IntersectionObserver((entries) => entries.forEach(({ target, is
 }), { rootMargin: "120% 0px" });
 const atEnd = new IntersectionObserver(([entry]) => { if (entry.isIntersecting) more(); }, { rootMargin: "250% 0px" });
 
-/** Show items: `fetchNext(offset)` gives {items, complete}, `draw(item, place)` an item's tile. */
-export async function showItems({ fetchNext, draw, codes }) {
+/** Show items: `fetchNext(offset)` gives {items, complete}, `draw(item, place)` an item's tile, `lines()` item -> the heading in front of it. */
+export async function showItems({ fetchNext, draw, codes, lines }) {
   [items, laid, current, complete, loading] = [[], 0, 0, false, null];
-  [fetchMore, drawTile, extra] = [fetchNext, draw, codes ? CODES : 0];
+  [fetchMore, drawTile, extra, linesNow] = [fetchNext, draw, codes ? CODES : 0, lines];
   root.setAttribute("aria-busy", "true");
   root.replaceChildren(element("div", { className: "skeleton", "aria-hidden": "true" }, ...Array.from({ length: 24 }, () => element("span"))));
   return more();
@@ -61,20 +61,26 @@ const aspect = ({ width: wide, height: high }) => (wide && high ? Math.min(2.6, 
 function layOut() {
   width = root.clientWidth;
   const most = width < 640 ? 150 : 230;
-  const rows = [];
+  const lines = linesNow();
+  let rows = [];
   let start = laid, sum = 0;
   for (let i = laid; i < items.length; i++) {
     sum += aspect(items[i]);
     const height = (width - GAP * (i - start)) / sum;
-    if (height > most && !(complete && i === items.length - 1)) continue;
+    if (height > most && !(complete && i === items.length - 1) && !lines.has(i + 1)) continue;
     rows.push({ start, end: i + 1, height: Math.floor(Math.min(height, most)), full: height <= most });
     [start, sum] = [i + 1, 0];
+    if (rows.length < ROWS && !lines.has(start)) continue;
+    append(rows, lines);
+    rows = [];
   }
   laid = start;
-  while (rows.length) append(rows.splice(0, ROWS));
+  if (rows.length) append(rows, lines);
 }
 
-function append(rows) {
+function append(rows, lines) {
+  const line = lines.get(rows[0].start);
+  if (line) root.append(element("h2", { className: "line" }, line));
   const block = element("ol", { className: "block", start: rows[0].start + 1 });
   block.rows = rows;
   block.style.height = `${rows.reduce((sum, row) => sum + row.height + extra + GAP, 0)}px`;

@@ -80,7 +80,7 @@ async function show(state) {
     }
   };
   const draw = (item, place) => tile(item, answer, state.codes, (why) => open(place, why));
-  await showItems({ fetchNext, draw, codes: state.codes && hasQuestion(state) });
+  await showItems({ fetchNext, draw, codes: state.codes && hasQuestion(state), lines: () => linesOf(state, answer) });
 }
 
 /** One photograph in the grid: its caption on hover or focus; how near its code is where that is asked for. */
@@ -143,6 +143,12 @@ function drawChips(state, understood, name) {
   by("chips").replaceChildren(...chips);
 }
 
+/** Where answers become less sure: number of the first of them -> what they are. */
+function linesOf(state, answer) {
+  if (!answer || DATED.includes(state.order)) return new Map();
+  return new Map([[answer.found, "Less likely"], [answer.likely, "Possible"]].filter(([first]) => first));
+}
+
 /** Say what was found, and what was understood. */
 function sayFound(state, part, name) {
   drawChips(state, part.understood ?? [], name);
@@ -152,18 +158,34 @@ function sayFound(state, part, name) {
     by("title").textContent = "Photographs";
     by("status").textContent = "Nothing is indexed yet. The first photographs appear by themselves.";
   } else if (!part.items.length) {
-    by("title").textContent = part.unlikely ? "Nothing fits" : "Nothing found";
+    by("title").textContent = part.unlikely ? "Nothing fits" : info.items ? "Nothing found" : "No photographs yet";
     by("status").textContent = part.unlikely ? "No photograph is likely to show this." : !info.items ? "The store is empty: add items first." : narrowed || state.r !== null ? "Take a condition away." : "No item has any of these words.";
   } else if (part.total !== undefined) {
-    const kind = info.codes.image || !info.codes.text ? "photographs" : "texts";
-    by("title").textContent = `${count(part.total)} ${part.total === 1 ? kind.slice(0, -1) : kind}`;
+    by("title").textContent = numberOf(part.total, info.codes.image || !info.codes.text);
   } else {
-    by("title").textContent = part.close === false ? "Nothing close" : state.q ? `Found for “${state.q}”` : "Found";
-    const time = part.seconds * 1000;
     const dated = DATED.includes(state.order) || !(part.query_code || shownWords(state, part.understood));
+    const order = dated ? "By date" : state.q ? "Best first" : "Most alike first";
     const alone = part.query_code || dated ? "" : " by words alone: a text cannot be compared with the codes of these pictures";
-    by("status").textContent = `${part.close === false ? "These are the least far off. " : ""}${dated ? "By date" : "Best first"}${alone}, in ${time < 10 ? time.toFixed(1) : time.toFixed(0)} ms`;
+    const number = numberFound(part), sure = sureness(part);
+    const shown = number && (dated || !sure) ? order : "";
+    by("title").textContent = part.close === false ? "Nothing close" : number || order;
+    by("status").textContent = part.close === false ? "These are the least far off." : `${[sure, shown].filter(Boolean).join(" · ")}${alone}`.trim();
   }
+}
+
+/** "1 photograph", "23 texts", "60+ photographs". */
+const numberOf = (number, isImages, more = "") => `${count(number)}${more} ${isImages ? "photograph" : "text"}${number === 1 ? "" : "s"}`;
+
+/** How many answers there are; empty where every item is one, only more or less alike. */
+function numberFound({ found, items: [first], items, modality }) {
+  if (found === null && first.fit === null) return "";
+  return numberOf(found ?? items.length, modality === "image", found === null && items.length === PART ? "+" : "");
+}
+
+/** How sure the answers are: "9 likely, 14 possible"; empty where that is not known. */
+function sureness({ found, likely }) {
+  if (likely === null || !found) return "";
+  return [[likely, "likely"], [found - likely, "possible"]].filter(([number]) => number).map(([number, word]) => `${count(number)} ${word}`).join(", ");
 }
 
 /** Offer the question as it may have been meant, and say what of it nobody reads. */
