@@ -162,7 +162,7 @@ def test_what_was_read_and_compared_is_not_again(album, tmp_path, monkeypatch):
         small_copies, "_read_small", lambda path, state: read.append(path) or real_read(path, state)
     )
     monkeypatch.setattr(
-        grouping, "_candidates", lambda a, b: compared.append(len(a)) or real_compare(a, b)
+        grouping, "_candidates", lambda a, b: compared.append(len(a[0])) or real_compare(a, b)
     )
     with pytest.raises(KeyboardInterrupt):
         find_duplicates(album, progress=lambda stage: interrupt_at(2))

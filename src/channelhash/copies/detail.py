@@ -29,6 +29,8 @@ from channelhash.utils.image_files import decode, open_image, upright_size
 
 #: Side of the grid of lines.
 FINE_SIDE = 256
+#: Cells a side of parts of images.
+PART_SIDE = 128
 #: Side of a tile of lines, and of a window of letters, in cells.
 _TILE = 8
 #: Constant of the correlation of tiles: the variance of noise.
@@ -191,6 +193,36 @@ def _smooth(cells: Floats) -> Floats:
     return cells
 
 
+def cells_in(path: str, box: Sequence[int]) -> Floats | None:
+    """Return the means ``(1, 128, 128)`` of levels of grey in a part of an image file, in 128ths;
+    None if it cannot be read.
+
+    >>> cells_in("none.jpg", (0, 0, 128, 128)) is None
+    True
+    """
+    lines = read_now(_read_lines, path)
+    if lines is None:
+        return None
+    ends = [FINE_SIDE // PART_SIDE * end for end in box]
+    part = Image.fromarray(lines.cells).resize((PART_SIDE, PART_SIDE), Image.Resampling.BOX, ends)
+    return np.asarray(part, dtype=np.float32)[None]
+
+
+def correlate_tiles(a: Floats, b: Floats) -> float:
+    """Return the least correlation of tiles of 8 × 8 cells of two images ``(height, width)``.
+
+    >>> correlate_tiles(np.eye(8, dtype=np.float32), np.eye(8, dtype=np.float32))
+    1.0
+    """
+    left, right = (
+        unit(
+            _smooth(cells).reshape(-1, _TILE, len(cells) // _TILE, _TILE).swapaxes(1, 2), 2 * _NOISE
+        )[0]
+        for cells in (a, b)
+    )
+    return float((left * right).sum(axis=-1).min())
+
+
 def _same_lines(
     a: Sequence[_Lines | None], b: Sequence[_Lines | None], pairs: PairMask
 ) -> PairMask:
@@ -262,9 +294,9 @@ def unit(images: Floats, least: float) -> tuple[Floats, Floats]:
     ([[1.0]], [0.25])
     """
     means = images.mean(axis=-1, keepdims=True) + images.mean(axis=-2, keepdims=True)
-    values = (images - means + images.mean(axis=(-2, -1), keepdims=True)).reshape(
-        *images.shape[:-2], -1
-    )
+    *shape, height, width = images.shape
+    values = images - means + images.mean(axis=(-2, -1), keepdims=True)
+    values = values.reshape(*shape, height * width)
     energies = (values**2).mean(axis=-1)
     rest = np.full((*values.shape[:-1], 1), np.sqrt(least * values.shape[-1]), dtype=np.float32)
     lengths = np.sqrt((energies + least) * values.shape[-1])

@@ -1,8 +1,8 @@
 """Groups of images that are copies of one image.
 
-In a group each image is alike to another one, and any two reach the wider limits `IN_GROUP`, so
-that no chain joins different images. What has been compared can be kept: the next run compares only
-what is new.
+In a group each image is alike to another one. Any two reach the wider limits `IN_GROUP`, or one is
+a moved copy of the other or of one that is near the other, so that no chain joins different images.
+What has been compared can be kept: the next run compares only what is new.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,14 @@ from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.copies.comparison import (
     ALIKE,
     IN_GROUP,
-    alike,
+    Views,
+    alike_wholes,
     confirm,
+    confirm_moved,
     correlate,
+    may_be_moved,
     part_by_mirrors,
+    views_of,
 )
 from channelhash.copies.detail import Floats, PairMask, Places
 from channelhash.copies.small_copies import KeptCopies, SmallCopy
@@ -62,7 +66,7 @@ def group_copies(
     >>> [places.tolist() for places in group_copies(np.zeros((3, 1), np.uint8), copies)]
     [[0, 2]]
     """
-    images = _ImageGroups(codes, copies, radius, np.arange(len(copies)))
+    images = _ImageGroups(codes, copies, radius, np.arange(len(copies)), np.zeros((0, 2), np.int64))
     is_new = _recall(kept, images) if kept else np.ones(len(copies), dtype=bool)
     _compare_new(images, is_new, kept, progress)
     apart = apart or {}
@@ -70,7 +74,9 @@ def group_copies(
     for chained in rows_by_number(images.numbers):
         if len(chained) > 1:
             numbers = [apart.get(place, ()) for place in chained.tolist()]
-            cliques = _cliques(images.copies_at(chained), numbers)
+            links = images.moved[images.numbers[images.moved[:, 0]] == images.numbers[chained[0]]]
+            near = _near(images.copies_at(chained), np.searchsorted(chained, links))
+            cliques = _cliques(near, numbers)
             groups += [chained[places] for places in cliques if len(places) > 1]
     return groups
 
@@ -84,25 +90,56 @@ class _ImageGroups:
         copies: small ones.
         radius: most bits between two that are joined; None if codes do not count.
         numbers: ``(n,)``, of the group of each.
+        moved: ``(pairs, 2)``, places of images of which one may be a moved copy of the other.
     """
 
     codes: PackedCodes
     copies: Sequence[SmallCopy]
     radius: int | None
     numbers: Places
+    moved: Places
 
     def copies_at(self, places: Places) -> list[SmallCopy]:
         """Return the small copies at some places."""
         return [self.copies[place] for place in places.tolist()]
 
-    def join(self, rows: Places, columns: Places, pairs: PairMask) -> None:
+    def join(self, rows: Places, columns: Places, pairs: "_Candidates") -> None:
         """Join the groups of those pairs, of images at some places and others, that are alike."""
-        pairs &= self.numbers[rows][:, None] != self.numbers[columns]
+        copies = self.copies_at(rows)
+        others = self.copies_at(columns)
+        asked = pairs.wholes & self._are_apart(rows, columns)
+        self._join_pairs(rows, columns, confirm(copies, others, asked))
+        asked = pairs.moved & self._are_apart(rows, columns)
+        found = self._join_pairs(rows, columns, confirm_moved(copies, others, asked))
+        self.moved = np.concatenate([self.moved, found])
+
+    def _are_apart(self, rows: Places, columns: Places) -> PairMask:
+        """Return which pairs are in different groups, and have near codes if codes count."""
+        apart: PairMask = self.numbers[rows][:, None] != self.numbers[columns]
         if self.radius is not None:
-            pairs &= hamming_distances(self.codes[rows], self.codes[columns]) <= self.radius
-        alike_pairs = confirm(self.copies_at(rows), self.copies_at(columns), pairs)
-        one, other = np.nonzero(alike_pairs)
+            apart &= hamming_distances(self.codes[rows], self.codes[columns]) <= self.radius
+        return apart
+
+    def _join_pairs(self, rows: Places, columns: Places, pairs: PairMask) -> Places:
+        one, other = np.nonzero(pairs)
         self.numbers = join_groups(self.numbers, rows[one], columns[other])
+        return np.stack([rows[one], columns[other]], axis=1)
+
+
+class _Candidates(NamedTuple):
+    """The pairs of two tiles that may be alike.
+
+    Attributes:
+        wholes: as wholes.
+        moved: one as a part of the other.
+    """
+
+    wholes: PairMask
+    moved: PairMask
+
+
+#: What is compared of a tile first: parts by mirrors of its images, and their views.
+_Outlines = tuple[Floats, Views]
 
 
 def _compare_new(
@@ -114,16 +151,17 @@ def _compare_new(
         return
     order = np.argsort(~is_new, kind="stable")
     tiles = [order[tile] for tile in _tiles(len(order))]
-    parts = [part_by_mirrors(images.copies_at(tile)) for tile in tiles]
+    outlines = [_outline(images.copies_at(tile)) for tile in tiles]
     n_rows = -(-n_new // _TILE)
     total = sum(len(tiles) - first for first in range(n_rows))
     done = 0
     with ThreadPoolExecutor(usable_cores()) as pool, _one_blas_thread():
         for first in range(n_rows):
             rows = tiles[first][: n_new - first * _TILE]
-            before = images.numbers
-            find = partial(_candidates, parts[first][: len(rows)])
-            for columns, pairs in zip(tiles[first:], pool.map(find, parts[first:]), strict=True):
+            before = images.numbers, len(images.moved)
+            find = partial(_candidates, _outline(images.copies_at(rows)))
+            found = pool.map(find, outlines[first:])
+            for columns, pairs in zip(tiles[first:], found, strict=True):
                 if pairs is not None:
                     images.join(rows, columns, pairs)
                 done += 1
@@ -139,10 +177,18 @@ def _one_blas_thread() -> AbstractContextManager[Any]:
         return nullcontext()
 
 
-def _candidates(a: Floats, b: Floats) -> PairMask | None:
+def _outline(copies: Sequence[SmallCopy]) -> _Outlines:
+    return part_by_mirrors(copies), views_of(copies)
+
+
+def _candidates(a: _Outlines, b: _Outlines) -> _Candidates | None:
     """Return the pairs of two tiles that may be alike; None if there is none, as mostly."""
-    near: PairMask = correlate(a, b) >= ALIKE.shape
-    return near if near.any() else None
+    (a_parts, a_views), (b_parts, b_views) = a, b
+    wholes: PairMask = correlate(a_parts, b_parts) >= ALIKE.shape
+    moved = np.zeros_like(wholes)
+    one, other = np.nonzero(may_be_moved(a_views, b_views) | may_be_moved(b_views, a_views).T)
+    moved[a_views.owners[one], b_views.owners[other]] = True
+    return _Candidates(wholes, moved) if wholes.any() or moved.any() else None
 
 
 def _recall(kept: KeptCopies, images: _ImageGroups) -> NDArray[np.bool_]:
@@ -154,7 +200,8 @@ def _recall(kept: KeptCopies, images: _ImageGroups) -> NDArray[np.bool_]:
     if stale:
         kept.forget(stale)
     joined = [(places[one], places[other]) for one, other in pairs if one not in stale]
-    images.numbers = join_groups(images.numbers, *_ends(joined))
+    images.moved = np.array(joined, dtype=np.int64).reshape(-1, 2)
+    images.numbers = join_groups(images.numbers, *images.moved.T)
     known = compared - stale
     # Of several items with one file, the last one stands for it.
     is_known = [
@@ -187,37 +234,60 @@ def _ends(pairs: Sequence[tuple[int, int]]) -> tuple[Places, Places]:
     return one, other
 
 
-def _remember(kept: KeptCopies, images: _ImageGroups, compared: Places, before: Places) -> None:
+def _remember(
+    kept: KeptCopies, images: _ImageGroups, compared: Places, before: tuple[Places, int]
+) -> None:
     """Keep which images have been compared with all others, and which groups that has joined."""
-    changed = np.flatnonzero(images.numbers != before)
-    joined = zip(images.copies_at(changed), images.copies_at(images.numbers[changed]), strict=True)
-    paths = [copy.path for copy in images.copies_at(compared)]
-    kept.remember(paths, [(one.path, other.path) for one, other in joined])
+    numbers, n_moved = before
+    changed = np.flatnonzero(images.numbers != numbers)
+    joined = np.stack([changed, images.numbers[changed]], axis=1)
+    pairs = np.concatenate([joined, images.moved[n_moved:]])
+    paths = [copy.path for copy in images.copies]
+    kept.remember(
+        [paths[place] for place in compared.tolist()],
+        [(paths[one], paths[other]) for one, other in pairs.tolist()],
+    )
 
 
-def _cliques(copies: Sequence[SmallCopy], apart: Sequence[Collection[int]]) -> list[Places]:
-    """Put each image into the first group whose images are all alike to it and share no number with
-    it, so that no chain joins different ones.
+def _cliques(near: PairMask, apart: Sequence[Collection[int]]) -> list[Places]:
+    """Put each image into the first group whose images are all near it and share no number with it,
+    so that no chain joins different ones.
     """
-    numbers = np.zeros(len(copies), dtype=np.int64)
+    numbers = np.zeros(len(apart), dtype=np.int64)
     sizes: list[int] = []
-    for tile in _tiles(len(copies)):
-        near = np.hstack(
-            [alike(copies[tile], copies[other], IN_GROUP) for other in _tiles(tile.stop)]
-        )
-        for place in range(tile.start, min(tile.stop, len(copies))):
-            fits = near[place - tile.start, :place]
-            barred = set(apart[place])
-            if barred:
-                others = range(place)
-                fits[[other for other in others if not barred.isdisjoint(apart[other])]] = False
-            counts = np.bincount(numbers[:place], fits, len(sizes))
-            fitting = np.flatnonzero(counts == sizes)
-            numbers[place] = fitting[0] if len(fitting) else len(sizes)
-            if not len(fitting):
-                sizes.append(0)
-            sizes[numbers[place]] += 1
+    for place, own in enumerate(apart):
+        fits = near[place, :place]
+        barred = set(own)
+        if barred:
+            others = range(place)
+            fits[[other for other in others if not barred.isdisjoint(apart[other])]] = False
+        counts = np.bincount(numbers[:place], fits, len(sizes))
+        fitting = np.flatnonzero(counts == sizes)
+        numbers[place] = fitting[0] if len(fitting) else len(sizes)
+        if not len(fitting):
+            sizes.append(0)
+        sizes[numbers[place]] += 1
     return rows_by_number(numbers)
+
+
+def _near(copies: Sequence[SmallCopy], links: Places) -> PairMask:
+    """Return for any two images whether they can be in one group, given the pairs that may be moved
+    copies.
+    """
+    near = np.zeros((len(copies), len(copies)), dtype=bool)
+    for tile in _tiles(len(copies)):
+        for other in _tiles(tile.stop):
+            near[tile, other] = alike_wholes(copies[tile], copies[other], IN_GROUP)
+    near |= near.T
+    asked = np.zeros_like(near)
+    asked[links[:, 0], links[:, 1]] = True
+    moved = confirm_moved(copies, copies, asked)
+    if moved.any():
+        moved |= moved.T
+        near |= moved
+        of_third = moved.astype(np.float32) @ near.astype(np.float32) > 0
+        near |= of_third | of_third.T
+    return near
 
 
 def _tiles(n: int) -> list[slice]:

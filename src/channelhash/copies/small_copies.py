@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from channelhash.copies.detail import FINE_SIDE, Floats, read_now, shrink, turn_by
 from channelhash.utils.image_files import decode, open_image
@@ -20,21 +21,31 @@ from channelhash.utils.progress import Progress, no_progress
 
 #: Side of a small copy: large enough for shapes, small enough that compression does not show.
 SIDE = 16
+#: Side of the larger grey copy, by which images are aligned: a tenth that is cut off is 3 cells.
+_FINE_SIDE = 2 * SIDE
 #: Side of the grey copy in which the background is looked for.
 _PAGE_SIDE = 128
 #: Share of an image with one level of grey from which it is a page; photographs mostly have less.
 _BACKGROUND = 0.4
 #: Levels of grey on both sides that belong to the background, too, as compression changes some.
 _SHADES = 8
+#: Share of a row or column beside the frame's level from which it belongs to what is framed: half,
+#: so that of a rotated image little is lost.
+_FRAMED = 0.5
+#: The least side of what is framed, in cells of the larger grey copy.
+_LEAST_FRAMED = 16
 #: Version of small copies and of their comparison: those of another are read and compared again.
-_VERSION = 2
+_VERSION = 3
 #: Small copies in memory, some 100 MB.
-_CACHED = 1 << 16
+_CACHED = 1 << 15
 #: Images that are read between two writes to the database, so that a killed run loses few.
 _AT_ONCE = 256
 
-#: What is packed after the cells of a small copy: `is_page` and `sharpness`.
-_REST = struct.Struct("<?f")
+#: Cells of a small copy: `grey`, `colour` and `fine`.
+_CELLS = 4 * SIDE**2 + _FINE_SIDE**2
+#: What is packed after the cells: `is_page`, `sharpness` and `box`.
+_REST = struct.Struct("<?f4B")
+_Box = tuple[int, int, int, int]
 
 
 class SmallCopy(NamedTuple):
@@ -47,6 +58,9 @@ class SmallCopy(NamedTuple):
         is_page: whether much of it is background, so that its detail counts.
         sharpness: variance of the Laplacian of a larger grey copy.
         turn: how it was turned since it was read, see `turn_by`.
+        fine: ``(32, 32)`` uint8, grey; empty in copies that are not read from files.
+        box: left, top, right and bottom of what it shows, in 128ths of the image.
+        framed: the copy of what lies in a border or on a page of one level of grey, if anything.
     """
 
     path: str
@@ -55,6 +69,9 @@ class SmallCopy(NamedTuple):
     is_page: bool
     sharpness: float = 0.0
     turn: int = 0
+    fine: NDArray[np.uint8] = np.zeros((0, 0), np.uint8)
+    box: _Box = (0, 0, _PAGE_SIDE, _PAGE_SIDE)
+    framed: "SmallCopy | None" = None
 
     def turned(self, turn: int) -> "SmallCopy":
         """Return the copy of the image in one of its eight positions."""
@@ -64,16 +81,27 @@ class SmallCopy(NamedTuple):
 
     def pack(self) -> bytes:
         """Return what `unpack` reads."""
-        rest = _REST.pack(self.is_page, self.sharpness)
-        return self.grey.tobytes() + self.colour.tobytes() + rest
+        rest = _REST.pack(self.is_page, self.sharpness, *self.box)
+        cells = self.grey.tobytes() + self.colour.tobytes() + self.fine.tobytes()
+        return cells + rest + (self.framed.pack() if self.framed else b"")
 
     @classmethod
     def unpack(cls, path: str, content: bytes) -> "SmallCopy":
         """Return the copy of a file that was packed."""
-        values = np.frombuffer(content, np.uint8, 4 * SIDE**2)
-        grey = values[: SIDE**2].reshape(SIDE, SIDE)
-        colour = values[SIDE**2 :].reshape(SIDE, SIDE, 3)
-        return cls(path, grey, colour, *_REST.unpack(content[-_REST.size :]))
+        values = np.frombuffer(content, np.uint8, _CELLS)
+        grey, colour, fine = np.split(values, [SIDE**2, 4 * SIDE**2])
+        is_page, sharpness, *box = _REST.unpack_from(content, _CELLS)
+        framed = content[_CELLS + _REST.size :]
+        return cls(
+            path,
+            grey.reshape(SIDE, SIDE),
+            colour.reshape(SIDE, SIDE, 3),
+            is_page,
+            sharpness,
+            fine=fine.reshape(_FINE_SIDE, _FINE_SIDE),
+            box=tuple(box),
+            framed=cls.unpack(path, framed) if framed else None,
+        )
 
 
 class KeptCopies:
@@ -192,6 +220,16 @@ def recall_copies(paths: Sequence[str], kept: KeptCopies) -> list[SmallCopy | No
 def _read_small(path: str, _state: str) -> SmallCopy:
     with open_image(path) as opened:
         larger = shrink(decode(opened, FINE_SIDE), FINE_SIDE)
+    copy = _shrink_to_copy(path, larger)
+    box = _box_of_framed(np.asarray(shrink(larger, _PAGE_SIDE).convert("L")))
+    if box is None:
+        return copy
+    cells = FINE_SIDE // _PAGE_SIDE
+    framed = _shrink_to_copy(path, larger.crop([cells * side for side in box]))
+    return copy._replace(framed=framed._replace(box=box))
+
+
+def _shrink_to_copy(path: str, larger: Image.Image) -> SmallCopy:
     grey = shrink(larger, _PAGE_SIDE).convert("L")
     shades = np.ones(2 * _SHADES + 1)
     background = np.convolve(grey.histogram(), shades).max() / _PAGE_SIDE**2
@@ -201,7 +239,33 @@ def _read_small(path: str, _state: str) -> SmallCopy:
         np.asarray(shrink(larger, SIDE)),
         bool(background >= _BACKGROUND),
         _sharpness_of(np.asarray(larger.convert("L"), dtype=np.float32)),
+        fine=np.asarray(shrink(grey, _FINE_SIDE)),
     )
+
+
+def _box_of_framed(grey: NDArray[np.uint8]) -> _Box | None:
+    """Return where the longest runs of rows and columns lie that are not of the level of the edge;
+    None if that is everywhere, or hardly anywhere.
+    """
+    levels = grey.astype(np.int16)
+    edge = np.concatenate([levels[0], levels[-1], levels[:, 0], levels[:, -1]])
+    is_other = np.abs(levels - np.median(edge)) > _SHADES
+    top, bottom = _longest_run(is_other.mean(axis=1) >= _FRAMED)
+    if bottom - top < _LEAST_FRAMED:
+        return None
+    left, right = _longest_run(is_other[top:bottom].mean(axis=0) >= _FRAMED)
+    is_whole = (bottom - top) * (right - left) == levels.size
+    return None if is_whole or right - left < _LEAST_FRAMED else (left, top, right, bottom)
+
+
+def _longest_run(flags: NDArray[np.bool_]) -> tuple[int, int]:
+    """Return where the longest run of true flags starts and stops; both 0 if there is none.
+
+    >>> _longest_run(np.array([True, False, True, True]))
+    (2, 4)
+    """
+    ends = np.flatnonzero(np.diff(flags, prepend=False, append=False)).reshape(-1, 2)
+    return max(map(tuple, ends.tolist()), key=lambda run: run[1] - run[0], default=(0, 0))
 
 
 def _sharpness_of(grey: Floats) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
-from channelhash.copies.comparison import alike
+from channelhash.copies.comparison import alike_wholes
 from channelhash.copies.detail import PairMask
 from channelhash.copies.small_copies import read_copies
 
@@ -73,7 +73,7 @@ def _confirm(
     confirmed: PairMask = pairs & are_nearer & ~np.logical_or.outer(left, right)
     if left.any() and right.any():
         cut = np.ix_(left, right)
-        confirmed[cut] = alike(
+        confirmed[cut] = alike_wholes(
             [copies[place] for place in tile[left].tolist()],
             [copies[place] for place in others[right].tolist()],
             among=pairs[cut],
