@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from PIL import ExifTags, Image, ImageDraw, ImageEnhance, ImageFilter, ImageFont, ImageOps
 
-from channelhash.copies import detail, grouping
+from channelhash.copies import comparison, detail, grouping
 from channelhash.copies.comparison import alike
 from channelhash.copies.grouping import group_copies
 from channelhash.copies.small_copies import SmallCopy, read_copies
@@ -286,6 +286,125 @@ def test_what_cannot_be_read_is_not_known_and_what_changes_is_read_again(tmp_pat
     (tmp_path / "a.eps").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
     paths = [str(file), str(tmp_path / "gone.png"), str(tmp_path / "a.eps"), ""]
     assert read_copies(paths) == [None] * 4
+
+
+def scenery(number):
+    """Draw shapes of many sizes, as photographs have them, on a shaded ground."""
+    draw = generator(0, "scenery", number)
+    image = photograph(number).resize((360, 270))
+    drawn = ImageDraw.Draw(image)
+    for _ in range(60):
+        x, y, side = (int(part) for part in draw.uniform((0, 0, 8), (340, 250, 60)))
+        colour = tuple(draw.integers(0, 256, 3).tolist())
+        drawn.ellipse([x, y, x + side, y + side * 2 // 3], fill=colour)
+    return image
+
+
+def cut(image, draw, share):
+    """Cut a share off each side on average, not the same on each."""
+    left, top = draw.uniform(0.3, 0.7, 2) * 2 * share
+    width, height = image.size
+    right, bottom = left + 1 - 2 * share, top + 1 - 2 * share
+    box = [left * width, top * height, right * width, bottom * height]
+    return image.crop([round(side) for side in box])
+
+
+def turned_a_little(image, draw):
+    angle = draw.uniform(1, 3) * draw.choice([-1, 1])
+    return image.rotate(
+        angle, Image.Resampling.BICUBIC, fillcolor=str(draw.choice(["black", "white"]))
+    )
+
+
+def on_a_telephone(image, draw):
+    page, ink = ("black", "white") if draw.integers(0, 2) else ("white", "black")
+    screen = Image.new("RGB", (image.width, 2 * image.width), page)
+    drawn = ImageDraw.Draw(screen)
+    drawn.text((12, 8), f"{draw.integers(10, 24)}:41", font=ImageFont.load_default(16), fill=ink)
+    screen.paste(image, (0, int(draw.integers(60, 300))))
+    drawn.text((20, 640), "what a day", font=ImageFont.load_default(16), fill=ink)
+    return screen
+
+
+MOVED = {
+    "4 % cut off": lambda image, draw: cut(image, draw, 0.04),
+    "10 % cut off": lambda image, draw: cut(image, draw, 0.1),
+    "border": lambda image, draw: ImageOps.expand(
+        image, int(draw.integers(8, 30)), str(draw.choice(["white", "black", "#b03030"]))
+    ),
+    "rotated": turned_a_little,
+    "rotated and cut": lambda image, draw: cut(turned_a_little(image, draw), draw, 0.06),
+    "screenshot": on_a_telephone,
+}
+
+
+def at_another_time(image, draw):
+    """A photograph of the same series: in a square of an eighth of its width all is different."""
+    x, y = (int(part) for part in draw.uniform((60, 60), (200, 150)))
+    other = image.copy()
+    other.paste(ImageOps.invert(image.crop((x, y, x + 45, y + 45))), (x, y))
+    return other
+
+
+@pytest.mark.parametrize("kind", MOVED)
+def test_moved_copies_of_each_kind_are_found_and_those_of_a_series_are_none(kind, tmp_path):
+    n = 5
+    originals, copies, later = [], [], []
+    for number in range(n):
+        draw = generator(0, kind, number)
+        image = scenery(number)
+        for name, copy, shown in (
+            ("original", originals, image),
+            ("copy", copies, MOVED[kind](image, draw)),
+            ("later", later, MOVED[kind](at_another_time(image, draw), draw)),
+        ):
+            shown.save(tmp_path / f"{number} {name}.jpg", quality=85)
+            copy.append(read(tmp_path / f"{number} {name}.jpg"))
+    found = alike(originals, copies)
+    assert not found[~np.eye(n, dtype=bool)].any()
+    assert found.sum() >= n - 1
+    every = np.ones((n, n), dtype=bool)
+    assert not comparison.confirm_moved(originals, later, every).any()
+    mirrored = [copy.turned(1)._replace(fine=copy.fine[::-1], turn=0) for copy in originals]
+    groups = group_copies(np.zeros((3 * n, 1), np.uint8), [*originals, *mirrored, *copies])
+    assert [group.tolist() for group in groups] == [
+        [place, place + n] + [place + 2 * n] * bool(found[place, place]) for place in range(n)
+    ]
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 1000))
+def test_a_copy_is_what_was_packed(seed):
+    draw = generator(0, "packed", seed)
+
+    def cells(*shape):
+        return draw.integers(0, 256, shape, dtype=np.uint8)
+
+    framed = SmallCopy(
+        "a", cells(16, 16), cells(16, 16, 3), False, 2.5, fine=cells(32, 32), box=(2, 4, 250, 256)
+    )
+    copy = SmallCopy(
+        "a", cells(16, 16), cells(16, 16, 3), True, 0.5, fine=cells(32, 32), framed=framed
+    )
+    for one in (copy, framed):
+        assert repr(SmallCopy.unpack("a", one.pack())) == repr(one)
+        assert SmallCopy.unpack("a", one.pack()).pack() == one.pack()
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 1000))
+def test_a_map_shows_what_lies_at_each_place(seed):
+    draw = generator(0, "maps", seed)
+    images = draw.normal(size=(2, 8, 8)).astype(np.float32)
+    maps = (np.eye(3) + draw.uniform(-0.3, 0.3, (2, 3, 3))).astype(np.float32)
+    shown = comparison._warp(images, maps, comparison._places(4))
+    for n, row, column in np.ndindex(2, 4, 4):
+        place = maps[n, :2] @ [(row + 0.5) / 4 - 0.5, (column + 0.5) / 4 - 0.5, 1]
+        y, x = np.clip((place + 0.5) * 8 - 0.5, 0, 7 - 0.001)
+        weights = np.maximum(0, 1 - abs(np.arange(8) - y))[:, None] * np.maximum(
+            0, 1 - abs(np.arange(8) - x)
+        )
+        assert shown[n, row, column] == pytest.approx((weights * images[n]).sum(), abs=1e-4)
 
 
 PHOTOS = Path(os.environ.get("PHOTOS", Path(__file__).parents[2] / "examples" / "photographs"))

@@ -33,13 +33,14 @@ the other f shows more. The affine map M, 3 × 3 on homogeneous coordinates, is 
 
     f(M x) ≈ t(x), both with mean 0 and deviation 1, in the middle seven eighths of t
 
-by Gauss-Newton steps of the inverse compositional kind (Baker, Matthews, Int. J. Comput. Vis. 2004),
-first on 16 × 16 cells, then on 32 × 32 and, from the files, on 64 × 64. There each tile of 8 × 8
+by Gauss-Newton steps of the inverse compositional kind (Baker and Matthews, Int. J. Comput. Vis.
+56, 2004), first on 16 × 16 cells, then on 32 × 32 and, from the files, on 64 × 64. There each tile
 must correlate by 0.85, so that two photographs of a series, in which something moved, are none;
 and both must be alike as above after the map. Pages are not sought, as letters do not show there.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -378,14 +379,13 @@ def views_of(copies: Sequence[SmallCopy]) -> Views:
     >>> len(views_of([]).whole)
     0
     """
-    seen = [(place, view) for place, copy in enumerate(copies) for view in (copy, copy.framed)]
-    kept = [(place, view) for place, view in seen if view and view.fine.size and not view.is_page]
-    views = [view for _, view in kept]
+    seen = [(place, view) for place, copy in enumerate(copies) for view in copy.views]
+    views = [view for _, view in seen]
     colours = stack(view.colour for view in views).reshape(-1, SIDE, SIDE, 3)
     layers = np.moveaxis(colours @ np.vstack([_GREY, _CHROMA]).T, -1, 0)
     return Views(
         views,
-        np.array([place for place, _ in kept], dtype=np.int64),
+        np.array([place for place, _ in seen], dtype=np.int64),
         _outlines(layers),
         _outlines(np.stack([_warp(layer, _CUT, _places(SIDE)) for layer in layers])),
     )
@@ -446,49 +446,50 @@ def _align(views: Views, wholes: Places, parts: Places) -> Iterator[tuple[int, i
     """Yield the pairs of views that can be aligned, and their maps."""
     maps = np.repeat(_CUT[None], len(wholes), axis=0)
     for side, n_steps, least in _STEPS:
-        templates, seen = (
-            _means(stack(views.copies[place].fine for place in places.tolist()), side)
-            for places in (parts, wholes)
-        )
+        templates = _means(stack(views.copies[part].fine for part in parts.tolist()), side)
+        seen = _means(stack(views.copies[whole].fine for whole in wholes.tolist()), side)
         maps, correlations = _refine(templates, seen, maps, n_steps)
         covered = np.linalg.det(maps)
         is_aligned = (correlations >= least) & (covered > _COVERED[0]) & (covered < _COVERED[1])
-        wholes, parts, maps = wholes[is_aligned], parts[is_aligned], maps[is_aligned]
+        wholes = wholes[is_aligned]
+        parts = parts[is_aligned]
+        maps = maps[is_aligned]
         if not len(maps):
             break
     yield from zip(wholes.tolist(), parts.tolist(), maps, strict=True)
 
 
 def _refine(templates: Floats, seen: Floats, maps: Floats, n_steps: int) -> tuple[Floats, Floats]:
-    """Return maps ``(n, 3, 3)`` after some steps, and the correlations that they reach."""
+    """Return maps ``(n, 3, 3)`` after some steps, and the correlations that they reach.
+
+    A step is the change of a map that makes the template most like what is seen, to first order:
+    it is taken back. What it is solved with depends on the template alone.
+    """
     n, side, _ = templates.shape
-    edge = side // 16
-    middle = slice(edge, side - edge)
+    middle = slice(side // 16, side - side // 16)
     places = _places(side)[:, middle, middle]
-    wanted = templates[:, middle, middle].reshape(n, -1)
-    deviations = np.sqrt(wanted.var(axis=1) + _NOISE)[:, None, None]
-    slopes = np.stack(np.gradient(templates, 1 / side, axis=(1, 2)), axis=1)[..., middle, middle]
-    slopes = (slopes[:, :, None] * places / deviations[..., None, None]).reshape(n, 6, -1)
+    shown = templates[:, middle, middle].reshape(n, -1)
+    deviations = np.sqrt(shown.var(axis=1) + _NOISE)[:, None, None, None, None]
+    rises = np.array(np.gradient(templates, 1 / side, axis=(1, 2)))[..., middle, middle]
+    slopes = (rises.swapaxes(0, 1)[:, :, None] * places / deviations).reshape(n, 6, -1)
     slopes -= slopes.mean(axis=2, keepdims=True)
     squares = slopes @ slopes.swapaxes(1, 2)
-    trace = np.trace(squares, axis1=1, axis2=2)[:, None, None]
-    solutions = np.linalg.solve(
-        squares + (_DAMPING * trace + _DAMPING) * np.eye(6, dtype=np.float32), slopes
-    )
-    wanted = _normal(wanted)
+    damping = _DAMPING * (1 + np.trace(squares, axis1=1, axis2=2))[:, None, None]
+    solutions = np.linalg.solve(squares + damping * np.eye(6, dtype=np.float32), slopes)
+    wanted = _normal(shown)
     for _ in range(n_steps):
         rest = _normal(_warp(seen, maps, places).reshape(n, -1)) - wanted
-        steps = (solutions @ rest[:, :, None]).clip(-_STEP, _STEP).reshape(n, 2, 3)
-        maps = maps @ np.linalg.inv(
-            np.eye(3, dtype=np.float32) + np.pad(steps, ((0, 0), (0, 1), (0, 0)))
-        )
+        changes = np.zeros_like(maps)
+        changes[:, :2] = (solutions @ rest[:, :, None]).clip(-_STEP, _STEP).reshape(n, 2, 3)
+        maps = maps @ np.linalg.inv(changes + np.eye(3, dtype=np.float32))
     return maps, (_normal(_warp(seen, maps, places).reshape(n, -1)) * wanted).mean(axis=1)
 
 
 def _normal(values: Floats) -> Floats:
     """Return values ``(n, p)`` of mean 0 and deviation 1, but for noise."""
-    values = values - values.mean(axis=1, keepdims=True)
-    return values / np.sqrt((values**2).mean(axis=1, keepdims=True) + _NOISE)
+    around = values - values.mean(axis=1, keepdims=True)
+    normal: Floats = around / np.sqrt((around**2).mean(axis=1, keepdims=True) + _NOISE)
+    return normal
 
 
 def _means(images: Floats, side: int) -> Floats:
@@ -498,6 +499,7 @@ def _means(images: Floats, side: int) -> Floats:
     return means
 
 
+@cache
 def _places(side: int) -> Floats:
     """Return y, x and 1 ``(3, side, side)`` of cells, from -1/2 to 1/2."""
     middles = (np.arange(side, dtype=np.float32) + 0.5) / side - 0.5
@@ -519,7 +521,8 @@ def _warp(images: Floats, maps: Floats, places: Floats) -> Floats:
     above = cells[first] + (cells[first + 1] - cells[first]) * right
     first += side
     below = cells[first] + (cells[first + 1] - cells[first]) * right
-    return (above + (below - above) * down).reshape(n, height, width)
+    between: Floats = (above + (below - above) * down).reshape(n, height, width)
+    return between
 
 
 def _same_moved(whole: SmallCopy, part: SmallCopy, change: Floats) -> bool:
@@ -529,7 +532,8 @@ def _same_moved(whole: SmallCopy, part: SmallCopy, change: Floats) -> bool:
     """
     if whole.box == part.box and np.abs(change - np.eye(3)).max() < _STILL:
         return False
-    one, other = _moved(part, _MIDDLE), _moved(whole, change @ _MIDDLE)
+    one = _moved(part, _MIDDLE)
+    other = _moved(whole, change @ _MIDDLE)
     if not _alike_in_position([one], [other], ALIKE, np.ones((1, 1), dtype=bool)).all():
         return False
     template = cells_in(part.path, part.box)

@@ -30,7 +30,7 @@ from channelhash.utils.image_files import decode, open_image, upright_size
 #: Side of the grid of lines.
 FINE_SIDE = 256
 #: Cells a side of parts of images.
-PART_SIDE = 128
+_PART_SIDE = 128
 #: Side of a tile of lines, and of a window of letters, in cells.
 _TILE = 8
 #: Constant of the correlation of tiles: the variance of noise.
@@ -58,6 +58,8 @@ _LETTERS_CACHED = 1 << 7
 #: Images that are compared with as many others at a time, so that their letters stay in memory.
 _BLOCK = 1 << 5
 
+#: Left, top, right and bottom.
+Box = tuple[int, int, int, int]
 #: An image file, and how it is turned, see `turn_by`.
 Seen = tuple[str, int]
 Floats = NDArray[np.float32]
@@ -193,18 +195,17 @@ def _smooth(cells: Floats) -> Floats:
     return cells
 
 
-def cells_in(path: str, box: Sequence[int]) -> Floats | None:
-    """Return the means ``(1, 128, 128)`` of levels of grey in a part of an image file, in 128ths;
+def cells_in(path: str, box: Box) -> Floats | None:
+    """Return the means ``(1, 128, 128)`` of levels of grey in a part of an image file, in 256ths;
     None if it cannot be read.
 
-    >>> cells_in("none.jpg", (0, 0, 128, 128)) is None
+    >>> cells_in("none.jpg", (0, 0, 256, 256)) is None
     True
     """
     lines = read_now(_read_lines, path)
     if lines is None:
         return None
-    ends = [FINE_SIDE // PART_SIDE * end for end in box]
-    part = Image.fromarray(lines.cells).resize((PART_SIDE, PART_SIDE), Image.Resampling.BOX, ends)
+    part = Image.fromarray(lines.cells).resize((_PART_SIDE, _PART_SIDE), Image.Resampling.BOX, box)
     return np.asarray(part, dtype=np.float32)[None]
 
 

@@ -1,7 +1,7 @@
 """Groups of images that are copies of one image.
 
 In a group each image is alike to another one. Any two reach the wider limits `IN_GROUP`, or one is
-a moved copy of the other or of one that is near the other, so that no chain joins different images.
+a moved copy of what is near the other, so that no chain joins different images.
 What has been compared can be kept: the next run compares only what is new.
 """
 
@@ -37,6 +37,8 @@ from channelhash.utils.progress import Progress, no_progress
 
 #: Images that are compared with as many others at a time, so that products stay in the cache.
 _TILE = 384
+#: Rounds that join chains of moved copies, each twice as long as the last: up to eight links.
+_LINKS = 3
 
 
 def group_copies(
@@ -183,7 +185,8 @@ def _outline(copies: Sequence[SmallCopy]) -> _Outlines:
 
 def _candidates(a: _Outlines, b: _Outlines) -> _Candidates | None:
     """Return the pairs of two tiles that may be alike; None if there is none, as mostly."""
-    (a_parts, a_views), (b_parts, b_views) = a, b
+    a_parts, a_views = a
+    b_parts, b_views = b
     wholes: PairMask = correlate(a_parts, b_parts) >= ALIKE.shape
     moved = np.zeros_like(wholes)
     one, other = np.nonzero(may_be_moved(a_views, b_views) | may_be_moved(b_views, a_views).T)
@@ -282,12 +285,10 @@ def _near(copies: Sequence[SmallCopy], links: Places) -> PairMask:
     asked = np.zeros_like(near)
     asked[links[:, 0], links[:, 1]] = True
     moved = confirm_moved(copies, copies, asked)
-    if moved.any():
-        moved |= moved.T
-        near |= moved
-        of_third = moved.astype(np.float32) @ near.astype(np.float32) > 0
-        near |= of_third | of_third.T
-    return near
+    same = (moved | moved.T | np.eye(len(copies), dtype=bool)).astype(np.float32)
+    for _ in range(_LINKS):
+        same = (same @ same > 0).astype(np.float32)
+    return near | (same @ near @ same > 0)
 
 
 def _tiles(n: int) -> list[slice]:

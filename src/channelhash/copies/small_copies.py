@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from channelhash.copies.detail import FINE_SIDE, Floats, read_now, shrink, turn_by
+from channelhash.copies.detail import FINE_SIDE, Box, Floats, read_now, shrink, turn_by
 from channelhash.utils.image_files import decode, open_image
 from channelhash.utils.machine import usable_cores
 from channelhash.utils.progress import Progress, no_progress
@@ -44,8 +44,7 @@ _AT_ONCE = 256
 #: Cells of a small copy: `grey`, `colour` and `fine`.
 _CELLS = 4 * SIDE**2 + _FINE_SIDE**2
 #: What is packed after the cells: `is_page`, `sharpness` and `box`.
-_REST = struct.Struct("<?f4B")
-_Box = tuple[int, int, int, int]
+_REST = struct.Struct("<?f4H")
 
 
 class SmallCopy(NamedTuple):
@@ -59,7 +58,7 @@ class SmallCopy(NamedTuple):
         sharpness: variance of the Laplacian of a larger grey copy.
         turn: how it was turned since it was read, see `turn_by`.
         fine: ``(32, 32)`` uint8, grey; empty in copies that are not read from files.
-        box: left, top, right and bottom of what it shows, in 128ths of the image.
+        box: left, top, right and bottom of what it shows, in 256ths of the image.
         framed: the copy of what lies in a border or on a page of one level of grey, if anything.
     """
 
@@ -70,7 +69,7 @@ class SmallCopy(NamedTuple):
     sharpness: float = 0.0
     turn: int = 0
     fine: NDArray[np.uint8] = np.zeros((0, 0), np.uint8)
-    box: _Box = (0, 0, _PAGE_SIDE, _PAGE_SIDE)
+    box: Box = (0, 0, FINE_SIDE, FINE_SIDE)
     framed: "SmallCopy | None" = None
 
     def turned(self, turn: int) -> "SmallCopy":
@@ -78,6 +77,12 @@ class SmallCopy(NamedTuple):
         return self._replace(
             grey=turn_by(self.grey, turn), colour=turn_by(self.colour, turn), turn=turn
         )
+
+    @property
+    def views(self) -> list["SmallCopy"]:
+        """The copy and that of what is framed in it, without those of pages."""
+        views = [self, self.framed] if self.framed else [self]
+        return [view for view in views if view.fine.size and not view.is_page]
 
     def pack(self) -> bytes:
         """Return what `unpack` reads."""
@@ -90,7 +95,7 @@ class SmallCopy(NamedTuple):
         """Return the copy of a file that was packed."""
         values = np.frombuffer(content, np.uint8, _CELLS)
         grey, colour, fine = np.split(values, [SIDE**2, 4 * SIDE**2])
-        is_page, sharpness, *box = _REST.unpack_from(content, _CELLS)
+        is_page, sharpness, left, top, right, bottom = _REST.unpack_from(content, _CELLS)
         framed = content[_CELLS + _REST.size :]
         return cls(
             path,
@@ -99,7 +104,7 @@ class SmallCopy(NamedTuple):
             is_page,
             sharpness,
             fine=fine.reshape(_FINE_SIDE, _FINE_SIDE),
-            box=tuple(box),
+            box=(left, top, right, bottom),
             framed=cls.unpack(path, framed) if framed else None,
         )
 
@@ -224,8 +229,7 @@ def _read_small(path: str, _state: str) -> SmallCopy:
     box = _box_of_framed(np.asarray(shrink(larger, _PAGE_SIDE).convert("L")))
     if box is None:
         return copy
-    cells = FINE_SIDE // _PAGE_SIDE
-    framed = _shrink_to_copy(path, larger.crop([cells * side for side in box]))
+    framed = _shrink_to_copy(path, larger.crop(box))
     return copy._replace(framed=framed._replace(box=box))
 
 
@@ -243,7 +247,7 @@ def _shrink_to_copy(path: str, larger: Image.Image) -> SmallCopy:
     )
 
 
-def _box_of_framed(grey: NDArray[np.uint8]) -> _Box | None:
+def _box_of_framed(grey: NDArray[np.uint8]) -> Box | None:
     """Return where the longest runs of rows and columns lie that are not of the level of the edge;
     None if that is everywhere, or hardly anywhere.
     """
@@ -255,7 +259,10 @@ def _box_of_framed(grey: NDArray[np.uint8]) -> _Box | None:
         return None
     left, right = _longest_run(is_other[top:bottom].mean(axis=0) >= _FRAMED)
     is_whole = (bottom - top) * (right - left) == levels.size
-    return None if is_whole or right - left < _LEAST_FRAMED else (left, top, right, bottom)
+    if is_whole or right - left < _LEAST_FRAMED:
+        return None
+    cells = FINE_SIDE // _PAGE_SIDE
+    return cells * left, cells * top, cells * right, cells * bottom
 
 
 def _longest_run(flags: NDArray[np.bool_]) -> tuple[int, int]:
@@ -264,8 +271,13 @@ def _longest_run(flags: NDArray[np.bool_]) -> tuple[int, int]:
     >>> _longest_run(np.array([True, False, True, True]))
     (2, 4)
     """
-    ends = np.flatnonzero(np.diff(flags, prepend=False, append=False)).reshape(-1, 2)
-    return max(map(tuple, ends.tolist()), key=lambda run: run[1] - run[0], default=(0, 0))
+    changes = np.flatnonzero(np.diff(flags, prepend=False, append=False))
+    if not len(changes):
+        return 0, 0
+    starts = changes[::2]
+    stops = changes[1::2]
+    longest = (stops - starts).argmax()
+    return int(starts[longest]), int(stops[longest])
 
 
 def _sharpness_of(grey: Floats) -> float:
