@@ -123,6 +123,7 @@ FULL = dict(
 def test_exif_iptc_xmp_and_sidecar_say_the_more_the_earlier_in_this_order(tmp_path):
     said = {
         "taken": "2018-01-02 03:04:05",
+        "make": "NIKON",
         "camera": "D750",
         "lens": "50.0 mm f/1.8",
         "focal_length": 50.0,
@@ -143,6 +144,7 @@ def test_exif_iptc_xmp_and_sidecar_say_the_more_the_earlier_in_this_order(tmp_pa
     (tmp_path / "1.xmp").write_text(LIGHTROOM, encoding="utf-8")
     said = {
         "taken": "2019-07-14 10:20:30",
+        "make": "FUJIFILM",
         "camera": "X100V",
         "lens": "23.0 mm f/2.0",
         "focal_length": 23.0,
@@ -194,6 +196,23 @@ def test_xmp_that_cannot_be_read_is_one_line_and_the_rest_counts(tmp_path, conte
 )
 def test_impossible_values_and_captions_that_cameras_write_into_every_file_are_none(tmp_path, said):
     assert tags_of(photograph(tmp_path / "1.jpg", **said)) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("Canon", "Canon"),
+        ("OLYMPUS IMAGING CORP.", "OLYMPUS"),
+        ("Konica Minolta Camera, Inc.", "Konica Minolta"),
+        ("CASIO COMPUTER CO.,LTD.", "CASIO"),
+        ("LEICA CAMERA AG", "LEICA"),
+        ("Camera", "Camera"),
+        ("Cobalt", "Cobalt"),
+    ],
+)
+def test_a_make_is_kept_without_what_follows_its_name(tmp_path, written, kept):
+    path = photograph(tmp_path / "1.jpg", exif={0x010F: written, 0x0110: "X"})
+    assert tags_of(path) == ({"make": kept, "camera": "X"}, [])
 
 
 AXES = {"Latitude": ("N", "S", 90), "Longitude": ("E", "W", 180)}
@@ -442,6 +461,7 @@ def test_raw_photographs_are_seen_by_their_preview_unless_another_picture_shows_
     )
     said = {
         "taken": "2019-07-14 10:20:30",
+        "make": "Canon",
         "camera": "EOS 5D",
         "lens": "EF50mm",
         "focal_length": 50.0,

@@ -131,6 +131,7 @@ REFUSED = {
     "": "is empty",
     "year = 1 AND label = 'dog' dog": "at character 30 (after \"ND label = 'dog' dog\")",
     "length(text) = 1": "unknown key 'length'",
+    "text = Canon": "Canon stands for a string, and is none; write 'Canon'",
     "text LIKE 3": "text is compared with strings",
     "year LIKE 3": "LIKE takes a string",
     "text = NULL": "write IS NULL",

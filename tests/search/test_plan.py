@@ -71,6 +71,32 @@ def test_outputs_belong_to_the_parts_in_their_order(store):
     assert (hits.query.words, hits.query.without) == ("left", ("right",))
 
 
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [
+        ("make = 'Cannon'", "no item has make 'Cannon'; there are Canon (2), b0 (1), b1 (1), b2 "),
+        ("make IN ('x', 'y') AND label = 'a'", "make 'x' or 'y'; there are Canon (2), b0 (1), b1"),
+        ("label = 'dgo'", "no item has label 'dgo'; there are dog (1), cat (1)"),
+        ("label = 'dog' AND place LIKE 'b%'", "no item has place 'b%'; there are Rome (1)"),
+        ("NOT make = 'Canon' AND place = 'Rome'", ""),
+        ("year > 2000", ""),
+        ("text = 'dog'", ""),
+    ],
+)
+def test_a_filter_without_answers_names_the_values_that_there_are(store, where, says):
+    store.update(["a", "copy"], [{"make": "Canon", "year": 1999}] * 2)
+    store.update(["a", "copy"], [{"labels": ["dog"], "place": "Rome"}, {"labels": ["cat"]}])
+    store.add([f"m{row}" for row in range(9)], np.zeros((9, N_BITS // 8), np.uint8))
+    store.update([f"m{row}" for row in range(9)], [{"make": f"b{row}"} for row in range(9)])
+    options = SearchOptions(where=where)
+    hits = search_store(store, options, like="a")
+    with TestClient(create_app(Service(store))) as client:
+        served = client.post("/search", json={"id": "a", "where": where}).json()
+    assert (list(hits), says in hits.note, bool(hits.note)) == ([], True, bool(says))
+    assert (served["results"], served["note"]) == ([], hits.note)
+    assert hits.note.endswith(", …") == ("b0" in says)
+
+
 def test_a_stored_item_and_a_code_alone_are_known_by_their_bits(store):
     item = store.get(["other"])[0]
     for question in (Question(like="other"), Question(code=item.codes["image"])):

@@ -16,7 +16,7 @@ from channelhash.errors import InputError
 from channelhash.indexing.metadata import (
     are_tags_current,
     cleared_tags,
-    is_of_version,
+    has_read_whole,
     read_header,
 )
 from channelhash.indexing.ocr import is_long
@@ -202,7 +202,7 @@ def _lacks_text(metadata: Metadata, is_asked: bool) -> bool:
         return is_asked
     width = metadata.get("width")
     height = metadata.get("height")
-    if is_of_version(metadata) or not isinstance(width, int) or not isinstance(height, int):
+    if has_read_whole(metadata) or not isinstance(width, int) or not isinstance(height, int):
         return False
     return is_long(width, height)
 

@@ -33,7 +33,9 @@ _RawTags = Mapping[str, Any]
 _TAGGED = "tags_from"
 #: Version of the reading of tags, of dates in names and of the text in long images. With another
 #: one, the next indexing reads all of them again.
-_VERSION = 2
+_VERSION = 3
+#: Versions that read all text in long images: the states of `_TAGGED` begin with one of these.
+_READ_WHOLE = ("2 ", f"{_VERSION} ")
 
 #: Bytes of the largest XMP that is read.
 _LARGEST_XMP = 1 << 20
@@ -86,6 +88,12 @@ _NO_CAPTION = re.compile(
 )
 #: Control characters and lone surrogates, which stores refuse.
 _NO_TEXT = re.compile("[\0-\x1f\x7f\ud800-\udfff]+")
+#: What follows the name of a make: what the firm does, and its legal form.
+_FIRM = re.compile(
+    r"[\s,]+(corporation|corp|company|co|inc|ltd|ag|gmbh|imaging|optical|camera|electronics|computer"
+    r")\b.*",
+    re.IGNORECASE,
+)
 
 
 def read_header(path: Path, changed_ns: int) -> tuple[dict[str, Value], list[str]]:
@@ -100,7 +108,7 @@ def read_header(path: Path, changed_ns: int) -> tuple[dict[str, Value], list[str
     ...     path = Path(folder, "IMG_20190714_102030.png")
     ...     Image.new("RGB", (4, 3)).save(path)
     ...     read_header(path, 0)[0]
-    {'taken': None, 'date': '2019-07-14 10:20:30', 'width': 4, 'height': 3, 'tags_from': '2 - '}
+    {'taken': None, 'date': '2019-07-14 10:20:30', 'width': 4, 'height': 3, 'tags_from': '3 - '}
     """
     sidecar, state = _sidecar_of(path)
     with open_image(path) as opened:
@@ -116,7 +124,7 @@ def are_tags_current(path: Path, metadata: Metadata) -> bool:
 
     Its image has to be the same, at the same place.
 
-    >>> are_tags_current(Path("lost.jpg"), {"tags_from": "2 - rating"})
+    >>> are_tags_current(Path("lost.jpg"), {"tags_from": "3 - rating"})
     True
     >>> are_tags_current(Path("lost.jpg"), {})
     False
@@ -124,13 +132,14 @@ def are_tags_current(path: Path, metadata: Metadata) -> bool:
     return str(metadata.get(_TAGGED, "")).rpartition(" ")[0] == _sidecar_of(path)[1]
 
 
-def is_of_version(metadata: Metadata) -> bool:
-    """Return whether an item with these metadata was read by this `_VERSION`.
+def has_read_whole(metadata: Metadata) -> bool:
+    """Return whether the version that read an item with these metadata reads all text in long
+    images.
 
-    >>> is_of_version({"tags_from": "2 - rating"}), is_of_version({"tags_from": "- rating"})
+    >>> has_read_whole({"tags_from": "2 - rating"}), has_read_whole({"tags_from": "- rating"})
     (True, False)
     """
-    return str(metadata.get(_TAGGED, "")).startswith(f"{_VERSION} ")
+    return str(metadata.get(_TAGGED, "")).startswith(_READ_WHOLE)
 
 
 def cleared_tags(metadata: Metadata) -> dict[str, Value]:
@@ -313,9 +322,11 @@ def _utf16(value: object) -> str:
 
 def _check(tags: _RawTags) -> dict[str, Value]:
     """Return the tags that are possible: texts on one line, numbers within their range."""
+    make, model = map(_line, tags.get("camera", ("", "")))
     checked = {
         "taken": next(filter(None, map(_parse_date, tags.get("taken", ()))), None),
-        "camera": _camera(*map(_line, tags.get("camera", ("", "")))),
+        "make": _FIRM.sub("", make),
+        "camera": _camera(make, model),
         "lens": _lens(tags.get("lens")),
         "focal_length": _focal_length(tags.get("focal_length")),
         **_position(*tags.get("position", (None, None))),

@@ -21,7 +21,7 @@ import math
 import operator
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
 from itertools import chain
 from typing import Any, NamedTuple
@@ -112,7 +112,7 @@ def parse_filter(where: str, known_keys: Collection[str]) -> Filter:
     parser = _Parser(where, known_keys)
     tree = parser.joined("OR", negated=False, depth=0)
     parser.expect_end()
-    count = _count(tree)
+    count = sum(1 for _ in conditions_of(tree))
     if count > _MAX_CONDITIONS:
         raise _error(
             f"{count} conditions, at most {_MAX_CONDITIONS} can be asked; use IN for lists of "
@@ -252,6 +252,9 @@ class _Parser:
             value = self._text == "TRUE"
         elif self._text == "NULL":
             raise _error("nothing equals NULL; write IS NULL or IS NOT NULL")
+        elif self._kind == "name":
+            word = self._text.strip('"')
+            raise _error(f"{word} stands for a string, and is none; write {quoted(word)}")
         else:
             raise self._unreadable()
         if key in _STRING_KEYS and not isinstance(value, str):
@@ -353,8 +356,16 @@ def _opposite(tree: Filter) -> Filter:
     return Joined(_JOINTS[tree.word], tuple(map(_opposite, tree.parts)))
 
 
-def _count(tree: Filter) -> int:
-    return 1 if isinstance(tree, Condition) else sum(_count(part) for part in tree.parts)
+def conditions_of(tree: Filter | None) -> Iterator[Condition]:
+    """Yield the conditions of a filter, from left to right; none without a filter.
+
+    >>> [one.key for one in conditions_of(parse_filter("id = 'a' OR year > 1", ["year"]))]
+    ['id', 'year']
+    """
+    if isinstance(tree, Condition):
+        yield tree
+    for part in tree.parts if isinstance(tree, Joined) else ():
+        yield from conditions_of(part)
 
 
 def _error(reason: str) -> InputError:

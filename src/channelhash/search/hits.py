@@ -132,8 +132,8 @@ class Hits(list[Hit]):
     Attributes:
         close: whether the best answers are as near as those to questions that the store can answer;
             None if it cannot say, see `channelhash.search.match`.
-        note: what the question could not be compared with, and what to do, in one line; empty if
-            there is nothing to say.
+        note: what the question could not be compared with, and what to do, or what a filter that
+            nothing passes could ask for, in one line; empty if there is nothing to say.
         suggestion: what the question may have meant, if one of its words is unknown; else empty.
         phrases: the dates and places of the question, which the hits are narrowed to.
         query: the query that the store was searched with.

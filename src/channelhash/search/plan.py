@@ -11,6 +11,8 @@ is encoded in the same way. `Search.suggest_to` suggests it if its answers fit b
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +25,7 @@ from channelhash.models.description import QueryEncoder
 from channelhash.models.photo import LANGUAGES, is_unread, spelling
 from channelhash.search.browsing import Catalogue
 from channelhash.search.checks import check_vectors
+from channelhash.search.filters import Condition, conditions_of, passes
 from channelhash.search.hits import Hits, answer, list_hits
 from channelhash.search.question import (
     WORDS,
@@ -48,6 +51,10 @@ Outputs = Mapping[str, Sequence[NDArray[Any]] | NDArray[Any]]
 Browse = Callable[[str | None, slice], list[Item]]
 #: Encoders of sentences in the languages that `channelhash.models.photo` knows.
 _SENTENCE_ENCODERS = ("photo", "photo-backbones")
+#: Keys whose values each belong to one item, so that nobody wants a list of them.
+_ITS_OWN = ("id", "image", "text", "ocr")
+#: Values that a remark on a filter without answers names.
+_SHOWN_VALUES = 8
 
 
 @dataclass(frozen=True)
@@ -154,6 +161,8 @@ class Search:
         hits.phrases = self.question.phrases
         if not hits.note and self.question.text and is_unread_by(encoder, self.question.text):
             hits.note = f"the encoder reads no language in this script; ask in one of {LANGUAGES}"
+        if not hits and not hits.note and self.options.where:
+            hits.note = _name_values(self.store, self.options.where)
         return hits
 
     def correct(self, encoder: QueryEncoder | None) -> Self | None:
@@ -325,6 +334,29 @@ def combine(outputs: NDArray[np.floating[Any]], weights: Sequence[float]) -> NDA
         )
     shares = np.abs(np.asarray(weights, np.float32))
     return np.asarray(added * (shares @ norms[:, 0] / shares.sum() / length), np.float32)
+
+
+def _name_values(store: Store, where: str) -> str:
+    """Return a line about the first condition that no item passes, with the values that there are:
+    the nearest first, then the most frequent. It is empty if there is none.
+    """
+    conditions = conditions_of(store.check_filter(where))
+    return next(filter(None, (_values_beside(store, each) for each in conditions)), "")
+
+
+def _values_beside(store: Store, condition: Condition) -> str:
+    """Return the line of `_name_values` about one condition; empty if some item passes it."""
+    key, test, wanted, negated = condition
+    if negated or key in _ITS_OWN or test not in ("=", "IN", "LIKE"):
+        return ""
+    counts = store.label_counts() if key == "label" else store.value_counts(key)
+    if not counts or any(passes(condition, "", {key: name, "labels": [name]}) for name in counts):
+        return ""
+    near = chain.from_iterable(get_close_matches(str(value), counts) for value in wanted)
+    values = [f"{value} ({counts[value]:,})" for value in dict.fromkeys((*near, *counts))]
+    there = ", ".join(values[:_SHOWN_VALUES]) + ", …" * (len(values) > _SHOWN_VALUES)
+    named = " or ".join(map(repr, wanted))
+    return f"no item has {key} {named}; there are {there}"
 
 
 def is_unread_by(encoder: QueryEncoder | None, text: str) -> bool:
