@@ -486,6 +486,31 @@ def test_answers_end_where_they_stop_fitting(animals, tmp_path, capsys):
     assert f"{sum(fit < FITS for fit in fits)} more, less likely (--all)" in table
 
 
+@pytest.mark.parametrize(
+    ("question", "says"),
+    [
+        ("-snow two giraffes", ""),
+        ("-snow", "-snow: says only what is not wanted; add what is"),
+        ("-koala", "-koala: says only"),
+        ("-json", "No such option: -j"),
+        ("-t", "No such option: -t"),
+        ("--snow", "No such option: --snow"),
+        ("-qk5", "say what to search for"),
+    ],
+)
+def test_a_question_may_begin_with_an_unwanted_word(animals, question, says, capsys):
+    status = run_command("search", animals, question, "-q")
+    said = capsys.readouterr()
+    assert (status, said.out.splitlines()[:1], says in said.err) == (
+        2 * bool(says),
+        [] if says else [str(animals / "giraffes.jpg")],
+        True,
+    )
+    assert run_command("search", animals, "-qk1", "--text", "-snow sheep") == 0
+    assert capsys.readouterr().out == f"{animals / 'sheep.jpg'}\n"
+    assert run_command("search", animals, "sheep", question) == 2 * (question != "-qk5")
+
+
 def test_a_slip_gets_a_suggestion_and_a_foreign_script_a_line(animals, capsys):
     assert run_json(capsys, "search", animals, "two girrafes")["did_you_mean"] == "two giraffes"
     assert run_command("search", animals, "two girrafes -snow") == 0

@@ -1,6 +1,7 @@
 """The text of long pictures: every line of it is read, once, and in order."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -110,3 +111,17 @@ def test_long_pictures_that_an_earlier_version_read_are_read_again(tmp_path, mod
     assert encode_into(store, model, Source.read(tmp_path)).replaced == 1
     assert store.get(["long.png"])[0].metadata["ocr"].split() == ["STOP", "HARPER"]
     assert encode_into(store, model, Source.read(tmp_path)).unchanged == 2
+
+
+def test_pictures_stored_without_their_text_get_one_line_on_how_it_is_read(tmp_path, model, store):
+    for row in range(2):
+        Image.new("RGB", (64, 64), (row, 0, 0)).save(tmp_path / f"{row}.png")
+    source = Source.read(tmp_path, exclude=["store"])
+    assert encode_into(store, model, source).remarks == ()
+    store.update(["0.png"], [{"ocr": None}])
+    said = (
+        f"pictures stored without the text in them: 1; channelhash index add {store.address} "
+        "--ocr reads it, --no-ocr leaves it"
+    )
+    for ocr_option, remarks in ((None, (said,)), (False, ()), (True, ()), (None, ())):
+        assert encode_into(store, model, replace(source, ocr=ocr_option)).remarks == remarks

@@ -61,7 +61,7 @@ for _name, _command in _COMMANDS.items():
     if isinstance(_command, typer.Typer):
         app.add_typer(_command, name=_name)
     else:
-        app.command(_name)(_command)
+        app.command(_name, cls=search.SearchCommand if _name == "search" else None)(_command)
 
 
 def _print_version(value: bool) -> None:

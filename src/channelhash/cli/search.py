@@ -1,13 +1,15 @@
 """``channelhash search``."""
 
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
 from channelhash.cli import shared
 from channelhash.cli.stores import IndexOptions, StoreModel, open_searched
@@ -25,6 +27,42 @@ Sheet = Annotated[
 _By = Literal["all", "image", "text", "vector", "words"]
 #: Images that --open shows.
 _OPENED = 3
+#: What a question that begins with an unwanted word begins with.
+_MINUS_WORD = re.compile(r"-[^\W\d_]{2}")
+
+
+class SearchCommand(TyperCommand):
+    """A command whose question may begin with an unwanted word, such as "-koala"."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read such a question as if it stood behind "--". Options in one letter may stand
+        together, and a long one with a single dash is still wrong.
+        """
+        options = dict[str, TyperOption]()
+        for param in self.params:
+            if isinstance(param, TyperOption):
+                options |= dict.fromkeys((*param.opts, *param.secondary_opts), param)
+        plain = list[str]()
+        questions = list[str]()
+        for before, word in zip(["", *args], args, strict=False):
+            is_value = before in options and not options[before].is_flag
+            is_question = not is_value and _is_question(word, options)
+            (questions if is_question else plain).append(word)
+        if questions and "--" not in args:
+            args = [*plain, "--", *questions]
+        return super().parse_args(ctx, args)
+
+
+def _is_question(word: str, options: Collection[str]) -> bool:
+    """Return whether a word with a dash is a question, as no options may be meant.
+
+    >>> [_is_question(word, ["-k", "-q", "--json"]) for word in ("-koala", "-json", "-qk5", "-k")]
+    [True, False, False, False]
+    """
+    letters = re.sub(r"\d", "", word[1:])
+    are_options = all(f"-{letter}" in options for letter in letters)
+    is_option = are_options or f"-{word}" in options
+    return bool(_MINUS_WORD.match(word)) and not is_option
 
 
 def search(

@@ -91,6 +91,8 @@ def bring_up_to_date(
     if changes:
         shared.say_left_out(skipped_lines(found.indexed))
         shared.say(changes)
+    for remark in found.indexed.remarks:
+        shared.say(remark)
     return found
 
 

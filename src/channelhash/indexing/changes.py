@@ -55,6 +55,7 @@ class Changes:
         cleared_tags: for each stored row to encode, see `metadata.cleared_tags`.
         missing: items whose image is no longer in the folder.
         problems: a line for each source of tags that cannot be read, of items not to encode.
+        textless: number of items stored while the text in images could not be read.
     """
 
     rows: list[int] = field(default_factory=list)
@@ -62,6 +63,7 @@ class Changes:
     cleared_tags: dict[int, Header] = field(default_factory=dict)
     missing: list[Listed] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    textless: int = 0
 
 
 def find_changes(store: Store, source: Source, progress: Progress) -> Changes:
@@ -103,6 +105,7 @@ def _compare_stored(
         changes.cleared_tags[row] = cleared_tags(item.metadata)
         return {}
     changes.problems += lines
+    changes.textless += source.reads_text and "ocr" not in item.metadata
     return {item.id: updates} if updates else {}
 
 

@@ -1,5 +1,6 @@
 """Encode new and changed items into a store, batch by batch."""
 
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -78,7 +79,7 @@ class Indexed:
             new id.
         skipped: for a folder, reason -> number of files left out for it, besides those in
             ``problems``.
-        remarks: lines on what else to know of a new store.
+        remarks: lines on what else to know of the store, and what to do.
 
     >>> Indexed(added=3, items=3).replaced
     0
@@ -233,8 +234,18 @@ def index_source(
         rate=len(written) / encoding_seconds if written else 0.0,
         moved=len(moved),
         skipped=_skipped(source),
+        remarks=_say_textless(store, changes.textless),
     )
     return indexed, unread_by_id
+
+
+def _say_textless(store: Store, count: int) -> tuple[str, ...]:
+    """Return the line on images that were stored before the text in them could be read."""
+    if not count:
+        return ()
+    command = f"channelhash index add {shlex.quote(store.address)}"
+    said = f"pictures stored without the text in them: {count:,}"
+    return (f"{said}; {command} --ocr reads it, --no-ocr leaves it",)
 
 
 def _check_numbered(source: Source, changes: Changes) -> None:
