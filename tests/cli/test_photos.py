@@ -527,7 +527,7 @@ def test_a_slip_gets_a_suggestion_and_a_foreign_script_a_line(animals, capsys):
         served = client.post("/search", json=body).json()
         assert (served["did_you_mean"], served["unlikely"]) == ("two giraffes", True)
         for part, meant in (
-            ({"where": "id = 'coffee.jpg'"}, ""),  # no giraffe is there
+            ({"where": "id = 'coffee.jpg'"}, "two giraffes"),
             ({"offset": 3}, "two giraffes"),
             ({"k": 1}, "two giraffes"),
         ):

@@ -15,6 +15,7 @@ from channelhash.search.query import search_store
 from channelhash.search.question import Query, Question, SearchOptions, UnknownItemError
 from channelhash.serve.app import create_app
 from channelhash.serve.service import Service
+from channelhash.text.words import Correction
 from picture_runs import photograph
 from refusals import check_refusal
 from small_runs import run_json
@@ -120,24 +121,39 @@ def test_an_unknown_item_is_an_error_of_its_own(store, question):
     assert error.value.item_id == "nobody"
 
 
-@pytest.mark.parametrize("fit", [0.3, 0.5, 0.8])
-@pytest.mark.parametrize("gain", [-0.01, 0.01])
-def test_a_correction_is_suggested_if_it_halves_the_doubt(store, monkeypatch, fit, gain):
+@pytest.mark.parametrize(
+    ("sureness", "fit", "better", "is_suggested"),
+    [
+        (2.0, 0.5, 0.5, True),
+        (2.0, 0.8, 0.5, False),
+        (-2.0, 0.5, 0.9, True),
+        (-2.0, 0.5, 0.6, False),
+        (0.0, 0.5, 0.5, False),
+    ],
+)
+@pytest.mark.parametrize("rival", [None, -1.5, 0.5])
+def test_a_correction_is_suggested_if_words_and_answers_make_it_sure(
+    store, monkeypatch, sureness, fit, better, is_suggested, rival
+):
+    meant = [Correction(sureness, "a dog")]
+    if rival is not None:
+        meant.append(Correction(sureness + rival, "a dig"))
     monkeypatch.setattr(module, "has_unknown_words", lambda encoder, text: True)
-    monkeypatch.setattr(module, "_correct", lambda store, text: text.replace("dgo", "dog"))
+    monkeypatch.setattr(module, "_corrections", lambda store, text: meant)
     plan = Search.of(store, Question("a dgo", minus=["cat"]))
-    corrected = plan.correct(None)
-    assert corrected.to_encode == {"text": ["a dog", "cat"]}
-    found, better = Hits(), Hits()
+    plans = plan.corrections(None)
+    assert plans[0].to_encode == {"text": ["a dog", "cat"]}
+    found, others = Hits(), Hits()
     found.best_fit = fit
-    better.best_fit = 1 - (1 - fit) / 2 + gain
-    monkeypatch.setattr(module, "answer", lambda *_: better)
-    corrected.suggest_to(found, {"text": np.ones((2, N_BITS), np.float32) * [[1], [-1]]})
-    assert found.suggestion == ("a dog" if gain > 0 else "")
+    others.best_fit = better
+    monkeypatch.setattr(module, "answer", lambda *_: others)
+    outputs = {"text": np.ones((2, N_BITS), np.float32) * [[1], [-1]]}
+    plan.suggest_to(found, [(each, outputs) for each in plans])
+    assert found.suggestion == ("a dog" if is_suggested and rival != 0.5 else "")
 
 
 def test_known_words_are_not_corrected(store):
-    assert Search.of(store, Question("a dgo")).correct(None) is None
+    assert Search.of(store, Question("a dgo")).corrections(None) == []
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,8 @@ _NO_CAPTION = re.compile(
 _NO_TEXT = re.compile("[\0-\x1f\x7f\ud800-\udfff]+")
 #: What follows the name of a make: what the firm does, and its legal form.
 _FIRM = re.compile(
-    r"[\s,]+(corporation|corp|company|co|inc|ltd|ag|gmbh|imaging|optical|camera|electronics|computer"
-    r")\b.*",
+    r"[\s,]+(corporation|corp|company|co|inc|ltd|ag|gmbh|imaging|optical|camera|electronics"
+    r"|computer)\b.*",
     re.IGNORECASE,
 )
 

@@ -12,6 +12,7 @@ sentence, and the prediction takes their place.
 """
 
 import importlib.util
+import math
 import os
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +27,14 @@ from numpy.typing import NDArray
 from channelhash.data.images import Prepare, Resize
 from channelhash.errors import InputError, argument
 from channelhash.models.description import read_description
-from channelhash.text.words import SentencePieces, Spelling, WordPieces, pad_tokens
+from channelhash.text.words import (
+    FIRST_UNSPACED,
+    SentencePieces,
+    Spelling,
+    WordPieces,
+    fold,
+    pad_tokens,
+)
 from channelhash.utils.machine import one_blas_thread
 from channelhash.utils.optional_imports import onnx_runtime, package_file
 
@@ -96,6 +104,16 @@ _TEXT_IDENTITY = {
 _MAX_BYTES = 2000
 _MAX_TOKENS = 256
 _TEXT_BATCH = 32
+# Place of "the" in the English network's vocabulary, whose words are sorted by their frequencies;
+# the logarithm of that of the first word in those of the other network, and how it falls with that
+# of the rank (Zipf's law).
+_FIRST_WORD = 1996
+_MOST_LIKELY = -5.6
+_ZIPF = 0.83
+# The logarithm of the probability of any other word in an English question at most, and how much
+# less likely than its pieces it is: the network knows most words of English.
+_FOREIGN = -16.0
+_UNKNOWN = 2.0
 # The least cosine between the English features and their prediction; of captions in English, at
 # least 99.8 % have more.
 _READ = 0.5
@@ -212,28 +230,35 @@ def _file(address: tuple[str, str, str]) -> Path:
     return package_file(*address, extra="photos")
 
 
+def _english_words() -> dict[str, float]:
+    """Return the words of the English network, with the logarithms of their probabilities."""
+    words = enumerate(_word_pieces().words[_FIRST_WORD:], start=1)
+    return {word: _MOST_LIKELY - _ZIPF * math.log(rank) for rank, word in words if _is_long(word)}
+
+
+def _is_long(word: str) -> bool:
+    return len(word) > 2 and word.isalpha()
+
+
 @cache
-def spelling() -> Spelling:
-    """Return the words that both networks know, with their probabilities; compounds of them are
-    known, too.
+def spelling(is_english: bool = False) -> Spelling:
+    """Return the words that either network knows, or the one that reads English, with their
+    probabilities; those of other words are those of their pieces.
     """
     pieces = _sentence_pieces()
-    english = set(_word_pieces().words)
-    words: dict[str, float] = {}
+    words = _english_words()
     for piece, score in zip(pieces.words, pieces.scores, strict=True):
         word = piece[1:].lower()
-        if piece[0] == "\u2581" and len(word) > 2 and word.isalpha():
+        is_word = piece[0] == "\u2581" and _is_long(word) and word[0] < FIRST_UNSPACED
+        if is_word and (word in words or not is_english):
             words[word] = max(score, words.get(word, score))
 
-    def known(word: str) -> bool:
-        # Thai, Chinese, Japanese and Korean: no words between spaces, or endings on all
-        if max(word) >= "\u0e00":
-            return True
-        # A long beginning is a stem, and what follows its ending or another word.
-        beginnings = (pieces.words[pieces(form)[1]][1:] for form in (word, word.capitalize()))
-        return word in english or max(map(len, beginnings)) >= max(4, 0.6 * len(word))
+    def likelihood(word: str) -> float:
+        forms = {word, word.capitalize(), fold(word), fold(word).capitalize()}
+        found = max(sum(pieces.scores[token] for token in pieces(form)[1:-1]) for form in forms)
+        return min(found, _FOREIGN) - _UNKNOWN if is_english else found
 
-    return Spelling(words, known)
+    return Spelling(words, likelihood)
 
 
 def is_unread(text: str) -> bool:

@@ -5,11 +5,12 @@ and stored items are looked up. `Search.to_encode` lists what has to be encoded.
 it, on any thread and in any batches, and passes the outputs to `Search.answer`. A plan itself loads
 and runs no model.
 
-If the encoder does not know some of the words, `Search.correct` plans the corrected question, which
-is encoded in the same way. `Search.suggest_to` suggests it if its answers fit better.
+If the encoder does not know some of the words, `Search.corrections` plans what may be meant, which
+is encoded in the same way. `Search.suggest_to` suggests it if that is sure.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import chain
@@ -42,7 +43,8 @@ from channelhash.search.question import (
     parse_question,
 )
 from channelhash.search.store import Item, Store
-from channelhash.text.words import Spelling
+from channelhash.text.questions import QuestionText
+from channelhash.text.words import Correction, Spelling
 
 #: Modality -> real-valued outputs ``(k,)`` of each item of `Search.to_encode`. A modality that the
 #: encoder does not encode is absent.
@@ -51,8 +53,14 @@ Outputs = Mapping[str, Sequence[NDArray[Any]] | NDArray[Any]]
 Browse = Callable[[str | None, slice], list[Item]]
 #: Encoders of sentences in the languages that `channelhash.models.photo` knows.
 _SENTENCE_ENCODERS = ("photo", "photo-backbones")
+#: Sureness from which a corrected question is suggested.
+_SURE = 1.0
+#: What the logarithm of how the doubt in the best answer falls adds to the sureness of words.
+_EVIDENCE = 2.5
+#: Doubt that no answer is without.
+_LEAST_DOUBT = 0.003
 #: Keys whose values each belong to one item, so that nobody wants a list of them.
-_ITS_OWN = ("id", "image", "text", "ocr")
+_ITS_OWN = ("id", "image", "text", "ocr", "taken", "date")
 #: Values that a remark on a filter without answers names.
 _SHOWN_VALUES = 8
 
@@ -67,6 +75,7 @@ class Search:
         options: the options, whose filter includes these dates and places.
         words: the parts of the text.
         others: the other parts.
+        sureness: of a corrected question, the logarithm of how much likelier its words are.
 
     >>> import channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
@@ -82,6 +91,7 @@ class Search:
     options: SearchOptions
     words: list[Part]
     others: list[Part]
+    sureness: float = 0.0
 
     @classmethod
     def of(cls, store: Store, question: Question, options: SearchOptions | None = None) -> Self:
@@ -159,35 +169,51 @@ class Search:
             hits = self._list_newest(browse)
         hits.query = query
         hits.phrases = self.question.phrases
-        if not hits.note and self.question.text and is_unread_by(encoder, self.question.text):
-            hits.note = f"the encoder reads no language in this script; ask in one of {LANGUAGES}"
-        if not hits and not hits.note and self.options.where:
-            hits.note = _name_values(self.store, self.options.where)
+        hits.note = hits.note or self._remark(hits, encoder)
         return hits
 
-    def correct(self, encoder: QueryEncoder | None) -> Self | None:
-        """Plan the question with its unknown words replaced by words of the store or the encoder.
+    def _remark(self, hits: Hits, encoder: QueryEncoder | None) -> str:
+        """Return what else there is to say of the question, or of a filter without answers."""
+        if self.question.text and is_unread_by(encoder, self.question.text):
+            return f"the encoder reads no language in this script; ask in one of {LANGUAGES}"
+        return (
+            "" if hits or not self.options.where else _name_values(self.store, self.options.where)
+        )
 
-        Return None if there is nothing to replace.
+    def corrections(self, encoder: QueryEncoder | None) -> list[Self]:
+        """Plan the likeliest questions with other words of the store or the encoder in place of
+        unknown ones; none if all words are known.
         """
         text = self.question.text
         if not text or not has_unknown_words(encoder, text):
-            return None
-        corrected = _correct(self.store, text)
-        if corrected == text:
-            return None
-        words = parse_question(corrected)
-        check_parts([*words, *self.others])
-        return replace(self, question=replace(self.question, text=corrected), words=words)
+            return []
+        plans = []
+        for sureness, corrected in _corrections(self.store, text):
+            words = parse_question(corrected)
+            check_parts([*words, *self.others])
+            question = replace(self.question, text=corrected)
+            plans.append(replace(self, question=question, words=words, sureness=sureness))
+        return plans
 
-    def suggest_to(self, hits: Hits, outputs: Outputs) -> None:
-        """Suggest the corrected question of this plan in the hits of the original one, if its best
-        answer leaves less than half as much doubt as theirs.
+    def suggest_to(self, hits: Hits, corrected: Sequence[tuple[Self, Outputs]]) -> None:
+        """Suggest one of some corrected questions in the hits of this one, if their words, and the
+        doubt in their best answers beside that in the hits', make sure that it was meant.
         """
+        found = [
+            (plan._sureness_beside(hits, outputs), plan.question) for plan, outputs in corrected
+        ]
+        found.sort(key=lambda pair: -pair[0])
+        others = [0.0, *(sureness for sureness, _ in found[1:])]
+        if found and found[0][0] - max(others) > _SURE:
+            meant = found[0][1]
+            hits.suggestion = meant.said(meant.text or "")
+
+    def _sureness_beside(self, hits: Hits, outputs: Outputs) -> float:
+        """Return how much likelier than a question with some hits it is that this one was meant."""
         options = replace(self.options, k=1, limit=1, offset=0)
         best_fit = answer(self.store, self._query(outputs), options).best_fit
-        if 1 - best_fit < (1 - hits.best_fit) / 2:
-            hits.suggestion = self.question.said(self.question.text or "")
+        gain = math.log((1 - hits.best_fit + _LEAST_DOUBT) / (1 - best_fit + _LEAST_DOUBT))
+        return self.sureness + _EVIDENCE * gain
 
     def _query(self, outputs: Outputs) -> Query:
         n_bits = self.store.n_bits or 0
@@ -350,13 +376,20 @@ def _values_beside(store: Store, condition: Condition) -> str:
     if negated or key in _ITS_OWN or test not in ("=", "IN", "LIKE"):
         return ""
     counts = store.label_counts() if key == "label" else store.value_counts(key)
-    if not counts or any(passes(condition, "", {key: name, "labels": [name]}) for name in counts):
+    passing = (name for name in counts if passes(condition, "", {key: name, "labels": [name]}))
+    if not counts or next(passing, None) is not None:
         return ""
-    near = chain.from_iterable(get_close_matches(str(value), counts) for value in wanted)
-    values = [f"{value} ({counts[value]:,})" for value in dict.fromkeys((*near, *counts))]
-    there = ", ".join(values[:_SHOWN_VALUES]) + ", …" * (len(values) > _SHOWN_VALUES)
     named = " or ".join(map(repr, wanted))
+    near = chain.from_iterable(get_close_matches(str(value), counts) for value in wanted)
+    there = _counted(dict.fromkeys([*near, *counts]), counts)
     return f"no item has {key} {named}; there are {there}"
+
+
+def _counted(values: Iterable[str], counts: Mapping[str, int]) -> str:
+    """Return the first values with their counts."""
+    shown = [f"{value} ({counts[value]:,})" for value in values]
+    rest = ", …" if len(shown) > _SHOWN_VALUES else ""
+    return ", ".join(shown[:_SHOWN_VALUES]) + rest
 
 
 def is_unread_by(encoder: QueryEncoder | None, text: str) -> bool:
@@ -366,18 +399,20 @@ def is_unread_by(encoder: QueryEncoder | None, text: str) -> bool:
 
 def has_unknown_words(encoder: QueryEncoder | None, text: str) -> bool:
     """Return whether a text has words that an encoder of sentences does not know."""
-    return _reads_sentences(encoder) and not spelling().knows_all(text)
+    return _reads_sentences(encoder) and not _spelling_of(text).knows_all(text)
+
+
+def _spelling_of(text: str) -> Spelling:
+    return spelling(QuestionText(text).is_english)
 
 
 def _reads_sentences(encoder: QueryEncoder | None) -> bool:
     return getattr(encoder, "architecture", {}).get("encoder") in _SENTENCE_ENCODERS
 
 
-def _correct(store: Store, text: str) -> str:
-    """Replace the unknown words of a question by words of the store, else of the encoder."""
-    general = spelling()
+def _corrections(store: Store, text: str) -> list[Correction]:
+    """Return what may be meant by a text, in words of the store or the encoder."""
     counts = store.word_counts()
-    by_store = Spelling(counts, lambda word: word in general.words or general.known(word))
-    text = by_store.correct(text) or text
-    by_encoder = Spelling(general.words, lambda word: word in counts or general.known(word))
-    return by_encoder.correct(text) or text
+    total = sum(counts.values())
+    words = {word: math.log(count / total) for word, count in counts.items()}
+    return _spelling_of(text).corrections(text, words)

@@ -216,9 +216,8 @@ def search_store(
     if search.to_encode:
         encoder = load_query_encoder(store, model, search.to_encode)
     hits = search.answer(_encode(encoder, search), encoder)
-    corrected = search.correct(encoder)
-    if corrected is not None:
-        corrected.suggest_to(hits, _encode(encoder, corrected))
+    corrected = search.corrections(encoder)
+    search.suggest_to(hits, [(plan, _encode(encoder, plan)) for plan in corrected])
     return hits
 
 

@@ -92,13 +92,12 @@ class Searcher:
         plan = await self._in_thread(self._plan, request, image)
         encoding = await wait_for(self._encoding) if plan.to_encode else NO_ENCODING
         outputs = await _encode(plan, encoding)
-        correction = None
+        corrected = list[tuple[Search, Outputs]]()
         if has_unknown_words(encoding.model, plan.question.text or ""):
-            corrected = await self._in_thread(plan.correct, encoding.model)
-            if corrected is not None:
-                correction = (corrected, await _encode(corrected, encoding))
+            for other in await self._in_thread(plan.corrections, encoding.model):
+                corrected.append((other, await _encode(other, encoding)))
         return await self._in_thread(
-            self._respond, request, start, plan, outputs, encoding.model, correction
+            self._respond, request, start, plan, outputs, encoding.model, corrected
         )
 
     async def answer_vectors(
@@ -224,7 +223,7 @@ class Searcher:
         plan: Search,
         outputs: Outputs,
         model: QueryEncoder | None,
-        correction: tuple[Search, Outputs] | None = None,
+        corrected: Sequence[tuple[Search, Outputs]] = (),
     ) -> Response:
         """Search, and write the response in this thread: a long one would hold the event loop up.
 
@@ -234,14 +233,12 @@ class Searcher:
             plan: of its search.
             outputs: of what the plan encodes.
             model: that has encoded it.
-            correction: a plan with the words corrected, which is suggested if it finds better, and
-                its outputs.
+            corrected: plans of what may be meant, one of which is suggested if that is sure, and
+                their outputs.
         """
         hits = self._find(request, plan, outputs, model)
         self._has_images = self._store.has_images
-        if correction is not None:
-            corrected, encoded = correction
-            corrected.suggest_to(hits, encoded)
+        plan.suggest_to(hits, corrected)
         modality: str = request.modality or "image"
         if self._store.has_codes:
             modality = self._store.choose_modality(request.modality)

@@ -261,6 +261,11 @@ class QuestionText:
             counts.update(shown.get(word.text, ()))
         return counts
 
+    @property
+    def is_english(self) -> bool:
+        """Whether the words that show a language show none more than English."""
+        return 0 < self._evidence["en"] == max(self._evidence.values())
+
     def shows(self, language: str, at: int) -> bool:
         """Return whether a word surely belongs to a language: no other language has it, or the
         other words show this language rather than those that have it.
