@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 import channelhash as ch
+from channelhash.duplicates import regroup
 from channelhash.indexing import index as index_module
 from channelhash.models import photo
 from channelhash.search import SearchOptions
@@ -167,12 +168,12 @@ def test_a_search_of_an_index_has_each_option(option, value, monkeypatch):
         index_module, "search_store", lambda store, *given, **_: searched.extend(given)
     )
     ch.Index(None, ch.Indexed(), lambda: None).search("a dog", **{option: value})
-    assert searched == [SearchOptions(**{option: value})]
+    assert searched == [SearchOptions(**{option: value}, regroup=regroup)]
 
 
 def test_a_search_of_an_index_has_all_options():
     options = {field.name for field in dataclasses.fields(SearchOptions)}
-    assert options < set(inspect.signature(ch.Index.search).parameters)
+    assert options - {"regroup"} < set(inspect.signature(ch.Index.search).parameters)
 
 
 def test_index_without_a_model_takes_photo_and_says_what_to_install(tmp_path, monkeypatch):

@@ -312,7 +312,7 @@ def test_a_store_of_images_takes_no_vectors(folder, tmp_path, capsys):
     model = small_model(tmp_path)
     picture_folder(tmp_path / "photos", 3)
     words = ("index", "create", tmp_path / "s", tmp_path / "photos")
-    run_text(capsys, *words, "--model", tmp_path / "model")
+    run_text(capsys, *words, "--encoder", tmp_path / "model")
     words = ("search", tmp_path / "s", "--vector", folder / "q1.npy")
     says = "--vector: the encoder of this store reads the images themselves; ask with one of these"
     assert_refused(capsys, *words, says=says)
