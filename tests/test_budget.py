@@ -19,9 +19,9 @@ PACKAGE = ROOT / "src" / "channelhash"
 LAB = PACKAGE / "lab"
 #: What there was when the bounds were set; of walrus and the like there is less, so that one fits.
 COUNTS = {
-    "tokens of src without lab": 319_280,
-    "tokens of lab": 38_245,
-    "tokens of tests": 369_180,
+    "tokens of src without lab": 329_660,
+    "tokens of lab": 38_650,
+    "tokens of tests": 377_180,
     "lines over 100 columns": 0,
     "functions of complexity 10 and more": 40,
     "functions of complexity 15 and more": 0,
@@ -31,8 +31,8 @@ COUNTS = {
     "tuple assignments": 20,
     "tuple assignments of three and more": 0,
     "walrus": 20,
-    "Python files in src": 260,
-    "words of docs": 49_950,
+    "Python files in src": 265,
+    "words of docs": 50_950,
     "words of README": 700,
 }
 #: How far a count may be above that, until a release is made.
