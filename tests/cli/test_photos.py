@@ -4,6 +4,7 @@ import base64
 import errno
 import io
 import json
+import shlex
 import shutil
 import signal
 import sys
@@ -604,7 +605,7 @@ def test_what_cannot_be_read_is_named_once_and_exclusions_are_remembered(few, mo
         out, err = capsys.readouterr()
         assert json.loads(out)["problems"] == [f"empty picture {few}/cut.png"]
         assert said in err
-        said = f"left out: 1 × unreadable picture, as before; `channelhash index add {few}` lists"
+        said = f"left out: 1 × unreadable picture, as before; `channelhash index add {shlex.quote(str(few))}` lists"
     assert run_command("index", "add", few, "--trust-code") == 0
     assert f"left out: empty picture {few}/cut.png" in capsys.readouterr().err
     read.assert_called_once_with(few / "cut.png")  # not by each command
