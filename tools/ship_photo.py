@@ -23,7 +23,7 @@ from channelhash.models.backbones import image_layers
 from channelhash.models.description import read_arrays, read_description, write_model
 from channelhash.models.encoders import open_encoder
 from channelhash.models.photo import WEIGHTS
-from channelhash.search.match import fit_inputs
+from channelhash.search.match import fit_inputs, understood_shares
 from channelhash.text.words import count_words
 from channelhash.utils.files import atomic_path
 
@@ -157,7 +157,7 @@ def learn_fits(table: Path) -> dict[str, list[float]]:
     said = np.empty(len(rows))
     for part in (half, ~half):
         said[part] = 1 / (1 + np.exp(-inputs[part] @ regress(inputs[~part], right[~part])))
-    write_reliability(rows, said, right)
+    write_reliability(rows, said * understood_shares(texts), right)
     draw_reliability()
     return fits
 

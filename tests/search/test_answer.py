@@ -104,6 +104,7 @@ def draw(tmp_path_factory) -> Iterator[Callable[[int, int], Drawn]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(match, "read_fits", lambda: {str(N_BITS): [-3.5, 12.0, 0.5, -0.1]})
+        patch.setattr(match, "_CLEAR", {N_BITS: 0.5})
         yield make
 
 
@@ -351,7 +352,7 @@ def keep(tmp_path):
         yield make
 
 
-@pytest.mark.parametrize(("fit", "close"), [(0.249, False), (0.25, True)])
+@pytest.mark.parametrize(("fit", "close"), [(0.149, False), (0.15, True)])
 def test_answers_are_close_if_one_is_likely_enough_to_fit(keep, judge, fit, close):
     judge.fit_by_place = (0.1, fit)
     judge.close = not close  # which does not count

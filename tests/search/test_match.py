@@ -216,6 +216,8 @@ QUESTION = "two dogs on a beach"
 def judged(tmp_path, outputs, monkeypatch):
     """A store without captions whose model knows what fits."""
     monkeypatch.setattr(match, "read_fits", lambda: {str(N_BITS): FIT})
+    strengths = np.sqrt((outputs[1][:50] ** 2).mean(axis=1))
+    monkeypatch.setattr(match, "_CLEAR", {N_BITS: float(np.quantile(strengths, 0.1))})
     (tmp_path / "store" / "model").mkdir(parents=True)
     # A store of before has weights of its own, which nobody reads.
     architecture = {"encoder": "photo", "codes": "learned", "fit": [-9.0, 9.0, 9.0]}
@@ -245,7 +247,8 @@ def test_answers_that_fit_come_first_and_nonsense_has_none(judged, outputs):
         for hit in hits:
             cosine = float(cosines[int(hit.id)])
             logit = FIT[0] + FIT[1] * cosine + FIT[2] * cosine**2 + FIT[3] * math.log2(5)
-            assert hit.fit == pytest.approx(1 / (1 + math.exp(-logit)), abs=0.05)  # of 8 bits
+            share = 1 if math.sqrt((row**2).mean()) >= match._CLEAR[N_BITS] else 0.375
+            assert hit.fit == pytest.approx(share / (1 + math.exp(-logit)), abs=0.05)  # of 8 bits
             assert hit.fits == (hit.fit >= FITS)
         assert hits.close == any(hit.fits for hit in hits)
         found.append(hits.close)
