@@ -55,7 +55,7 @@ class Ranked(NamedTuple):
         copies: ids of the near-duplicates of the same depth that were folded into it; None if none
             are folded.
 
-    >>> Ranked("a", fit=0.2).fits
+    >>> Ranked("a", fit=0.1).fits
     False
     """
 
