@@ -56,7 +56,7 @@ _SENTENCE_ENCODERS = ("photo", "photo-backbones")
 #: Sureness from which a corrected question is suggested.
 _SURE = 1.0
 #: What the logarithm of how the doubt in the best answer falls adds to the sureness of words.
-_EVIDENCE = 2.5
+_EVIDENCE = 5.0
 #: Doubt that no answer is without.
 _LEAST_DOUBT = 0.003
 #: Keys whose values each belong to one item, so that nobody wants a list of them.
