@@ -341,7 +341,8 @@ def regroup(
     """Fold answers that are copies of one image into the one that would be kept.
 
     Images whose small copies an earlier `find_duplicates` has left in the store's folder are
-    compared as it does; no others are read. What people called different is not folded.
+    compared as it does. Of others, only those that are folded already are read, to find which one
+    would be kept. What people called different is not folded.
 
     Args:
         store: the store.
