@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageFont
 
-from channelhash.copies.comparison import alike
+from channelhash.copies.moved import alike
 from channelhash.copies.small_copies import read_copies
 from channelhash.utils.fonts import draw_line
 from channelhash.utils.seeds import generator

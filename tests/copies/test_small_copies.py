@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from PIL import ExifTags, Image, ImageDraw, ImageEnhance, ImageFilter, ImageFont, ImageOps
 
-from channelhash.copies import comparison, detail, grouping
-from channelhash.copies.comparison import alike
+from channelhash.copies import detail, grouping, moved
 from channelhash.copies.grouping import group_copies
+from channelhash.copies.moved import alike
 from channelhash.copies.small_copies import SmallCopy, read_copies
 from channelhash.utils.seeds import generator
 from picture_runs import photograph
@@ -364,7 +364,7 @@ def test_moved_copies_of_each_kind_are_found_and_those_of_a_series_are_none(kind
     assert not found[~np.eye(n, dtype=bool)].any()
     assert found.sum() >= n - 1
     every = np.ones((n, n), dtype=bool)
-    assert not comparison.confirm_moved(originals, later, every).any()
+    assert not moved.confirm_moved(originals, later, every).any()
     mirrored = [copy.turned(1)._replace(fine=copy.fine[::-1], turn=0) for copy in originals]
     groups = group_copies(np.zeros((3 * n, 1), np.uint8), [*originals, *mirrored, *copies])
     assert [group.tolist() for group in groups] == [
@@ -397,7 +397,7 @@ def test_a_map_shows_what_lies_at_each_place(seed):
     draw = generator(0, "maps", seed)
     images = draw.normal(size=(2, 8, 8)).astype(np.float32)
     maps = (np.eye(3) + draw.uniform(-0.3, 0.3, (2, 3, 3))).astype(np.float32)
-    shown = comparison._warp(images, maps, comparison._places(4))
+    shown = moved._warp(images, maps, moved._places(4))
     for n, row, column in np.ndindex(2, 4, 4):
         place = maps[n, :2] @ [(row + 0.5) / 4 - 0.5, (column + 0.5) / 4 - 0.5, 1]
         y, x = np.clip((place + 0.5) * 8 - 0.5, 0, 7 - 0.001)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import channelhash as ch
-from channelhash.copies.comparison import alike
+from channelhash.copies.moved import alike
 from channelhash.copies.small_copies import read_copies
 from channelhash.search.fold import default_radius, fold
 from channelhash.utils.seeds import generator

@@ -20,16 +20,13 @@ from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.copies.comparison import (
     ALIKE,
     IN_GROUP,
-    Views,
     alike_wholes,
     confirm,
-    confirm_moved,
     correlate,
-    may_be_moved,
     part_by_mirrors,
-    views_of,
 )
 from channelhash.copies.detail import Floats, PairMask, Places
+from channelhash.copies.moved import Views, confirm_moved, may_be_moved, views_of
 from channelhash.copies.small_copies import KeptCopies, SmallCopy
 from channelhash.errors import InputError
 from channelhash.utils.machine import one_blas_thread, usable_cores

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.copies.comparison import alike, turns_of
+from channelhash.copies.comparison import turns_of
 from channelhash.copies.detail import read_now
+from channelhash.copies.moved import alike
 from channelhash.copies.small_copies import SmallCopy
 from channelhash.search.browsing import date_of
 from channelhash.search.store import Item, Listed

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from channelhash.copies.comparison import alike
+from channelhash.copies.moved import alike
 from channelhash.copies.small_copies import SmallCopy, read_copies
 from channelhash.duplicates.decisions import DecisionKind, Decisions, open_decisions
 from channelhash.duplicates.groups import Identity, identity_of, is_raw, links_in
