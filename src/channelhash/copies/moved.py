@@ -63,8 +63,8 @@ _STILL = 0.015
 _STEP = 0.2
 #: Share of the trace that is added to the diagonal of equations of steps.
 _DAMPING = 1e-3
-#: Least correlation of tiles. With it, no two different ones of 10,000 photographs of COCO are taken
-#: for moved copies; it was chosen on these, too.
+#: Least correlation of tiles. With it, no two different ones of 10,000 photographs of COCO are
+#: taken for moved copies; it was chosen on these, too.
 _SAME_TILE = 0.85
 
 
