@@ -2,6 +2,8 @@
 follows it alike.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
@@ -15,7 +17,7 @@ from channelhash.search.query import search_store
 from channelhash.search.question import Query, Question, SearchOptions, UnknownItemError
 from channelhash.serve.app import create_app
 from channelhash.serve.service import Service
-from channelhash.text.words import Correction
+from channelhash.text.spelling import Correction
 from picture_runs import photograph
 from refusals import check_refusal
 from small_runs import run_json
@@ -124,14 +126,14 @@ def test_an_unknown_item_is_an_error_of_its_own(store, question):
 @pytest.mark.parametrize(
     ("sureness", "fit", "better", "is_suggested"),
     [
-        (2.0, 0.5, 0.5, True),
-        (2.0, 0.8, 0.5, False),
-        (-2.0, 0.5, 0.9, True),
-        (-2.0, 0.5, 0.6, False),
-        (0.0, 0.5, 0.5, False),
+        (3.0, 0.5, 0.5, True),
+        (3.0, 0.8, 0.5, False),
+        (-1.0, 0.5, 0.9, True),
+        (-1.0, 0.5, 0.6, False),
+        (1.0, 0.5, 0.5, False),
     ],
 )
-@pytest.mark.parametrize("rival", [None, -1.5, 0.5])
+@pytest.mark.parametrize("rival", [None, -2.5, 0.5])
 def test_a_correction_is_suggested_if_words_and_answers_make_it_sure(
     store, monkeypatch, sureness, fit, better, is_suggested, rival
 ):
@@ -139,7 +141,8 @@ def test_a_correction_is_suggested_if_words_and_answers_make_it_sure(
     if rival is not None:
         meant.append(Correction(sureness + rival, "a dig"))
     monkeypatch.setattr(module, "has_unknown_words", lambda encoder, text: True)
-    monkeypatch.setattr(module, "_corrections", lambda store, text: meant)
+    spelling = SimpleNamespace(corrections=lambda text: meant)
+    monkeypatch.setattr(module, "_spelling", lambda store, text: spelling)
     plan = Search.of(store, Question("a dgo", minus=["cat"]))
     plans = plan.corrections(None)
     assert plans[0].to_encode == {"text": ["a dog", "cat"]}

@@ -1,24 +1,19 @@
-"""Words as token ids; word2vec files, byte for byte, and their cache; texts as rows of vectors;
-mended spelling.
-"""
+"""Words as token ids; word2vec files, byte for byte, and their cache; texts as rows of vectors."""
 
 import json
 import struct
 import tracemalloc
 import unicodedata
-from collections import Counter
-from functools import cache
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from channelhash.models.photo import is_unread, spelling
-from channelhash.text import word_vectors, words as words_module
-from channelhash.text.questions import QuestionText
+from channelhash.models.photo import is_unread
+from channelhash.text import word_vectors
 from channelhash.text.word_vectors import WordVectors, _TextReader
-from channelhash.text.words import Spelling, Vocabulary, fold, split_words
+from channelhash.text.words import Vocabulary, fold, split_words
 from refusals import check_refusal, refusal
 from small_runs import run_json, run_text
 
@@ -333,97 +328,6 @@ def test_a_vocabulary_keeps_frequent_words_in_a_stated_order():
     assert ids.tolist() == [[2, 1, 0, 0], [0, 0, 0, 0]]
 
 
-def slip_cost(typed, meant):
-    """The least cost of slips, by its definition."""
-
-    @cache
-    def least(i, j):  # of the first letters
-        ways = [0.0] if i == j == 0 else []
-        for word, place, cost in (
-            (typed, i, words_module._ADDED),
-            (meant, j, words_module._MISSED),
-        ):
-            if place:
-                rest = least(i - 1, j) if cost == words_module._ADDED else least(i, j - 1)
-                is_doubled = place > 1 and word[place - 1] == word[place - 2]
-                first = words_module._FIRST * (place == 1)
-                ways.append(rest + (words_module._DOUBLED if is_doubled else cost + first))
-        if i and j:
-            pair = {typed[i - 1], meant[j - 1]}
-            cost = (
-                words_module._TAKEN
-                if any(pair <= set(group) for group in words_module._ALIKE)
-                else words_module._OTHER
-            )
-            cost += words_module._FIRST * (i == j == 1)
-            ways.append(least(i - 1, j - 1) + cost * (len(pair) > 1))
-        if i > 1 and j > 1 and typed[i - 2 : i] == meant[j - 2 : j][::-1]:
-            ways.append(least(i - 2, j - 2) + words_module._SWAPPED)
-        return min(ways)
-
-    return least(len(typed), len(meant))
-
-
-@given(st.text("abez", max_size=6), st.text("abez", max_size=6))
-def test_slips_are_the_cheapest(typed, meant):
-    assert words_module._slip_cost(typed, meant) == pytest.approx(slip_cost(typed, meant))
-
-
-@given(
-    st.lists(st.text("abcdé", min_size=5, max_size=9), min_size=1),
-    st.text("abcdé", min_size=5, max_size=9),
-)
-def test_the_likeliest_word_is_found_among_all(known, asked):
-    scores = {word: -float(len(word)) for word in known}
-    likeliest = {}
-    for word in known:
-        form = fold(word)
-        likeliest[form] = max(likeliest.get(form, -99), scores[word])
-    form = fold(asked)
-    limit = -9.0 + words_module._A_LETTER * len(form)
-    most = 1 if len(form) < 7 else 2
-    gains = [
-        score - slip_cost(form, other) - limit
-        for other, score in likeliest.items()
-        if sum((Counter(form) - Counter(other)).values()) <= most
-        and sum((Counter(other) - Counter(form)).values()) <= most
-    ]
-    best = max((gain for gain in gains if gain > -words_module._WORST), default=None)
-    found = Spelling(scores, lambda word: -9.0).corrections(asked)
-    if form in likeliest or best is None:
-        assert found == []
-    elif found:  # none for another ending
-        assert found[0].sureness == pytest.approx(best)
-
-
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [
-        ("a bycicle leening agianst a wall", "a bicycle leaning against a wall"),
-        ("zum Geburstag", "zum Geburtstag"),
-        ("peple dancing", "people dancing"),
-        ("motorcylce -car", "motorcycle -car"),
-        ("une voitrue rouge", "une voiture rouge"),
-        ("una iglecia antigua", "una iglesia antigua"),
-        ("spiagia al tramonto", "spiaggia al tramonto"),
-        ("een taffel met brood", "een tafel met brood"),
-        ("un perro en la playa", None),
-        ("Giraffen im Zoo", None),
-        ("Kühlschrankmagnete", None),
-        ("patinete electrico", None),
-        ("snowboarder", None),
-        ("IMG_2031", None),
-        ("собака на пляже", None),
-        ("海滩上的狗", None),
-        ("", None),
-    ],
-)
-def test_words_of_the_encoders_languages(typed, meant):
-    found = spelling(QuestionText(typed).is_english).corrections(typed)
-    likely = [text for sureness, text in found if sureness > 1]
-    assert meant in likely if meant else likely == []
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -506,17 +410,3 @@ def test_to_fold_twice_is_to_fold_once_whatever_the_form_of_a_text(text):
     for form in ("NFC", "NFD", "NFKC", "NFKD"):
         assert fold(unicodedata.normalize(form, text)) == folded
     assert fold(folded) == fold(text.lower()) == folded
-
-
-@pytest.mark.parametrize(
-    "asked", ["Ge\u00adschwindig\u00adkeit", "GESCHWÍNDIGKEIT", "بِلاد", "बिल्ली"]
-)
-def test_a_word_that_is_spelt_otherwise_is_not_mended(asked):
-    words = {fold(word): 1.0 for word in ("Geschwindigkeit", "بلاد", "बिल्ली")}
-    spelling = Spelling(words, lambda _: -20.0)
-    assert (spelling.corrections(asked), spelling.knows_all(asked)) == ([], True)
-
-
-def test_a_word_of_marks_is_mended_as_a_whole():
-    spelling = Spelling({fold("बिल्लियाँ"): 1.0, fold("चिड़ियाघर"): 1.0}, lambda _: -20.0)
-    assert spelling.corrections("बिल्लीयाँ")[0].text == fold("बिल्लियाँ")

@@ -163,6 +163,9 @@ for name in ("dnph", "dcgh", "greedyhash", "contrastive"):
     sum_gradients(loss)
     gradients = [parameter.grad for parameter in loss.parameters()] or [torch.stack([v.grad for v in mine.values()])]
     torch.save(gradients, f"{sys.argv[1]}.{name}.{rank()}-{world_size()}")
+if dist.is_initialized():  # its threads would still run while the interpreter ends
+    dist.barrier()
+    dist.destroy_process_group()
 """
 
 

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from channelhash.data.images import Prepare, Resize
 from channelhash.errors import InputError, argument
 from channelhash.models.description import read_description
+from channelhash.text.spelling import WordList
 from channelhash.text.words import (
     FIRST_UNSPACED,
     SentencePieces,
-    Spelling,
     WordPieces,
     fold,
     pad_tokens,
@@ -110,10 +110,10 @@ _TEXT_BATCH = 32
 _FIRST_WORD = 1996
 _MOST_LIKELY = -5.6
 _ZIPF = 0.83
-# The logarithm of the probability of any other word in an English question at most, and how much
-# less likely than its pieces it is: the network knows most words of English.
-_FOREIGN = -16.0
-_UNKNOWN = 2.0
+# The logarithm of the probability of a word outside all lists at most, and how much less likely
+# than its pieces it is: the lists have most words.
+_OUTSIDE = -16.0
+_UNKNOWN = 3.0
 # The least cosine between the English features and their prediction; of captions in English, at
 # least 99.8 % have more.
 _READ = 0.5
@@ -241,9 +241,9 @@ def _is_long(word: str) -> bool:
 
 
 @cache
-def spelling(is_english: bool = False) -> Spelling:
+def known_words(is_english: bool = False) -> WordList:
     """Return the words that either network knows, or the one that reads English, with their
-    probabilities; those of other words are those of their pieces.
+    probabilities.
     """
     pieces = _sentence_pieces()
     words = _english_words()
@@ -252,13 +252,19 @@ def spelling(is_english: bool = False) -> Spelling:
         is_word = piece[0] == "\u2581" and _is_long(word) and word[0] < FIRST_UNSPACED
         if is_word and (word in words or not is_english):
             words[word] = max(score, words.get(word, score))
+    return WordList(words)
 
-    def likelihood(word: str) -> float:
-        forms = {word, word.capitalize(), fold(word), fold(word).capitalize()}
-        found = max(sum(pieces.scores[token] for token in pieces(form)[1:-1]) for form in forms)
-        return min(found, _FOREIGN) - _UNKNOWN if is_english else found
 
-    return Spelling(words, likelihood)
+def word_likelihood(word: str) -> float:
+    """Return the logarithm of the probability of a word that is in no list: by its pieces.
+
+    >>> word_likelihood("kickflip") < word_likelihood("strand") < 0
+    True
+    """
+    pieces = _sentence_pieces()
+    forms = {word, word.capitalize(), fold(word), fold(word).capitalize()}
+    found = max(sum(pieces.scores[token] for token in pieces(form)[1:-1]) for form in forms)
+    return min(found, _OUTSIDE) - _UNKNOWN
 
 
 def is_unread(text: str) -> bool:

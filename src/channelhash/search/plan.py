@@ -23,7 +23,7 @@ from channelhash.codes import binarize, pack
 from channelhash.data.records import VECTOR
 from channelhash.errors import InputError, argument
 from channelhash.models.description import QueryEncoder
-from channelhash.models.photo import LANGUAGES, is_unread, spelling
+from channelhash.models.photo import LANGUAGES, is_unread, known_words, word_likelihood
 from channelhash.search.browsing import Catalogue
 from channelhash.search.checks import check_vectors
 from channelhash.search.filters import Condition, conditions_of, passes
@@ -44,7 +44,13 @@ from channelhash.search.question import (
 )
 from channelhash.search.store import Item, Store
 from channelhash.text.questions import QuestionText
-from channelhash.text.words import Correction, Spelling
+from channelhash.text.spelling import (
+    Spelling,
+    WordList,
+    frequent_words,
+    likely_languages,
+    word_list,
+)
 
 #: Modality -> real-valued outputs ``(k,)`` of each item of `Search.to_encode`. A modality that the
 #: encoder does not encode is absent.
@@ -53,10 +59,10 @@ Outputs = Mapping[str, Sequence[NDArray[Any]] | NDArray[Any]]
 Browse = Callable[[str | None, slice], list[Item]]
 #: Encoders of sentences in the languages that `channelhash.models.photo` knows.
 _SENTENCE_ENCODERS = ("photo", "photo-backbones")
-#: Sureness from which a corrected question is suggested.
-_SURE = 1.0
+#: How much surer than the question itself, and than any other, a suggestion is.
+_SURE = 2.0
 #: What the logarithm of how the doubt in the best answer falls adds to the sureness of words.
-_EVIDENCE = 5.0
+_EVIDENCE = 3.0
 #: Doubt that no answer is without.
 _LEAST_DOUBT = 0.003
 #: Keys whose values each belong to one item, so that nobody wants a list of them.
@@ -188,7 +194,7 @@ class Search:
         if not text or not has_unknown_words(encoder, text):
             return []
         plans = []
-        for sureness, corrected in _corrections(self.store, text):
+        for sureness, corrected in _spelling(self.store, text).corrections(text):
             words = parse_question(corrected)
             check_parts([*words, *self.others])
             question = replace(self.question, text=corrected)
@@ -399,20 +405,28 @@ def is_unread_by(encoder: QueryEncoder | None, text: str) -> bool:
 
 def has_unknown_words(encoder: QueryEncoder | None, text: str) -> bool:
     """Return whether a text has words that an encoder of sentences does not know."""
-    return _reads_sentences(encoder) and not _spelling_of(text).knows_all(text)
+    if not _reads_sentences(encoder):
+        return False
+    return not Spelling([_encoder_words(text)], word_likelihood).knows_all(text)
 
 
-def _spelling_of(text: str) -> Spelling:
-    return spelling(QuestionText(text).is_english)
+def _encoder_words(text: str) -> WordList:
+    return known_words(QuestionText(text).is_english)
 
 
 def _reads_sentences(encoder: QueryEncoder | None) -> bool:
     return getattr(encoder, "architecture", {}).get("encoder") in _SENTENCE_ENCODERS
 
 
-def _corrections(store: Store, text: str) -> list[Correction]:
-    """Return what may be meant by a text, in words of the store or the encoder."""
+def _spelling(store: Store, text: str) -> Spelling:
+    """Return the words that may be meant in a text: the store's, and those of its languages, or if
+    a single word does not show its language, the frequent ones of all languages.
+    """
     counts = store.word_counts()
     total = sum(counts.values())
-    words = {word: math.log(count / total) for word, count in counts.items()}
-    return _spelling_of(text).corrections(text, words)
+    own = WordList({word: math.log(count / total) for word, count in counts.items()})
+    known = _encoder_words(text)
+    lists = [own, *map(word_list, likely_languages(text))]
+    if len(lists) == 1 and len(text.split()) == 1:
+        lists += [known, frequent_words()]
+    return Spelling(lists, word_likelihood, known=[known])

@@ -8,11 +8,10 @@ import string
 import struct
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import chain, product, takewhile
-from typing import NamedTuple
+from functools import cached_property
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +28,9 @@ UNSPACED_LETTERS = (
     "\ua000-\ua48c"
 )
 _UNSPACED = re.compile(f"[{UNSPACED_LETTERS}]")
+#: The first letter of Thai, Chinese, Japanese and Korean, which have no words between spaces, or
+#: endings on all.
+FIRST_UNSPACED = "\u0e00"
 
 
 def split_words(text: str) -> list[str]:
@@ -52,6 +54,15 @@ def count_words(text: str) -> float:
     letters = _UNSPACED.findall(text)
     others = split_words(_UNSPACED.sub(" ", text))
     return max(1.0, len(others) + len(letters) / 2)
+
+
+def compose(text: str) -> str:
+    """Return a text without invisible characters, its letters composed with their marks.
+
+    >>> compose("Ge\u00adschwindigkeit"), len(compose("e\u0301"))
+    ('Geschwindigkeit', 1)
+    """
+    return unicodedata.normalize("NFC", _UNSEEN.sub("", text))
 
 
 def fold(text: str) -> str:
@@ -87,6 +98,13 @@ def fold(text: str) -> str:
     return unicodedata.normalize("NFC", composed.translate(_FORMS))
 
 
+#: Invisible characters within words.
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u180e"  # soft hyphen, grapheme joiner, Arabic and Mongolian marks
+    "\u200b-\u200f\u202a-\u202e"  # zero-width spaces and joiners, directions
+    "\u2060-\u2064\u2066-\u206f"  # word joiner, invisible operators, further directions
+    "\ufe00-\ufe0f\ufeff]"  # variation selectors, byte order mark
+)
 #: Letters that Unicode decomposes, although they are not variants of another letter.
 _KEPT = frozenset("йїўѓќؤئ")
 #: Forms of letters that Unicode does not decompose.
@@ -339,229 +357,3 @@ class SentencePieces:
             _, end, piece = best[end]
             tokens.append(piece)
         return [1, *reversed(tokens), 2]
-
-
-#: Invisible characters within words.
-_UNSEEN = re.compile(
-    "[\u00ad\u034f\u061c\u180e"  # soft hyphen, grapheme joiner, Arabic and Mongolian marks
-    "\u200b-\u200f\u202a-\u202e"  # zero-width spaces and joiners, directions
-    "\u2060-\u2064\u2066-\u206f"  # word joiner, invisible operators, further directions
-    "\ufe00-\ufe0f\ufeff]"  # variation selectors, byte order mark
-)
-#: Counts of letters, by their code points modulo this, preselect similar words.
-_LETTERS = 64
-#: The first letter of Thai, Chinese, Japanese and Korean, which have no words between spaces, or
-#: endings on all.
-FIRST_UNSPACED = "\u0e00"
-#: Letters that are taken for each other.
-_ALIKE = ("aeiouy", "szc", "ckq", "bvwfp", "dt", "gj", "mn")
-#: Cost of a letter that is doubled, or not; costs of slips are differences of logarithms of
-#: probabilities, learned from drawn slips in the captions of five languages.
-_DOUBLED = 4.0
-#: Cost of neighbours that are swapped.
-_SWAPPED = 3.0
-#: Cost of a letter that is missing.
-_MISSED = 4.0
-#: Cost of a letter in place of one that is alike.
-_TAKEN = 4.0
-#: Cost of a letter that does not belong there.
-_ADDED = 7.0
-#: Cost of a letter in place of any other.
-_OTHER = 8.5
-#: Further cost of a slip in the first letter.
-_FIRST = 3.5
-#: What a letter of an unknown word counts: the longer a word, the less likely its pieces are.
-_A_LETTER = 0.45
-#: How much less likely than what was typed a correction may be, as answers may still speak for it.
-_WORST = 4.0
-#: How close to the likeliest word another form of the typed one makes that unlikely.
-_CLOSE = 2.0
-#: Texts that may be meant in place of one, as each has to be compared with the items.
-_MOST_TEXTS = 4
-#: Letters of the longest ending that makes another form of a word, and of the shortest stem.
-_ENDING = 2
-_STEM = 3
-
-
-class Correction(NamedTuple):
-    """A text that may be meant in place of another.
-
-    Attributes:
-        sureness: the logarithm of how much likelier it is.
-        text: the text.
-
-    >>> Correction(2.0, "a dog").text
-    'a dog'
-    """
-
-    sureness: float
-    text: str
-
-
-@dataclass(frozen=True)
-class Spelling:
-    """Words and how likely each is (the noisy channel of Kernighan, Church and Gale, 1990).
-
-    Attributes:
-        words: lower-case word -> the logarithm of its probability.
-        likelihood: returns the logarithm of the probability of another word, such as a compound.
-
-    >>> words = {"bicycle": -13.0, "beach": -12.0, "peach": -14.0}
-    >>> spelling = Spelling(words, likelihood=lambda word: -4.0 * len(word))
-    >>> spelling.corrections("A Bicylce at the baech")[0].text, spelling.corrections("a beach")
-    ('A Bicycle at the beach', [])
-    """
-
-    words: Mapping[str, float]
-    likelihood: Callable[[str], float]
-
-    def corrections(self, text: str, also: Mapping[str, float] | None = None) -> list[Correction]:
-        """Replace the unknown words of at least 4 letters by words that may be meant; return the
-        likeliest texts, the best first.
-
-        Args:
-            text: the text.
-            also: further words, as ``words``.
-        """
-        others = Spelling(also or {}, self.likelihood)
-        plain = unicodedata.normalize("NFC", _UNSEEN.sub("", text))
-        meant = dict[str, list[Correction]]()
-        for word in dict.fromkeys(_long_word().findall(plain)):
-            found = self._meant(word, others)[:_MOST_TEXTS]
-            if found:
-                meant[word] = [Correction(0.0, word), *found]
-        if len(meant) > _MOST_TEXTS:
-            meant = {word: found[1:2] for word, found in meant.items()}
-        chosen = product(*meant.values())
-        likeliest = sorted((_mended(plain, list(meant), each) for each in chosen), reverse=True)
-        return [each for each in likeliest if each.text != plain][:_MOST_TEXTS]
-
-    def knows_all(self, text: str) -> bool:
-        """Return whether every word of at least 4 letters is known. Takes microseconds."""
-        plain = unicodedata.normalize("NFC", _UNSEEN.sub("", text))
-        return all(self._knows(word.lower()) for word in _long_word().findall(plain))
-
-    def _knows(self, word: str) -> bool:
-        return max(word) >= FIRST_UNSPACED or word in self.words or fold(word) in self.words
-
-    def _meant(self, typed: str, others: "Spelling") -> list[Correction]:
-        """Return the words that may be meant in place of one, the likeliest first; none for a known
-        word, or one that has another ending than a known one.
-        """
-        word = typed.lower()
-        form = fold(word)
-        if any(form in each._forms or each._knows(word) for each in (self, others)):
-            return []
-        limit = self.likelihood(word) + _A_LETTER * len(form)
-        found = dict[str, float]()
-        for score, name in sorted(chain(self._near(form, limit), others._near(form, limit))):
-            found[name.capitalize() if typed[0].isupper() else name] = score - limit
-        meant = sorted(map(Correction, found.values(), found), reverse=True)
-        close = takewhile(lambda each: each.sureness > meant[0].sureness - _CLOSE, meant)
-        is_other_form = any(_is_ending(form, fold(each.text)) for each in close)
-        return [] if is_other_form else meant
-
-    def _near(self, form: str, limit: float) -> Iterator[tuple[float, str]]:
-        """Yield the words that a form may stand for, with the logarithms of how likely that is;
-        ``limit`` is that of a form which is meant as it stands.
-        """
-        least = limit - _WORST
-        most = 1 if len(form) < 7 else 2
-        # A slip changes at most two of the counts of letters.
-        differences = np.abs(self._letters - _count_letters([form])).sum(axis=1)
-        likely = (self._scores > least + _DOUBLED) & (differences <= 2 * most)
-        forms = list(self._forms.items())
-        for place in np.flatnonzero(likely):
-            name, word = forms[place]
-            if abs(len(name) - len(form)) <= most:
-                score = self.words[word] - _slip_cost(form, name)
-                if score > least:
-                    yield score, word
-
-    @cached_property
-    def _forms(self) -> dict[str, str]:
-        """Folded form -> the likeliest word of that form."""
-        return {fold(word): word for word in sorted(self.words, key=self.words.__getitem__)}
-
-    @cached_property
-    def _letters(self) -> NDArray[np.int8]:
-        return _count_letters(list(self._forms))
-
-    @cached_property
-    def _scores(self) -> NDArray[np.float64]:
-        return np.array([self.words[word] for word in self._forms.values()])
-
-
-def _mended(text: str, words: Sequence[str], chosen: Sequence[Correction]) -> Correction:
-    """Return a text with the chosen words in place of those that may not be meant."""
-    of = {word: each.text for word, each in zip(words, chosen, strict=True)}
-    mended = _long_word().sub(lambda match: of.get(match[0], match[0]), text)
-    return Correction(sum(each.sureness for each in chosen), mended)
-
-
-def _is_ending(form: str, other: str) -> bool:
-    """Return whether two words differ only in their endings, as forms of one word do.
-
-    >>> _is_ending("giraffen", "giraffe"), _is_ending("castel", "castle")
-    (True, False)
-    """
-    pairs = zip(form, other, strict=False)
-    start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-    ends = form[start:], other[start:]
-    is_doubled = form[start - 1 : start] in ends
-    if start < _STEM or max(map(len, ends)) > _ENDING or is_doubled or set(ends[0]) == set(ends[1]):
-        return False
-    return "" in ends or all(end[0] in _ALIKE[0] for end in ends)
-
-
-@lru_cache(1)
-def _long_word() -> re.Pattern[str]:
-    """Compile a pattern for words of at least four letters, with their marks."""
-    signs = map(chr, range(0x300, 0x20000))
-    marks = "".join(sign for sign in signs if unicodedata.category(sign)[0] == "M")
-    return re.compile(f"(?:[^\\W\\d_][{marks}]*){{4,}}")
-
-
-def _count_letters(words: list[str]) -> NDArray[np.int8]:
-    letters = np.frombuffer("".join(words).encode("utf-32-le"), "<u4") % _LETTERS
-    counts = np.zeros((len(words), _LETTERS), np.int8)
-    np.add.at(counts, (np.repeat(np.arange(len(words)), [len(word) for word in words]), letters), 1)
-    return counts
-
-
-def _slip_cost(typed: str, meant: str) -> float:
-    """Return the least cost of the slips that make one word of another.
-
-    >>> _slip_cost("bycicle", "bicycle"), _slip_cost("beahc", "beach")
-    (8.0, 3.0)
-    """
-    above = list[float]()
-    row = [0.0]
-    for j in range(len(meant)):
-        row.append(row[j] + _one_more(meant, j, _MISSED))
-    for i, letter in enumerate(typed):
-        before = above
-        above = row
-        row = [above[0] + _one_more(typed, i, _ADDED)]
-        for j, other in enumerate(meant):
-            added = above[j + 1] + _one_more(typed, i, _ADDED)
-            missed = row[j] + _one_more(meant, j, _MISSED)
-            row.append(min(added, missed, above[j] + _taken(letter, other, i + j == 0)))
-            if i and j and letter == meant[j - 1] and typed[i - 1] == other:
-                row[-1] = min(row[-1], before[j - 1] + _SWAPPED)
-    return row[-1]
-
-
-def _one_more(word: str, place: int, cost: float) -> float:
-    """Return the cost of a letter that only one of two words has."""
-    if place == 0:
-        return cost + _FIRST
-    return _DOUBLED if word[place] == word[place - 1] else cost
-
-
-def _taken(letter: str, other: str, is_first: bool) -> float:
-    """Return the cost of a letter that was typed in place of another one."""
-    if letter == other:
-        return 0.0
-    are_alike = any(letter in group and other in group for group in _ALIKE)
-    return (_TAKEN if are_alike else _OTHER) + _FIRST * is_first

