@@ -2,6 +2,7 @@
 frozen features.
 
     python examples/finetune_last_blocks.py items.csv images
+    python examples/finetune_last_blocks.py items.csv images --loss talr:published
 
 The blocks that stay frozen are computed once: their outputs are the images of a features file, and
 a model of one's own (`MODEL`) holds the other blocks. So an epoch costs a fraction of what it takes
@@ -9,7 +10,7 @@ with ``model.unfreeze_blocks: 4``, by which images would be trained alike. Texts
 all-MiniLM-L6-v2. Runs are written into the folder it runs in.
 """
 
-import sys
+import argparse
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -107,8 +108,12 @@ def write_features(table: Path, root: Path, path: Path) -> None:
     np.savez(path, image=torch.cat(rows).numpy(), text=text, labels=records.labels, **names)
 
 
-def run(seed: int, tuned: bool, backbone: float, head: float) -> tuple[float, Path]:
-    """Train, and return the validation of the epoch that is kept, and the run's folder."""
+def run(loss: str, seed: int, tuned: bool, backbone: float, head: float) -> tuple[float, Path]:
+    """Train, and return the validation of the epoch that is kept, and the run's folder.
+
+    ``loss`` is a name, perhaps with the form of its weights: ``talr:published``.
+    """
+    name, _, form = loss.partition(":")
     train = {
         "epochs": 5,
         "batch_size": 64,
@@ -132,27 +137,28 @@ def run(seed: int, tuned: bool, backbone: float, head: float) -> tuple[float, Pa
             "validation_queries": 400,
         },
         "model": {"name": "python:finetune_last_blocks:MODEL", "n_bits": 64, "tuned": tuned},
-        "loss": {"name": "dsch", "kappa_q": 0.3, "average_precision": 16},
+        "loss": {"name": name} | ({form: True} if form else {}),
         "train": train,
     }
-    folder = Path("runs", f"{'tuned' if tuned else 'frozen'}-{backbone:g}-{head:g}-{seed}")
+    blocks_are = "tuned" if tuned else "frozen"
+    folder = Path("runs", name, f"{blocks_are}-{backbone:g}-{head:g}-{seed}")
     trained = start_run(make_config(sections), folder, resume=(folder / "config.yaml").exists())
     score = selection_score(trained.validation)
-    print(folder.name, f"validation {100 * score:.2f}", flush=True)
+    print(loss, folder.name, f"validation {100 * score:.2f}", flush=True)
     return score, folder
 
 
-def main(table: Path, root: Path) -> None:
+def main(table: Path, root: Path, loss: str) -> None:
     """Choose the head's rate without and the backbone's rate with its blocks on validation; test
     both with 3 seeds.
     """
     if not Path("features.npz").exists():
         write_features(table, root, Path("features.npz"))
-    head = max((1e-3, 3e-3), key=lambda rate: run(0, False, 0.0, rate)[0])
-    backbone = max((1e-4, 1e-3, 3e-3), key=lambda rate: run(0, True, rate, head)[0])
+    head = max((1e-3, 3e-3), key=lambda rate: run(loss, 0, False, 0.0, rate)[0])
+    backbone = max((1e-4, 1e-3, 3e-3), key=lambda rate: run(loss, 0, True, rate, head)[0])
     for seed in range(3):
         for tuned, rate in ((False, 0.0), (True, backbone)):
-            folder = run(seed, tuned, rate, head)[1]
+            folder = run(loss, seed, tuned, rate, head)[1]
             for leak_free in (False, True):
                 tasks = ch.evaluate(folder, leak_free=leak_free, trust_code=True)
                 scores = {
@@ -166,5 +172,10 @@ def main(table: Path, root: Path) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("table", type=Path, help="columns id, image, text, labels")
+    parser.add_argument("root", type=Path, help="folder of the images")
+    parser.add_argument("--loss", default="dsch:recommended", help="NAME, NAME:published, …")
+    arguments = parser.parse_args()
     with trusting(True):
-        main(*map(Path, sys.argv[1:3]))
+        main(arguments.table, arguments.root, arguments.loss)

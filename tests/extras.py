@@ -10,6 +10,7 @@ VARIABLE = "CHANNELHASH_TESTS_WITHOUT_EXTRAS"
 #: Extra -> a package that only it brings.
 PACKAGES = {
     "clip": "open_clip",
+    "encoders": "tokenizers",
     "mat": "scipy",
     "mcp": "mcp",
     "parquet": "pyarrow",

@@ -62,7 +62,7 @@ EncoderWords = Annotated[
     list[str],
     typer.Option(
         help="What reads a folder's images: photo (the default), openclip:NAME/WEIGHTS, "
-        "features, a run, or image=KIND:WHAT and text=KIND:WHAT."
+        "onnx:FOLDER, features, a run, or image=KIND:WHAT and text=KIND:WHAT."
     ),
 ]
 Exclude = Annotated[

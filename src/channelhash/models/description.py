@@ -180,6 +180,9 @@ ENCODER_FORMS = {
     "openclip:NAME/WEIGHTS": (
         "a model of OpenCLIP, its tag or file of weights; NAME may be a .json configuration"
     ),
+    "onnx:FOLDER": (
+        "ONNX files as optimum and Transformers.js write them; FOLDER@q4 where there are several"
+    ),
     "image=KIND:WHAT": "an extractor for each modality (`extractors`), one or two such words",
     "features": "the items are features already",
     "python:module:NAME": "a function of your own that returns an `Encoder`",
@@ -220,7 +223,13 @@ def extra_of(word: EncoderWord | None) -> str:
     if word is not None and not isinstance(word, str):
         return "extractors"
     kind = (word or "photo").partition(":")[0]
-    return {"photo": "photos", "photo-backbones": "photos", "openclip": "clip"}.get(kind, "train")
+    extras = {
+        "photo": "photos",
+        "photo-backbones": "photos",
+        "openclip": "clip",
+        "onnx": "encoders",
+    }
+    return extras.get(kind, "train")
 
 
 def split_source(pretrained: str) -> tuple[str | None, Path | None, str]:

@@ -16,7 +16,7 @@ from PIL import Image
 
 from channelhash.data.records import VECTOR, RawItems
 from channelhash.errors import InputError, argument
-from channelhash.models import photo
+from channelhash.models import onnx_folder, photo
 from channelhash.models.description import (
     FEATURES,
     EncoderWord,
@@ -136,6 +136,13 @@ def _openclip(source: str) -> Encoder:
     return Encoder(word, sides, one_space=True)
 
 
+def _onnx(source: str) -> Encoder:
+    """Open ``onnx:FOLDER`` or ``onnx:FOLDER@VARIANT``."""
+    sides = {name: EncoderSide(*side) for name, side in onnx_folder.open_sides(source).items()}
+    widths = {side.width for side in sides.values()}
+    return Encoder(str(absolute_word(f"onnx:{source}")), sides, one_space=len(widths) == 1)
+
+
 def _split_open_clip(source: str) -> tuple[str, str | None]:
     """Return (name or configuration file, tag or file), files with absolute paths."""
     end = source.find(".json")
@@ -153,7 +160,7 @@ def _split_open_clip(source: str) -> tuple[str, str | None]:
 
 
 #: First parts of the words that `open_encoder` knows beside `FEATURES`.
-_ENCODERS = ("photo", "photo-backbones", "openclip")
+_ENCODERS = ("photo", "photo-backbones", "openclip", "onnx")
 
 
 def is_encoder(word: EncoderWord) -> bool:
@@ -179,6 +186,9 @@ def absolute_word(word: EncoderWord) -> EncoderWord:
     if not isinstance(word, str):
         return absolute_names(word)
     kind, _, source = word.partition(":")
+    if kind == "onnx":
+        folder, at, variant = source.partition("@")
+        return f"onnx:{Path(folder).resolve()}{at}{variant}"
     if kind != "openclip":
         return word
     return "openclip:" + "/".join(filter(None, _split_open_clip(source)))
@@ -219,6 +229,8 @@ def open_encoder(
         )
     if kind == "openclip":
         return _openclip(source)
+    if kind == "onnx":
+        return _onnx(source)
     if source:
         raise InputError(f"encoder {word}: nothing follows this word; write {kind}")
     openers = {"photo": _photo, "photo-backbones": _photo_backbones}

@@ -16,6 +16,7 @@ from channelhash.utils.hashes import file_hash
 _EXTRAS = {
     "parquet": ("pyarrow",),
     "exported": ("onnxruntime",),
+    "encoders": ("tokenizers",),
     "train": ("torch", "torchvision", "tensorboard", "huggingface_hub", "symspellpy", "timm"),
     "clip": ("open_clip",),
     "photos": ("safetensors", "spellchecker", "threadpoolctl"),
