@@ -5,9 +5,10 @@ from captions (tools/tune_photo.py).
 
 Of texts, all-MiniLM-L6-v2 reads English. The multilingual Universal Sentence Encoder of Google
 (Yang et al., 2020), whose package holds arrays and no graph, reads sixteen languages, and English
-less well. ONNX Runtime runs the other networks, NumPy this one. Their features stand side by side. Those of the second predict those of the first, by a linear
-map that was fitted to English captions: where the first are far from that, it could not read the
-sentence, and the prediction takes their place.
+less well. ONNX Runtime runs the other networks, NumPy this one. Their features stand side by side.
+Those of the second predict those of the first, by a linear map that was fitted to English captions:
+where the first are far from that, it could not read the sentence, and the prediction takes their
+place.
 """
 
 import importlib.util
