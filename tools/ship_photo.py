@@ -2,7 +2,8 @@
 heads of a run.
 
 * ``python tools/ship_photo.py``: image.onnx, EfficientNet-Lite2 as published
-* ``python tools/ship_photo.py runs/photo``: config.json and model.safetensors
+* ``python tools/ship_photo.py runs/photo``: config.json, model.safetensors and bank.npy, the outputs
+  of everyday captions
 * ``python tools/ship_photo.py runs/photo judged.csv``: into config.json, how likely a photograph
   answers a text, and its reliability into the documentation
 """
@@ -19,10 +20,11 @@ from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import save
 
 from channelhash.codes import unit_rows
+from channelhash.codes.hubs import Bank
 from channelhash.models.backbones import image_layers
 from channelhash.models.description import read_arrays, read_description, write_model
 from channelhash.models.encoders import open_encoder
-from channelhash.models.photo import WEIGHTS
+from channelhash.models.photo import CAPTIONS, TEMPERATURE, WEIGHTS, read_bank
 from channelhash.search.match import fit_inputs, understood_shares
 from channelhash.text.words import count_words
 from channelhash.utils.files import atomic_path
@@ -132,6 +134,9 @@ def ship_heads(run: Path) -> None:
     fit["widths"] = dict.fromkeys(form["architecture"]["widths"], n_bits)
     form |= {"name": "fitted", "architecture": fit}
     write_model(WEIGHTS, save, weights, form)
+    captions = CAPTIONS.read_text(encoding="utf-8").splitlines()
+    with atomic_path(WEIGHTS / "bank.npy") as path, open(path, "wb") as file:
+        np.save(file, open_encoder("photo").features("text", captions).astype(np.float16))
 
 
 def learn_fits(table: Path) -> dict[str, list[float]]:
@@ -151,8 +156,11 @@ def learn_fits(table: Path) -> dict[str, list[float]]:
     half = np.array([row["half"] == "1" for row in rows])
     fits = {}
     for n_bits in (64, 128, 256):
-        cosines = (unit_rows(texts[:, :n_bits]) * unit_rows(images[:, :n_bits])).sum(axis=1)
-        inputs = fit_inputs(cosines, n_words)
+        vectors, asked, known = (
+            unit_rows(rows[:, :n_bits]) for rows in (images, texts, read_bank())
+        )
+        excesses = Bank(known.astype(np.float16), TEMPERATURE).excesses(vectors)
+        inputs = fit_inputs((asked * vectors).sum(axis=1) - excesses, n_words)
         fits[str(n_bits)] = regress(inputs, right).round(4).tolist()
     said = np.empty(len(rows))
     for part in (half, ~half):

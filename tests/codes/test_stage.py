@@ -1,11 +1,14 @@
 """The second stage against its slow transcription, and its file."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as arrays
 
 from channelhash.codes import binarize, pack
+from channelhash.codes.hubs import Bank
 from channelhash.codes.quantizer import Quantizer
 from channelhash.codes.stage import Stage, unit_parts
 from refusals import check_refusal
@@ -29,6 +32,11 @@ def outputs_of(values):
 def fitted_stage(similarity="cosine"):
     quantizers = {name: Quantizer.fit(vectors(), 8) for name in ("image", "text")}
     return Stage(N_BITS, quantizers, similarity)
+
+
+def corrected_stage():
+    bank = vectors(n=7, seed=2).astype(np.float16)
+    return Stage(D, bank=Bank(bank / np.linalg.norm(bank, axis=1, keepdims=True), 0.2))
 
 
 def literal_cosine(one, other):
@@ -78,15 +86,45 @@ def test_stored_items_ask_with_their_bits_and_vectors():
     np.testing.assert_allclose(asked[:, N_BITS:], units, atol=0.03)
 
 
-@pytest.mark.parametrize("stage", [Stage(N_BITS), fitted_stage("inner")], ids=["plain", "fitted"])
+def test_texts_find_images_by_less_the_nearer_these_are_to_a_bank_of_texts():
+    stage = corrected_stage()
+    rows = stage.encode("image", vectors())
+    for question in vectors(n=3, seed=1):
+        scores = {asked: stage.scores("image", question, rows, asked) for asked in ("text", "")}
+        taken = scores[""] - scores["text"]
+        for row, image in enumerate(vectors()):
+            assert scores[""][row] == pytest.approx(literal_cosine(question, image), abs=0.02)
+            cosines = [literal_cosine(text, image) for text in stage.bank.vectors.astype(float)]
+            nearness = 0.2 * math.log(sum(math.exp(cosine / 0.2) for cosine in cosines) / 7)
+            assert taken[row] == pytest.approx(0.75 * nearness, abs=2e-3)
+        texts = stage.encode("text", vectors())
+        plain = Stage(D).scores("text", question, Stage(D).encode("text", vectors()))
+        assert stage.scores("text", question, texts, "text").tolist() == plain.tolist()
+
+
+def test_an_image_has_the_same_row_whatever_is_rounded_with_it():
+    stage = corrected_stage()
+    rows = [stage.encode("image", vector[None])[0] for vector in vectors()]
+    assert np.array_equal(stage.encode("image", vectors()), rows)
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [Stage(N_BITS), fitted_stage("inner"), corrected_stage()],
+    ids=["plain", "fitted", "corrected"],
+)
 def test_a_stage_comes_back_from_its_file_bit_by_bit(stage):
     again = Stage.from_bytes(stage.to_bytes())
     assert again.fingerprint == stage.fingerprint
     outputs = outputs_of(vectors())[:, : stage.n_outputs]
     rows = stage.encode("image", outputs)
     np.testing.assert_array_equal(again.encode("image", outputs), rows)
-    scores = stage.scores("image", outputs[0], rows)
-    np.testing.assert_array_equal(again.scores("image", outputs[0], rows), scores)
+    scores = stage.scores("image", outputs[0], rows, "text")
+    np.testing.assert_array_equal(again.scores("image", outputs[0], rows, "text"), scores)
+    items = again.outputs("image", pack(binarize(outputs[:, : stage.n_bits])), rows)
+    np.testing.assert_allclose(
+        stage.vectors(items), stage.vectors(outputs), atol=0.03 * float(np.abs(outputs).max())
+    )
 
 
 def test_stages_that_differ_in_anything_have_other_fingerprints():
@@ -98,6 +136,8 @@ def test_stages_that_differ_in_anything_have_other_fingerprints():
         Stage(5, {"image": quantizer}),
         Stage(5, {"text": quantizer}),
         Stage(5, {"image": Quantizer.fit(vectors(), 4)}),
+        Stage(5, bank=Bank(np.eye(5, dtype=np.float16), 0.1)),
+        Stage(5, bank=Bank(np.eye(5, dtype=np.float16), 0.2)),
     ]
     assert len({stage.fingerprint for stage in stages}) == len(stages)
 

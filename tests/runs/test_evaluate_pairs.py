@@ -101,7 +101,7 @@ def test_the_second_stage_orders_the_first_by_int8_values():
     random = np.random.default_rng(1)
     query, items = random.normal(size=(30, 24)), random.normal(size=(60, 24))
     pairs = counterparts([str(row) for row in range(30)], [str(row // 2) for row in range(60)])
-    group = _second_stage(query, items, pairs, Stage(24), "image", first=20)
+    group = _second_stage(query, items, pairs, Stage(24), ("text", "image"), first=20)
     stage = Stage(24)
     rounded = stage.of("image").decode(stage.encode("image", items))
     for row in range(30):

@@ -103,7 +103,7 @@ def draw(tmp_path_factory) -> Iterator[Callable[[int, int], Drawn]]:
         return drawn[seed, n]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(match, "read_fits", lambda: {str(N_BITS): [-3.5, 12.0, 0.5, -0.1]})
+        patch.setattr(match, "read_fits", lambda corrected: {str(N_BITS): [-3.5, 12.0, 0.5, -0.1]})
         patch.setattr(match, "_CLEAR", {N_BITS: 0.5})
         yield make
 

@@ -215,7 +215,7 @@ QUESTION = "two dogs on a beach"
 @pytest.fixture
 def judged(tmp_path, outputs, monkeypatch):
     """A store without captions whose model knows what fits."""
-    monkeypatch.setattr(match, "read_fits", lambda: {str(N_BITS): FIT})
+    monkeypatch.setattr(match, "read_fits", lambda corrected: {str(N_BITS): FIT})
     strengths = np.sqrt((outputs[1][:50] ** 2).mean(axis=1))
     monkeypatch.setattr(match, "_CLEAR", {N_BITS: float(np.quantile(strengths, 0.1))})
     (tmp_path / "store" / "model").mkdir(parents=True)

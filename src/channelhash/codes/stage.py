@@ -3,7 +3,8 @@ items that codes find.
 
 A model's outputs of an item begin with the k numbers whose signs are its code. Where a `Stage` has
 quantizers, the numbers of the vector that it keeps follow; without any, it keeps the k outputs
-themselves with 8 bits a number.
+themselves with 8 bits a number. Where it has a `Bank` of texts, what is taken from the similarity of
+texts and an image (`channelhash.codes.hubs`) follows the image's vector.
 """
 
 import io
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, unit_rows, unpack
+from channelhash.codes.hubs import Bank
 from channelhash.codes.quantizer import QuantizedRows, Quantizer
 from channelhash.errors import InputError
 from channelhash.utils.hashes import content_hash
@@ -24,6 +26,8 @@ from channelhash.utils.hashes import content_hash
 Similarity = Literal["cosine", "inner", "euclidean"]
 
 _plain = cache(Quantizer.plain)
+#: How an excess is written behind a vector.
+_EXCESS = np.dtype("<f4")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +39,7 @@ class Stage:
         quantizers: modality -> how its vectors are rounded; empty where the outputs of codes are
             kept. All have one width and take as many bytes.
         similarity: how vectors are compared.
+        bank: texts by which similarities of texts and images are corrected; None corrects none.
 
     >>> stage = Stage(n_bits=2)
     >>> outputs = np.array([[0.5, -0.25], [0.5, 0.25]])
@@ -46,6 +51,7 @@ class Stage:
     n_bits: int
     quantizers: Mapping[str, Quantizer] = field(default_factory=dict)
     similarity: Similarity = "cosine"
+    bank: Bank | None = None
 
     def of(self, modality: str) -> Quantizer:
         """Return how the vectors of a modality are rounded.
@@ -66,8 +72,8 @@ class Stage:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of a vector."""
-        return self._any.n_bytes
+        """Bytes of a vector, and of what follows it."""
+        return self._any.n_bytes + (0 if self.bank is None else _EXCESS.itemsize)
 
     @property
     def n_outputs(self) -> int:
@@ -85,15 +91,28 @@ class Stage:
 
     def encode(self, modality: str, outputs: NDArray[Any]) -> QuantizedRows:
         """Round the vectors in outputs ``(n, n_outputs)`` to rows ``(n, n_bytes)``."""
-        return self.of(modality).encode(self.vectors(outputs))
+        vectors = self.vectors(outputs)
+        rows = self.of(modality).encode(vectors)
+        if self.bank is None:
+            return rows
+        excesses = np.zeros(len(rows), _EXCESS)
+        if modality == "image":
+            excesses[:] = self.bank.excesses(vectors)
+        return np.hstack([rows, excesses[:, None].view(np.uint8)])
 
     def scores(
-        self, modality: str, outputs: NDArray[Any], rows: QuantizedRows
+        self, modality: str, outputs: NDArray[Any], rows: QuantizedRows, asked: str = ""
     ) -> NDArray[np.float32]:
         """Estimate the similarities ``(n,)`` of stored vectors of a modality and one question,
-        given by its outputs ``(n_outputs,)``; see `estimate`.
+        given by its outputs ``(n_outputs,)``; see `estimate`. ``asked`` is the modality of the
+        question: the excess of each image is taken from its similarity to a text.
         """
-        return estimate(self.of(modality), self.similarity, self.vectors(outputs[None])[0], rows)
+        question = self.vectors(outputs[None])[0]
+        width = self._any.n_bytes
+        similarities = estimate(self.of(modality), self.similarity, question, rows[:, :width])
+        if self.bank is None or asked != "text":
+            return similarities
+        return similarities - np.ascontiguousarray(rows[:, width:]).view(_EXCESS)[:, 0]
 
     def outputs(
         self, modality: str, codes: PackedCodes, rows: QuantizedRows
@@ -101,7 +120,7 @@ class Stage:
         """Return outputs ``(n, n_outputs)`` that stand for stored items: ±1 for the bits of their
         codes where these are not the vectors.
         """
-        decoded = self.of(modality).decode(rows)
+        decoded = self.of(modality).decode(rows[:, : self._any.n_bytes])
         if not self.quantizers:
             return decoded
         signs = np.where(unpack(codes, self.n_bits), np.float32(1), np.float32(-1))
@@ -116,6 +135,7 @@ class Stage:
         }
         file = io.BytesIO()
         facts = {"n_bits": np.array(self.n_bits), "similarity": np.array(self.similarity)}
+        facts |= self._bank_arrays()
         np.savez(file, allow_pickle=False, **facts, **arrays)
         return file.getvalue()
 
@@ -130,12 +150,20 @@ class Stage:
             arrays = dict(file)
         n_bits = int(arrays.pop("n_bits"))
         similarity = str(arrays.pop("similarity"))
+        bank = None
+        if "bank" in arrays:
+            bank = Bank(arrays.pop("bank"), float(arrays.pop("temperature")))
         parts: dict[str, dict[str, NDArray[Any]]] = {}
         for name, values in arrays.items():
             modality, _, part = name.rpartition(".")
             parts.setdefault(modality, {})[part] = values
         quantizers = {name: Quantizer.from_arrays(values) for name, values in parts.items()}
-        return cls(n_bits, quantizers, similarity)  # type: ignore[arg-type]  # as it was written
+        return cls(n_bits, quantizers, similarity, bank)  # type: ignore[arg-type]  # as written
+
+    def _bank_arrays(self) -> dict[str, NDArray[Any]]:
+        if self.bank is None:
+            return {}
+        return {"bank": self.bank.vectors, "temperature": np.array(self.bank.temperature)}
 
     @cached_property
     def fingerprint(self) -> str:
@@ -144,6 +172,7 @@ class Stage:
         for name in sorted(self.quantizers):
             parts.append(name.encode())
             parts += [values.tobytes() for values in self.quantizers[name].arrays().values()]
+        parts += [values.tobytes() for values in self._bank_arrays().values()]
         return content_hash(*parts)[:16]
 
 

@@ -87,6 +87,12 @@ class Model(QueryEncoder, Protocol):
         """How a store keeps vectors of its items beside their codes: the outputs themselves."""
         return Stage(self.n_bits)
 
+    def corrected_stage(self, captions: Sequence[str] = ()) -> Stage:
+        """Return the stage with a bank of texts, where the model has one (`codes.hubs`), which
+        ``captions`` of some images join.
+        """
+        return self.stage
+
     def takes_rows(self, modality: str) -> bool:
         """Return whether the items of a modality may be rows of features."""
 

@@ -6,7 +6,7 @@ are codes already, such as ``photo``, needs no fit. Nothing here needs PyTorch, 
 does.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import unit_rows
+from channelhash.codes.hubs import Bank
 from channelhash.codes.quantizer import Quantizer
 from channelhash.codes.stage import Stage
 from channelhash.data.records import QUESTION, VECTOR, Features, RawItems, Records
@@ -30,7 +31,7 @@ from channelhash.models.linear_maps import (
     pca_itq,
     random_rotation,
 )
-from channelhash.models.photo import Head
+from channelhash.models.photo import CAPTIONS, TEMPERATURE, Head, read_bank
 from channelhash.utils.files import write_text
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.machine import one_blas_thread
@@ -51,6 +52,8 @@ _PHRASES = Path(__file__).with_name("phrases.txt")
 _CCA_RHO = 3.0
 #: Bytes of the features that are kept beside a code, at most, besides their scale.
 _MOST_BYTES = 252
+#: T of a bank is this times the standard deviation of similarities: what was best for ``photo``.
+_TEMPERATURE = 0.4
 #: Name of the weights of quantizers.
 _SECOND = "second"
 
@@ -109,6 +112,33 @@ class FittedModel(description.Model):
     def stage(self) -> Stage:
         """How a store keeps vectors of its items beside their codes."""
         return self._stage
+
+    def corrected_stage(self, captions: Sequence[str] = ()) -> Stage:
+        """Return the stage with a bank of everyday captions and those of other images, if texts
+        find images in one space that the encoder brings. An encoder that is not ``photo`` computes
+        them.
+        """
+        has_both = {"image", "text"} <= set(self.modalities)
+        is_raw = not self.takes_rows("image") and not self.takes_rows("text")
+        if not (self.encoder.one_space and has_both and is_raw):
+            return self._stage
+        if self.encoder.word == "photo":
+            features = read_bank()
+        else:
+            features = self.encoder.features("text", CAPTIONS.read_text("utf-8").splitlines())
+        features = np.vstack([features, self.encoder.features("text", captions)])
+        vectors = self._stage.vectors(self.project("text", features))
+        return replace(
+            self._stage, bank=Bank(vectors.astype(np.float16), self._temperature(vectors))
+        )
+
+    def _temperature(self, bank: NDArray[np.float32]) -> float:
+        """Return T: by how much the similarities of images and a bank's texts vary."""
+        quantizer = self._stage.quantizers.get("image")
+        if quantizer is None:
+            return TEMPERATURE
+        variances = np.square(bank @ quantizer.rotation) @ np.square(quantizer.spread)
+        return _TEMPERATURE * float(np.sqrt(variances.mean() + (bank @ quantizer.mean).var()))
 
     def prepare(self, modality: str, items: RawItems) -> NDArray[Any]:
         """Prepare raw items (images, strings, or rows of features) as inputs of the encoder."""

@@ -42,6 +42,12 @@ _Singles = NDArray[np.float32]
 #: The network of images, the heads, and what the networks of texts need; its README.md says where
 #: they come from.
 WEIGHTS = Path(__file__).with_name("photo_weights")
+#: Captions of everyday photographs, written for this package. Those of a line are the outputs of
+#: the same row in bank.npy, half precision (tools/ship_photo.py).
+CAPTIONS = Path(__file__).with_name("captions.txt")
+#: T of `channelhash.codes.hubs.Bank`, the best on the development rows of Flickr8k: 0.4 times the
+#: standard deviation of cosines of these captions and photographs.
+TEMPERATURE = 0.07
 IMAGES = "efficientnet-lite2"
 IMAGE_WIDTH = 1280
 
@@ -134,16 +140,23 @@ def missing_packages() -> list[str]:
 
 
 @cache
-def read_fits() -> Mapping[str, Sequence[float]]:
+def read_fits(corrected: bool) -> Mapping[str, Sequence[float]]:
     """Return, for each number of bits, how likely an image answers a text
-    (`channelhash.search.match.fit_inputs`).
+    (`channelhash.search.match.fit_inputs`), by similarities that are corrected for hubs or not.
 
-    >>> sorted(read_fits())
+    >>> sorted(read_fits(corrected=True))
     ['128', '256', '64']
     """
     form = read_description(WEIGHTS / "config.json")
-    fits: Mapping[str, Sequence[float]] = form["architecture"]["fits"]
+    fits: Mapping[str, Sequence[float]] = form["architecture"][
+        "fits" if corrected else "plain_fits"
+    ]
     return fits
+
+
+def read_bank() -> _Singles:
+    """Return the outputs of `CAPTIONS`, ``(1000, 256)``."""
+    return cast(_Singles, np.load(WEIGHTS / "bank.npy").astype(np.float32))
 
 
 def _image_features(pixels: NDArray[np.uint8]) -> _Singles:

@@ -71,11 +71,12 @@ def evaluate_pairs(
         )
     outputs = _outputs(model, records, run.config.train if run else TrainSettings(), progress)
     lengths = sorted({model.n_bits, *model.architecture.get("nested", ())}, reverse=True)
+    stage = model.corrected_stage()
     tests: list[_TaskScores] = []
     for start in range(0, len(ids) - size + 1, size):
         rows = asking[np.isin(names[asking], ids[start : start + size])]
         values = {side: outputs[side][rows] for side in _SIDES}
-        tests.append(_rankings(values, names[rows], lengths, model.stage))
+        tests.append(_rankings(values, names[rows], lengths, stage))
     return {"n_bits": model.n_bits, "images": size, "tests": len(tests), "rankings": _mean(tests)}
 
 
@@ -125,7 +126,7 @@ def _rankings(
         groups = {
             "real values": FirstGroup.of_vectors(stage.vectors(query), stage.vectors(items), pairs),
             f"{lengths[0]} bits, then int8 values of the first {FIRST}": _second_stage(
-                query, items, pairs, stage, b
+                query, items, pairs, stage, (a, b)
             ),
         }
         for n_bits in lengths:
@@ -143,12 +144,13 @@ def _second_stage(
     items: NDArray[Any],
     pairs: NDArray[np.int64],
     stage: Stage,
-    modality: str,
+    sides: tuple[str, str],
     first: int = FIRST,
 ) -> FirstGroup:
     """Find each query's first counterpart by a store that keeps projections; counterparts that the
-    second stage does not reach are somewhere behind.
+    second stage does not reach are somewhere behind. ``sides`` are the modalities of both.
     """
+    asked, modality = sides
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(Path(folder) / "pairs.store", stage.n_bits, stage=stage)
         store.add(
@@ -158,7 +160,7 @@ def _second_stage(
             projections=items,
         )
         answers = store.search_projections(
-            query, k=min(first, len(items)), modality=modality, first=first
+            query, k=min(first, len(items)), modality=modality, first=first, asked=asked
         ).ids
     groups = []
     for answer, pair in zip(answers, pairs, strict=True):

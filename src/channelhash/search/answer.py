@@ -339,7 +339,7 @@ class AnswerOrder:
         stage = self._store.stage
         if projections and stage is not None:
             rows = np.stack(list(projections.values()))
-            angles = stage.scores(self.modality, query.outputs, rows)
+            angles = stage.scores(self.modality, query.outputs, rows, query.modality)
             fits.update(zip(projections, self.judge.fits(angles.tolist()), strict=True))
         return fits
 

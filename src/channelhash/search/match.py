@@ -267,7 +267,7 @@ def _cosine_limits(
     outputs = [query.outputs for query in queries if query.outputs is not None]
     if len(outputs) < max(len(asking), _FEWEST):
         return None
-    scored = store.search_projections(np.stack(outputs), NEAREST + 1, modality)
+    scored = store.search_projections(np.stack(outputs), NEAREST + 1, modality, asked=question)
     return _limits(asking, scored.ids, [1 - cosines for cosines in scored.keys])
 
 
@@ -276,7 +276,8 @@ def _find_fit(store: Store) -> Sequence[float] | None:
     architecture = described_fit(store).get("architecture", {})
     if (architecture.get("encoder"), architecture.get("codes")) != ("photo", "learned"):
         return None
-    return read_fits().get(str(store.n_bits))
+    corrected = store.stage is not None and store.stage.bank is not None
+    return read_fits(corrected).get(str(store.n_bits))
 
 
 def described_fit(store: Store) -> dict[str, Any]:

@@ -119,7 +119,9 @@ def rank_codes(store: Store, query: Query, count: int | None, options: SearchOpt
     modality = options.modality
     where = options.where
     if outputs is not None and radius is None and count is not None and _has_vector(store, outputs):
-        scored = store.search_projections(outputs[None], count, modality, where)
+        scored = store.search_projections(
+            outputs[None], count, modality, where, asked=query.modality
+        )
         scores = scored.keys[0]
         return Ranking(
             scored.ids[0], (-scores).tolist(), scored.distances[0].tolist(), scores.tolist()

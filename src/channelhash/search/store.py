@@ -300,6 +300,7 @@ class Store(ABC):
         modality: str | None = None,
         where: str | None = None,
         first: int | None = None,
+        asked: str = "",
     ) -> KeyedAnswers:
         """Find items in two stages: the nearest codes, then the best of them by the similarity of
         their projections. Ties are broken by distance, then by id.
@@ -313,6 +314,8 @@ class Store(ABC):
             first: number of items to score, at least ``k``: those that `search_outputs` finds. By
                 default, all items if no more than 5,000 are searched, so that the answer is exact;
                 else 500.
+            asked: modality of the queries, if it is known: similarities of texts and images are
+                corrected where the stage has a bank, see `channelhash.codes.hubs`.
 
         Raises:
             InputError: the store keeps no projections, outputs are not finite or of another length;
@@ -332,7 +335,7 @@ class Store(ABC):
         scope = self._scope(modality, where)
         if scope is None:
             return KeyedAnswers.none(len(rows))
-        score = partial(stage.scores, scope.modality)
+        score = partial(stage.scores, scope.modality, asked=asked)
         scores = [partial(score, row) for row in rows]
         return self._scored(rows[:, : stage.n_bits], scores, count, scored, scope)
 
