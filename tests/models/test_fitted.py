@@ -17,6 +17,7 @@ from channelhash.models.linear_maps import (
     pca_itq,
     random_rotation,
 )
+from channelhash.models.photo import CAPTIONS, read_bank
 from picture_runs import tiny_clip
 from refusals import check_refusal
 
@@ -100,6 +101,13 @@ def test_one_space_shares_a_map_around_each_mean_and_centres_missing_texts_on_ph
     assert again.fingerprint() == model.fingerprint()
     assert again.stage.fingerprint == model.stage.fingerprint
     assert {*again.stage.quantizers} == {"image", "text"}
+    bank = again.corrected_stage(["a dog", "a dog"]).bank
+    np.testing.assert_array_equal(bank.vectors[-1], bank.vectors[-2])
+    said = again.stage.vectors(again.outputs("text", CAPTIONS.read_text().splitlines()))
+    np.testing.assert_allclose(bank.vectors[:1000], said, atol=1e-3)
+    images = views(widths=(("image", 24),))["image"]
+    cosines = said @ (images / np.linalg.norm(images, axis=1, keepdims=True)).T
+    assert bank.temperature == pytest.approx(0.4 * cosines.std(), rel=0.1)
     picture = [Image.new("RGB", (30, 20), "red")]
     # of weights that are drawn again
     for modality, items in (("text", ["a dog"]), ("image", picture)):
@@ -153,6 +161,28 @@ def test_learned_codes_are_signs_of_the_leading_features(photo, tmp_path, n_bits
     )
     distances = hamming_distances(model.encode("text", texts), model.encode("image", pictures))
     assert distances.argmin(axis=1).tolist() == [0, 1]
+
+
+def test_photo_ships_what_it_makes_of_a_thousand_captions(photo):
+    captions = CAPTIONS.read_text().splitlines()
+    assert len(set(captions)) == len(captions) == len(read_bank()) == 1000
+    some = slice(None, None, 333)
+    made = photo.features("text", captions[some])
+    np.testing.assert_allclose(read_bank()[some], made, atol=0.02)
+    stage = fit_codes(photo, {}, 64).corrected_stage(["a bright red wall"])
+    vectors = stage.bank.vectors.astype(np.float32)
+    assert vectors.shape == (1001, 64)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-3)
+    units = made[:, :64] / np.linalg.norm(made[:, :64], axis=1, keepdims=True)
+    np.testing.assert_allclose(vectors[:1000][some], units, atol=0.01)
+
+
+@pytest.mark.parametrize("modalities", [("image",), ("text",), ("image", "text")])
+def test_what_brings_no_space_of_its_own_has_no_bank(modalities):
+    known = {name: values for name, values in views().items() if name in modalities}
+    model = fit(known, 8)
+    assert model.corrected_stage() is model.stage
+    assert model.stage.bank is None
 
 
 def test_longer_codes_of_an_encoder_are_fitted(photo):

@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import save
 
 import channelhash as ch
+from channelhash.codes.hubs import Bank
 from channelhash.codes.stage import Stage
 from channelhash.models.description import write_model
 from channelhash.models.linear_maps import cca_itq
@@ -209,19 +210,22 @@ def test_cosines_of_projections_tell_nonsense_better(tmp_path, outputs):
 
 
 FIT = [-13.3, 18.0, 2.0, -0.5]
+CORRECTED_FIT = [-4.0, 9.0, 1.0, -0.5]
 QUESTION = "two dogs on a beach"
 
 
 @pytest.fixture
-def judged(tmp_path, outputs, monkeypatch):
-    """A store without captions whose model knows what fits."""
-    monkeypatch.setattr(match, "read_fits", lambda corrected: {str(N_BITS): FIT})
+def judged(request, tmp_path, outputs, monkeypatch):
+    """A store without captions whose model knows what fits, without a bank or with a given one."""
+    bank = getattr(request, "param", None)
+    known = {False: FIT, True: CORRECTED_FIT}
+    monkeypatch.setattr(match, "read_fits", lambda corrected: {str(N_BITS): known[corrected]})
     strengths = np.sqrt((outputs[1][:50] ** 2).mean(axis=1))
     monkeypatch.setattr(match, "_CLEAR", {N_BITS: float(np.quantile(strengths, 0.1))})
     (tmp_path / "store" / "model").mkdir(parents=True)
     # A store of before has weights of its own, which nobody reads.
     architecture = {"encoder": "photo", "codes": "learned", "fit": [-9.0, 9.0, 9.0]}
-    with ch.open_store(tmp_path / "store", n_bits=N_BITS, stage=Stage(N_BITS)) as store:
+    with ch.open_store(tmp_path / "store", n_bits=N_BITS, stage=Stage(N_BITS, bank=bank)) as store:
         write_model(
             tmp_path / "store" / "model",
             save,
@@ -234,6 +238,30 @@ def judged(tmp_path, outputs, monkeypatch):
             [f"{row:04}" for row in range(N)], ch.codes.pack(image >= 0), "image", texts, image
         )
         yield store
+
+
+TEXTS = np.random.default_rng(3).normal(size=(40, N_BITS))
+TEXTS /= np.linalg.norm(TEXTS, axis=1, keepdims=True)
+BANK = Bank(TEXTS.astype(np.float16), temperature=0.1)
+
+
+@pytest.mark.parametrize("judged", [BANK], indirect=True)
+def test_what_fits_goes_by_similarities_that_are_corrected_for_hubs(judged, outputs):
+    stored, held_out, _ = outputs
+    units = stored["image"] / np.linalg.norm(stored["image"], axis=1, keepdims=True)
+    row = held_out[0].astype(np.float32)
+    query = Query(ch.codes.pack(row[None] >= 0)[0], row, "text", QUESTION)
+    cosines = units @ row / np.linalg.norm(row)
+    corrected = cosines - BANK.excesses(units)
+    hits = search_hits(judged, query)
+    assert int(hits[0].id) == corrected.argmax()
+    for hit in hits:
+        assert hit.similarity == pytest.approx(corrected[int(hit.id)], abs=0.01)
+        inputs = [1, hit.similarity, hit.similarity**2, math.log2(5)]
+        logit = sum(w * x for w, x in zip(CORRECTED_FIT, inputs, strict=True))
+        assert hit.fit == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-6)
+    seen = search_hits(judged, replace(query, modality="image", words=""))
+    assert seen[0].similarity == pytest.approx(cosines.max(), abs=0.01)
 
 
 def test_answers_that_fit_come_first_and_nonsense_has_none(judged, outputs):

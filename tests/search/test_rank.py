@@ -11,6 +11,7 @@ from hypothesis import example, given, strategies as st
 
 import channelhash as ch
 from channelhash.codes import binarize, pack
+from channelhash.codes.hubs import Bank
 from channelhash.codes.stage import Stage
 from channelhash.search import rank as module
 from channelhash.search.hits import Query, SearchOptions, search_hits
@@ -152,22 +153,25 @@ NAMES = [f"i{row:02}" for row in RANDOM.permutation(N)]
 QUESTIONS = RANDOM.normal(size=(5, N_BITS))
 
 
-@pytest.fixture(params=[False, True], ids=["bits", "projected"])
+BANK = Bank(QUESTIONS[:3].astype(np.float16), temperature=0.1)
+STAGES = [None, Stage(N_BITS), Stage(N_BITS, bank=BANK)]
+
+
+@pytest.fixture(params=STAGES, ids=["bits", "projected", "corrected"])
 def store(request, tmp_path):
-    with ch.open_store(
-        tmp_path / "store", N_BITS, stage=Stage(N_BITS) if request.param else None
-    ) as opened:
+    with ch.open_store(tmp_path / "store", N_BITS, stage=request.param) as opened:
         opened.add(NAMES, CODES, projections=ITEMS if request.param else None)
         yield opened
 
 
-def literal(question: np.ndarray, projected: bool) -> list[tuple[float, int, str]]:
+def literal(
+    question: np.ndarray, stage: Stage | None, asked: str = "text"
+) -> list[tuple[float, int, str]]:
     """What items are ordered by, distance and id of all, best first."""
     bits = [int(((question >= 0) != (row >= 0)).sum()) for row in ITEMS]
     keys = module.asymmetric_distances(question, CODES)
-    if projected:
-        stage = Stage(N_BITS)
-        keys = -stage.scores("image", question, stage.encode("image", ITEMS))
+    if stage is not None:
+        keys = -stage.scores("image", question, stage.encode("image", ITEMS), asked)
     return sorted(zip(keys.tolist(), bits, NAMES, strict=True))
 
 
@@ -175,8 +179,8 @@ def literal(question: np.ndarray, projected: bool) -> list[tuple[float, int, str
 def test_answers_are_ordered_by_what_is_known(store, monkeypatch, first):
     monkeypatch.setattr(sqlite_store, "FIRST", first)
     for question in QUESTIONS:
-        query = Query(ch.codes.pack(question[None] >= 0)[0], question)
-        expected = literal(question, store.projected)
+        query = Query(ch.codes.pack(question[None] >= 0)[0], question, "text")
+        expected = literal(question, store.stage)
         for k in (1, 7, N):
             ranked = rank_codes(store, query, k, SearchOptions())
             assert ranked.keys == sorted(ranked.keys)
@@ -186,7 +190,7 @@ def test_answers_are_ordered_by_what_is_known(store, monkeypatch, first):
             else:  # the best of the nearest codes
                 assert max(ranked.distances) <= sorted(bit for _, bit, _ in expected)[4 * k - 1]
         for radius, limit in ((2, None), (2, 4), (0, None)):
-            near = [row for row in literal(question, projected=False) if row[1] <= radius]
+            near = [row for row in literal(question, stage=None) if row[1] <= radius]
             within = [row[1:] for row in sorted(near, key=lambda row: (row[1], row[0], row[2]))]
             ranked = rank_codes(store, query, limit, SearchOptions(radius=radius))
             if first > 1 or limit is None:
@@ -200,7 +204,9 @@ def test_an_item_of_a_store_with_projections_asks_with_its_own(store):
     query = query_like(store, NAMES[3])
     hits = search_hits(store, query, SearchOptions(k=5))
     if store.projected:
-        assert [hit.id for hit in hits] == [row[2] for row in literal(query.outputs, True)[:5]]
+        assert [hit.id for hit in hits] == [
+            row[2] for row in literal(query.outputs, store.stage, "image")[:5]
+        ]
         assert (hits[0].id, hits[0].distance) == (NAMES[3], 0)
     else:
         assert query.outputs is None
