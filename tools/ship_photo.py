@@ -2,8 +2,8 @@
 heads of a run.
 
 * ``python tools/ship_photo.py``: image.onnx, EfficientNet-Lite2 as published
-* ``python tools/ship_photo.py runs/photo``: config.json, model.safetensors and bank.npy, the outputs
-  of everyday captions
+* ``python tools/ship_photo.py runs/photo``: config.json, model.safetensors, and bank.npy: the
+  outputs of everyday captions
 * ``python tools/ship_photo.py runs/photo judged.csv``: into config.json, how likely a photograph
   answers a text, and its reliability into the documentation
 """

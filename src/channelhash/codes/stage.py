@@ -3,8 +3,8 @@ items that codes find.
 
 A model's outputs of an item begin with the k numbers whose signs are its code. Where a `Stage` has
 quantizers, the numbers of the vector that it keeps follow; without any, it keeps the k outputs
-themselves with 8 bits a number. Where it has a `Bank` of texts, what is taken from the similarity of
-texts and an image (`channelhash.codes.hubs`) follows the image's vector.
+themselves with 8 bits a number. Where it has a `Bank` of texts, the excess of an image, which is
+taken from its similarities to texts (`channelhash.codes.hubs`), follows its vector.
 """
 
 import io

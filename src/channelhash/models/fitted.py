@@ -53,7 +53,7 @@ _CCA_RHO = 3.0
 #: Bytes of the features that are kept beside a code, at most, besides their scale.
 _MOST_BYTES = 252
 #: T of a bank is this times the standard deviation of similarities: what was best for ``photo``.
-_TEMPERATURE = 0.4
+_TEMPERATURE = 0.35
 #: Name of the weights of quantizers.
 _SECOND = "second"
 
