@@ -174,6 +174,32 @@ def test_the_table_of_the_encoder_photo_is_made_of_its_recalls():
             )
 
 
+def test_the_table_of_hubs_is_made_of_recalls_of_what_ships():
+    text, recalls = (RESULTS / "photo-encoder.md").read_text(encoding="utf-8"), _recalls()
+    tests = [test for _, codes, test, *_ in recalls if codes == "rotated heads, less hubs"]
+    for test in dict.fromkeys(tests):
+        cells = [
+            recalls["MS-COCO", codes, test, "text->image", ranked_by][0][2]
+            for n_bits in (64, 256)
+            for codes, ranked_by in (
+                ("rotated heads", f"{n_bits} bits"),
+                ("rotated heads", f"{n_bits} bits, then int8"),
+                ("rotated heads, less hubs", f"{n_bits} bits, then int8"),
+            )
+        ]
+        assert f"| {test} | {' | '.join(f'{cell:.1f}' for cell in cells)} |\n" in text
+    assert len({*tests}) == 6
+
+
+def test_the_rows_of_the_test_of_photo_are_as_many_different_ones_as_it_says():
+    file = RESULTS / "tables" / "photo-encoder-test-rows.txt"
+    numbers = [int(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    assert numbers == sorted({*numbers})
+    assert (len(numbers), numbers[-1] < 40_000) == (5000, True)
+    drawn = np.random.default_rng(45).permutation(40_000)[:5011].tolist()  # 11 are XTD10's
+    assert {*numbers} < {*drawn}
+
+
 def test_what_fits_is_as_often_right_as_the_page_says():
     text = (RESULTS / "photo-encoder.md").read_text(encoding="utf-8")
     right: dict[str, list[str]] = {}
@@ -183,7 +209,7 @@ def test_what_fits_is_as_often_right_as_the_page_says():
         counts = int(row["answers"]) >= 30
         share = float(row["right"])
         right.setdefault(row["questions"], []).append(f"{100 * share:.0f}" if counts else "–")
-        if counts and len(row["questions"]) == 2 and abs(share - float(row["said"])) > 0.1:
+        if counts and len(row["questions"]) == 2 and abs(share - float(row["said"])) > 0.11:
             off.append(row["questions"])
     names = ("English", "German", "Spanish", "French", "Chinese", "Arabic")
     for language, name in zip(("en", "de", "es", "fr", "zh", "ar"), names, strict=True):

@@ -1,7 +1,7 @@
 """What is taken from the similarity of texts and hubs: items that are near to nearly all texts.
 
-An item x may be near to any text, whatever it says (Radovanović et al., "Hubs in Space", JMLR 2010).
-How near it is to the texts c of a bank is taken from its similarity s to a question q:
+An item x may be near to any text, whatever it says (Radovanović et al., "Hubs in Space", JMLR
+2010). How near it is to the texts c of a bank is taken from its similarity s to a question q:
 
     s(q, x) − λ T log mean_c exp(s(c, x) / T)
 

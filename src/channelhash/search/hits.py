@@ -51,8 +51,9 @@ class Hit:
         fit: the probability that it answers a question in words, 1 if its own words do; None if the
             store cannot say.
         similarity: of its vector and the query's, by the store's projections: their cosine, inner
-            product or negative squared distance, as the encoder means it; None if the store keeps
-            none, or the item was found otherwise.
+            product or negative squared distance, as the encoder means it, less an image's excess
+            where a text asks (`channelhash.codes.hubs`); None if the store keeps none, or the item
+            was found otherwise.
         duplicates: ids of the near-duplicates that were folded into this answer; None if none are
             folded. Answers of one depth are folded together, the first being the first 100 items of
             each ranking.
