@@ -187,7 +187,9 @@ def test_what_brings_no_space_of_its_own_has_no_bank(modalities):
 
 def test_longer_codes_of_an_encoder_are_fitted(photo):
     features = {"image": np.random.default_rng(0).normal(size=(5, 256)).astype(np.float32)}
-    assert fit_codes(photo, features, 300).architecture["codes"] == "itq"
+    model = fit_codes(photo, features, 300)
+    assert model.architecture["codes"] == "itq"
+    assert model.corrected_stage().bank.vectors.shape == (1000, 256)
     says = "codes learned: the encoder photo has 256 bits of its own, not 300; take itq"
     check_refusal(says, fit_codes, photo, features, 300, "learned")
     check_refusal(
