@@ -185,6 +185,11 @@ def test_what_brings_no_space_of_its_own_has_no_bank(modalities):
     assert model.stage.bank is None
 
 
+def test_codes_that_captions_join_anew_have_no_bank(photo):
+    features = views(120, widths=(("image", 256), ("text", 256)))
+    assert fit_codes(photo, features, 16, "cca-itq").corrected_stage().bank is None
+
+
 def test_longer_codes_of_an_encoder_are_fitted(photo):
     features = {"image": np.random.default_rng(0).normal(size=(5, 256)).astype(np.float32)}
     model = fit_codes(photo, features, 300)

@@ -114,13 +114,11 @@ class FittedModel(description.Model):
         return self._stage
 
     def corrected_stage(self, captions: Sequence[str] = ()) -> Stage:
-        """Return the stage with a bank of everyday captions and those of other images, if texts
-        find images in one space that the encoder brings. An encoder that is not ``photo`` computes
-        them.
+        """Return the stage with a bank of everyday captions, which ``captions`` of some images
+        join, if texts find images in a space of the encoder's own. Only ``photo`` ships what it
+        makes of the everyday ones.
         """
-        has_both = {"image", "text"} <= set(self.modalities)
-        is_raw = not self.takes_rows("image") and not self.takes_rows("text")
-        if not (self.encoder.one_space and has_both and is_raw):
+        if not self._takes_bank():
             return self._stage
         if self.encoder.word == "photo":
             features = read_bank()
@@ -131,6 +129,13 @@ class FittedModel(description.Model):
         return replace(
             self._stage, bank=Bank(vectors.astype(np.float16), self._temperature(vectors))
         )
+
+    def _takes_bank(self) -> bool:
+        """Return whether texts find images by vectors of one space, whose spread is known."""
+        has_both = {"image", "text"} <= set(self.modalities)
+        is_raw = not self.takes_rows("image") and not self.takes_rows("text")
+        is_known = bool(self._stage.quantizers) or (self.encoder.word == "photo" and not self.maps)
+        return self.encoder.one_space and has_both and is_raw and is_known
 
     def _temperature(self, bank: NDArray[np.float32]) -> float:
         """Return T: by how much the similarities of images and a bank's texts vary."""

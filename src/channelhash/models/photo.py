@@ -42,8 +42,8 @@ _Singles = NDArray[np.float32]
 #: The network of images, the heads, and what the networks of texts need; its README.md says where
 #: they come from.
 WEIGHTS = Path(__file__).with_name("photo_weights")
-#: Captions of everyday photographs, written for this package. Those of a line are the outputs of
-#: the same row in bank.npy, half precision (tools/ship_photo.py).
+#: Captions of everyday photographs, a line each, written for this package; bank.npy has their
+#: outputs in half precision, a row each (tools/ship_photo.py).
 CAPTIONS = Path(__file__).with_name("captions.txt")
 #: T of `channelhash.codes.hubs.Bank`, about the best on development rows: 0.35 times the
 #: standard deviation of cosines of these captions and photographs.
