@@ -176,19 +176,25 @@ def test_the_table_of_the_encoder_photo_is_made_of_its_recalls():
 
 def test_the_table_of_hubs_is_made_of_recalls_of_what_ships():
     text, recalls = (RESULTS / "photo-encoder.md").read_text(encoding="utf-8"), _recalls()
-    tests = [test for _, codes, test, *_ in recalls if codes == "rotated heads, less hubs"]
-    for test in dict.fromkeys(tests):
-        cells = [
-            recalls["MS-COCO", codes, test, "text->image", ranked_by][0][2]
-            for n_bits in (64, 256)
-            for codes, ranked_by in (
-                ("rotated heads", f"{n_bits} bits"),
-                ("rotated heads", f"{n_bits} bits, then int8"),
-                ("rotated heads, less hubs", f"{n_bits} bits, then int8"),
-            )
+
+    def ten(test: str, n_bits: int, codes: str, then: str = ", then int8") -> str:
+        [[_, _, recall, _], *_] = recalls[
+            "MS-COCO", codes, test, "text->image", f"{n_bits} bits{then}"
         ]
-        assert f"| {test} | {' | '.join(f'{cell:.1f}' for cell in cells)} |\n" in text
-    assert len({*tests}) == 6
+        return f"{recall:.1f}"
+
+    plain, corrected = "rotated heads", "rotated heads, less hubs"
+    for test in ("MS-COCO, 1,000", "MS-COCO, 5,000", "MS-COCO, 20,000", "Flickr8k"):
+        cells = [ten(test, n_bits, codes) for n_bits in (64, 256) for codes in (plain, corrected)]
+        assert f"| {test} | {' | '.join(cells)} |\n" in text
+    alone = [ten("MS-COCO, 20,000", n_bits, plain, "") for n_bits in (64, 256)]
+    assert f"find {alone[0]} (64) and {alone[1]} % (256)" in text
+    english, chinese, arabic = (
+        ten(test, 256, corrected) for test in ("Flickr8k", "Flickr8k, Chinese", "Flickr8k, Arabic")
+    )
+    row = re.search(r"^\| Flickr8k, R@10 \(seed 0\), corrected \|(.*)\|$", text, re.M)
+    assert row is not None
+    assert re.findall(r"[\d.]+", row[1]) == [english, chinese, arabic]
 
 
 def test_the_rows_of_the_test_of_photo_are_as_many_different_ones_as_it_says():

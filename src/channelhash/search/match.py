@@ -10,8 +10,8 @@ codes.
   of the sample, it has *nothing close*.
 * If the encoder has learned what fits, it gives the probability that an image answers a text. This
   depends on their similarity and on the number of words: an image may resemble a long text and
-  still lack one of its things. It is less where the text's outputs are small, as those of nonsense are. A
-  question without an answer that fits has nothing close.
+  still lack one of its things. It is less where the text's outputs are small, as those of nonsense
+  are. A question without an answer that fits has nothing close.
 """
 
 from collections.abc import Sequence
