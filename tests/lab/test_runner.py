@@ -286,7 +286,6 @@ def test_an_experiment_of_ones_own_runs(in_folder, tmp_path, capsys):
 @pytest.mark.parametrize(("name", "bits", "tables", "plots"), [
     ("losses", (8, 12), ["losses-test-last", "significance-test-last"], ["map-over-bits"]),
     ("gamma-w", (8,), ["gamma-w-validation-last", "gamma-w-test-last"], ["gamma-w-k8-kq0.01"]),
-    ("factorial", (8,), ["losses-test-last", "effects-k8"], ["training-k8"]),
 ])  # fmt: skip
 def test_each_grid_leaves_its_tables_plots_and_scores(tmp_path, capsys, name, bits, tables, plots):
     out = tmp_path / "grid"

@@ -145,8 +145,10 @@ def base_configuration(
     return sections
 
 
-#: Code length of trials, whatever lengths the grid has; their seed is 0.
+#: Code length of trials, whatever lengths the grid has.
 _TRIAL_BITS = 32
+#: Seed of trials: where seeds draw a split each, no run has that of the trials.
+_TRIAL_SEED = 1000
 #: Signs of method names as folder names spell them.
 _SPELLED = str.maketrans({"γ": "gamma", "κ": "kappa", "τ": "tau", "+": "plus", "²": "2"})
 
@@ -226,6 +228,8 @@ class Experiment:
         across: makes the tables of several collections' results; None where an experiment takes
             one.
         splits: see `Design`.
+        steps: how many steps a training takes at least, by as many epochs as that needs; 0 takes
+            the epochs of the base configuration.
         preset: what its runs start from unless a base configuration is named; drawn images if
             empty.
 
@@ -244,6 +248,7 @@ class Experiment:
     all_trials: Callable[[Grid], list[GridRun]] = lambda grid: []
     across: Callable[[Mapping[str, Sequence[Result]]], list[Table]] | None = None
     splits: bool = False
+    steps: int = 0
     preset: str = ""
 
 
@@ -300,13 +305,16 @@ def make_grid(
     compared = _choose_losses(losses, experiment.losses) if losses else experiment.losses
     design = Design(base, bits or experiment.bits, range(seeds), compared, experiment.splits)
     trials = (
-        experiment.grid(replace(design, bits=[_TRIAL_BITS], seeds=[0])) if experiment.trials else []
+        experiment.grid(replace(design, bits=[_TRIAL_BITS], seeds=[_TRIAL_SEED]))
+        if experiment.trials
+        else []
     )
     title = f"{experiment.title}, {collection or base.get('data', {}).get('kind')}"
     runs = check_kind(experiment.grid(design), list, f"grid of {experiment.name}")
     if not runs:
         raise InputError(f"grid of {experiment.name}: has no runs for these bits and seeds")
-    return Grid(experiment.name, title, command, tuple(runs), tuple(trials))
+    grid = Grid(experiment.name, title, command, tuple(runs), tuple(trials))
+    return grid.at_least(experiment.steps) if experiment.steps else grid
 
 
 def _choose_losses(names: Sequence[str], losses: _Losses) -> _Losses:

@@ -1,6 +1,7 @@
 """Run a grid of trainings: none twice, several at once, and one failure stops no other."""
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from channelhash.codes import CodeSet
 from channelhash.config import RunConfig, make_config, read_run_config
 from channelhash.data.collection import Collection, loaded_once
+from channelhash.data.splits import Splits
 from channelhash.errors import InputError, argument
 from channelhash.lab.experiments.results import Result, read_grid
 from channelhash.metrics.report import evaluate_sets
@@ -78,6 +80,8 @@ class Grid(NamedTuple):
         trials: a run of each method, which trials of its settings start from; empty where nothing
             is tuned.
         only_validation: the runs are trials, which see nothing of the test.
+        seen: splits of the trials that chose settings; the view ``"apart"`` is R∖T without their
+            validation rows, also of queries. None evaluates no such view.
     """
 
     name: str
@@ -86,6 +90,7 @@ class Grid(NamedTuple):
     runs: tuple[GridRun, ...]
     trials: tuple[GridRun, ...] = ()
     only_validation: bool = False
+    seen: Path | None = None
 
     @property
     def python_names(self) -> list[str]:
@@ -96,6 +101,21 @@ class Grid(NamedTuple):
         for run in (*self.runs, *self.trials):
             names += run.config.python_names
         return names
+
+    def at_least(self, steps: int) -> "Grid":
+        """Return the grid with as many epochs as take so many steps, and validation after the last;
+        all runs are of one collection and number of training rows.
+        """
+        _refuse_missing_files(self)
+        config = self.runs[0].config
+        with trusting(self.python_names):
+            rows = config.split.draw(Collection.load(config.sources).records).train
+        epochs = math.ceil(steps / max(1, len(rows) // config.train.batch_size))
+        training = {"epochs": epochs, "validate_every": epochs, "checkpoint_every": epochs}
+        return self._replace(
+            runs=tuple(run.with_training(**training) for run in self.runs),
+            trials=tuple(run.with_training(**training) for run in self.trials),
+        )
 
     def plan(self, trials: Sequence[GridRun] = ()) -> list[dict[str, Any]]:
         """Return what the runs and all ``trials`` take, from `plan_run` of the first run of each
@@ -165,7 +185,7 @@ def run_grid(grid: Grid, folder: Path, execution: Execution = Execution()) -> li
         inner = replace(
             execution, progress=lambda stage: lambda i, n: note(progress, f"{stage} {i:,}/{n:,}")
         )
-        outcomes = _outcomes(unfinished, folder, inner, grid.only_validation)
+        outcomes = _outcomes(unfinished, folder, inner, grid)
         for done, (name, error) in enumerate(outcomes, start=1):
             execution.notify(
                 f"{done}/{len(unfinished)} {name} {f'failed: {error}' if error else 'finished'}"
@@ -180,6 +200,7 @@ def _run_and_evaluate(
     folder: Path,
     progress: StageProgress = no_stage_progress,
     only_validation: bool = False,
+    seen: Path | None = None,
 ) -> str:
     """Train one run and write its results; return an error in one line, or an empty string.
 
@@ -203,7 +224,7 @@ def _run_and_evaluate(
             config = make_config(sections)
             _check_labelled(config)
             start_run(config, run, resume, progress)
-            _evaluate(config, run, start, only_validation)
+            _evaluate(config, run, start, only_validation, seen)
     except Exception as error:  # whatever it is, the other runs go on and the tables show it
         cause = failing_line(error) or failing_code(error, yaml.safe_load(configuration))
         line = " ".join((cause or f"{type(error).__name__}: {error}").split())
@@ -220,7 +241,13 @@ def _check_labelled(config: RunConfig) -> None:
         )
 
 
-def _evaluate(config: RunConfig, run: Path, start: float, only_validation: bool = False) -> None:
+def _evaluate(
+    config: RunConfig,
+    run: Path,
+    start: float,
+    only_validation: bool = False,
+    seen: Path | None = None,
+) -> None:
     """Score the last and the best epoch in every view.
 
     Write ``result.json`` and ``query_ap.npz`` into the run's folder, as `results.read_grid` reads
@@ -235,7 +262,7 @@ def _evaluate(config: RunConfig, run: Path, start: float, only_validation: bool 
             query_ap |= {place.replace("last", "best", 1): ap for place, ap in query_ap.items()}
             break
         epochs[checkpoint] = {}
-        for view, sets in _views(run, checkpoint, only_validation).items():
+        for view, sets in _views(run, checkpoint, only_validation, seen).items():
             tasks, histograms = evaluate_sets(*sets, f"{run}, {view}", config.evaluate.cutoffs)
             epochs[checkpoint][view] = tasks
             for task in tasks:
@@ -248,9 +275,11 @@ def _evaluate(config: RunConfig, run: Path, start: float, only_validation: bool 
     write_text(run / "result.json", json.dumps(result))
 
 
-def _views(run: Path, checkpoint: str, only_validation: bool) -> dict[str, tuple[CodeSet, CodeSet]]:
-    """Return queries and database of each view: the test split over R and R∖T, and validation, or
-    validation alone.
+def _views(
+    run: Path, checkpoint: str, only_validation: bool, seen: Path | None
+) -> dict[str, tuple[CodeSet, CodeSet]]:
+    """Return queries and database of each view: the test split over R, R∖T and R∖T apart from what
+    trials have seen, and validation, or validation alone.
     """
     views = {}
     if not only_validation:
@@ -258,20 +287,42 @@ def _views(run: Path, checkpoint: str, only_validation: bool) -> dict[str, tuple
         views["test"] = test.query, test.retrieval
         if not test.trained.all():
             views["leak_free"] = test.query, test.without_training_rows()
+        if seen:
+            ids = _validated_ids(run, seen)
+            database = test.without_training_rows()
+            views["apart"] = _without(test.query, ids), _without(database, ids)
     if (run / "checkpoints" / "best").exists():
         validation = run_codes(run, "validation", checkpoint)
         views["validation"] = validation.query, validation.retrieval
     return views
 
 
+def _without(codes: CodeSet, ids: Sequence[str]) -> CodeSet:
+    """Return codes without those of some ids."""
+    return codes.take(np.flatnonzero(~np.isin(codes.ids, ids)))
+
+
+def _validated_ids(run: Path, seen: Path) -> list[str]:
+    """Return the ids of the validation rows of other splits of a run's collection."""
+    records = Collection.load(read_run_config(run).sources).records
+    splits = Splits.load(seen, records)
+    rows = np.concatenate([splits.validation_query, splits.validation_retrieval])
+    return [records.ids[row] for row in rows]
+
+
 def _outcomes(
-    runs: Sequence[GridRun], folder: Path, execution: Execution, only_validation: bool = False
+    runs: Sequence[GridRun], folder: Path, execution: Execution, grid: Grid
 ) -> Iterator[tuple[str, str]]:
     """Yield (name, error) of each run as it ends; progress is that of a run's stages, in this
     process only.
     """
     devices = execution.devices
-    work = partial(_run_and_evaluate, folder=folder, only_validation=only_validation)
+    work = partial(
+        _run_and_evaluate,
+        folder=folder,
+        only_validation=grid.only_validation,
+        seen=grid.seen,
+    )
     waiting = [
         run.with_training(device=devices[i % len(devices)]) if devices else run
         for i, run in enumerate(runs)

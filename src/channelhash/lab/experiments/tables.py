@@ -21,6 +21,7 @@ from channelhash.metrics.plots import arrow
 VIEW_NAMES = {
     "test": "test queries, retrieval set R",
     "leak_free": "test queries, retrieval set R∖T without training rows",
+    "apart": "test queries, retrieval set R∖T, both apart from validation rows",
     "validation": "validation queries and retrieval set",
 }
 #: Which weights -> in words; the last epoch is primary (``protocol.md`` § 6).

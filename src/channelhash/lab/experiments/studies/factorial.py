@@ -1,177 +1,303 @@
-"""``experiment factorial``: which part of DSCH's gain is the channel's, which the quantisation
-term's.
+"""``experiment factorial``: what the channel, the quantisation term and the direct AP term bring,
+each alone and together.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import product
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain, product
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from channelhash.lab.experiments.comparisons import SeedTest, common_seeds, in_order
-from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, Result, Table
-from channelhash.lab.experiments.results import finished
-from channelhash.lab.experiments.tables import all_views, losses_table, signed
+from channelhash.lab.experiments.comparisons import (
+    LEVEL,
+    SeedTest,
+    common_seeds,
+    holm,
+    in_order,
+    split_ratio,
+)
+from channelhash.lab.experiments.experiment import (
+    Design,
+    Execution,
+    Experiment,
+    Grid,
+    GridRun,
+    Result,
+    Table,
+)
+from channelhash.lab.experiments.results import Sections, finished, group_by
+from channelhash.lab.experiments.runner import run_grid
+from channelhash.lab.experiments.studies.tuning import (
+    chosen_trials,
+    learning_rates_table,
+    rate_trials,
+    run_rate_trials,
+    settings_of,
+    with_settings,
+)
+from channelhash.lab.experiments.tables import all_views, losses_table, signed, spread_cells
 from channelhash.lab.experiments.text_tables import Cell
-from channelhash.metrics.plots import arrow
+from channelhash.losses import loss_settings, resolve_loss
+
+#: Folder of the trials below the grid's.
+_TRIALS = "rates"
+#: The losses that are compared, those of others as published.
+_LOSSES: Sections = {
+    "DSCH": {"name": "dsch"},
+    "SCH": {"name": "sch"},
+    "RSCH": {"name": "rsch"},
+    "TALR": {"name": "talr", "published": True},
+    "HyP²": {"name": "hyp2", "published": True},
+}
+#: The loss whose channel the paper proposes.
+_FIRST = "DSCH"
+#: Weights of the quantisation term, of a loss that has one; without it, and ours.
+_KAPPAS = (0.0, 0.3)
+#: Effects of the two terms, as the tables name them.
+_AP = "AP term"
+_TERM = "quantisation term"
+#: Steps of each training at least.
+_STEPS = 500
 
 
-class _Effect(NamedTuple):
-    """A mean difference over seeds, in points of the score (mAP in percent).
-
-    Attributes:
-        test: of the difference.
-        standardized: the difference over its standard deviation between seeds (Cohen's d of
-            paired samples), infinite where all seeds agree to the last digit.
+class _Setting(NamedTuple):
+    """What one cell of the grid is: a loss by its name in the tables, κ_q, and whether the AP term
+    is on.
     """
 
-    test: SeedTest
-    standardized: float
+    loss: str
+    kappa_q: float
+    has_ap: bool
+
+    @property
+    def name(self) -> str:
+        """Its name in the tables."""
+        term = f", κ_q {self.kappa_q:g}" if self.kappa_q else ""
+        return f"{self.loss}{term}{', AP' if self.has_ap else ''}"
 
 
-#: A loss, its κ_q, and its γ_w, None where it has none.
-_Setting = tuple[str, float, float | None]
+#: Cells that differ in one thing: one that has it, and one that does not.
+_Pairs = list[tuple[_Setting, _Setting]]
+#: Weights of cells, whose weighted sum is an effect.
+_Contrast = dict[_Setting, float]
+#: Cell -> seed -> score in points.
+_Scores = dict[_Setting, dict[int, float]]
 
 
-def _setting(loss: str, kappa_q: float, gamma_w: float = 8.0) -> _Setting:
-    return loss, kappa_q, gamma_w if loss == "dsch" else None
+def _grid(design: Design) -> list[GridRun]:
+    """Return each loss without and with the AP term, weighed by the bits of the code, and those
+    that have a quantisation term, without and with that.
 
-
-#: The published comparison and what lies between: SCH and DSCH, each without and with the term.
-_CORE = [_setting(loss, kappa_q) for loss, kappa_q in product(("sch", "dsch"), (0.0, 0.01))]
-
-
-def _factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> dict[str, _Effect]:
-    """Return the effects of the channel (DSCH's bounds against SCH's) and of the quantisation term
-    on tie-aware mAP over R, and how they interact.
-
-    Runs of one seed share initial weights, order and dropout, so differences are taken seed by
-    seed; intervals are Student's t over seeds. The published comparison, DSCH with its term against
-    SCH without, is split in two as Shapley values are: the channel's part is the mean of its
-    effects with and without the term, and likewise the term's; the two add up to the whole.
+    >>> from channelhash.lab.experiments.experiment import DATASETS
+    >>> losses = {"SCH": {"name": "sch"}, "TALR": {"name": "talr"}}
+    >>> runs = _grid(Design(DATASETS["synthetic"], [32], [0], losses))
+    >>> [run.method for run in runs][2:]
+    ['SCH, κ_q = 0, AP', 'SCH, κ_q = 0.3, AP', 'TALR', 'TALR, AP']
     """
-    scores: dict[_Setting, dict[int, float]] = {}
+    runs = []
+    for method, loss in design.losses.items():
+        has_term = "kappa_q" in loss_settings(resolve_loss(str(loss["name"]))).model_fields
+        kappas = _KAPPAS if has_term else (None,)
+        for ending, kappa_q in product(("", ", AP"), kappas):
+            name = method if kappa_q is None else f"{method}, κ_q = {kappa_q:g}"
+            settings = loss if kappa_q is None else {**loss, "kappa_q": kappa_q}
+            for run in design.runs(name + ending, settings):
+                runs.append(with_settings(run, {"average_precision": 1.0 if ending else 0.0}))
+    return runs
+
+
+def _run_factorial(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
+    """Choose the learning rate of each cell, and run the grid."""
+    trials = run_rate_trials(grid, folder / _TRIALS, execution)
+    chosen = {method: settings_of(best) for method, best in chosen_trials(trials).items()}
+    runs = tuple(with_settings(run, chosen[run.method]) for run in grid.runs)
+    seen = trials[0].folder / "splits.json"
+    return run_grid(grid._replace(runs=runs, seen=seen), folder, execution)
+
+
+def _cell_scores(results: Sequence[Result]) -> _Scores:
+    """Return the mean of tasks and code lengths of each cell and seed."""
+    means: dict[tuple[_Setting, int], list[float]] = {}
     for result in finished(results):
-        if result.n_bits == n_bits:
-            loss = result.settings["loss"]
-            setting = str(loss["name"]), float(loss["kappa_q"]), loss.get("gamma_w")
-            scores.setdefault(setting, {})[result.seed] = 100 * result.score(task)
-    # Only seeds that all four cells have count, so that the parts add up.
-    common = common_seeds(scores.get(setting, {}) for setting in _CORE)
+        loss = result.settings["loss"]
+        setting = _Setting(
+            result.method.partition(",")[0],
+            float(loss.get("kappa_q", 0.0)),
+            loss["average_precision"] > 0,
+        )
+        mean = np.mean([result.score(task, view="apart") for task in result.tasks("apart")])
+        means.setdefault((setting, result.seed), []).append(100 * float(mean))
+    lengths = max(map(len, means.values()), default=0)
+    cells: _Scores = {}
+    for (setting, seed), of_lengths in means.items():
+        if len(of_lengths) == lengths:
+            cells.setdefault(setting, {})[seed] = float(np.mean(of_lengths))
+    return cells
+
+
+def _contrasts(cells: Collection[_Setting]) -> dict[str, _Contrast]:
+    """Return every effect by its name: the mean over all pairs of cells that differ in one thing,
+    how much more that is with the AP term (``×``), and ours against each loss with the AP term.
+    """
+    pairs = _term_pairs(cells) | _loss_pairs(cells)
+    contrasts = {name: _mean_difference(each, cells) for name, each in pairs.items()}
+    for name, each in pairs.items():
+        if _AP not in name and f"{_TERM} in" not in name:
+            contrasts[f"{_AP} × ({name})"] = _difference_with_ap(each, cells)
+    ours = _Setting(_FIRST, _KAPPAS[-1], has_ap=True)
+    for cell in cells:
+        if cell.has_ap and cell.loss != _FIRST:
+            name = f"{ours.name} − {cell.name}"
+            contrasts[name] = _mean_difference([(ours, cell)], cells)
+    return {name: contrast for name, contrast in contrasts.items() if contrast}
+
+
+def _term_pairs(cells: Collection[_Setting]) -> dict[str, _Pairs]:
+    """Return the pairs that differ in a term, in all losses and in each."""
+    with_ap = [(cell, cell._replace(has_ap=False)) for cell in cells if cell.has_ap]
+    with_term = [(cell, cell._replace(kappa_q=0.0)) for cell in cells if cell.kappa_q]
+    pairs = {}
+    for name, each in {_AP: with_ap, _TERM: with_term}.items():
+        pairs[name] = each
+        for loss, of_loss in group_by(each, lambda pair: pair[0].loss).items():
+            pairs[f"{name} in {loss}"] = of_loss
+    return pairs
+
+
+def _loss_pairs(cells: Collection[_Setting]) -> dict[str, _Pairs]:
+    """Return the pairs that differ in the loss: the paper's and each other one, those with channels
+    (which have a quantisation term) and those without.
+    """
+    losses = list(dict.fromkeys(cell.loss for cell in cells))
+    channels = list(dict.fromkeys(cell.loss for cell in cells if cell.kappa_q))
+    others = [loss for loss in losses if loss not in channels]
+    compared = [([_FIRST], [loss]) for loss in losses if loss != _FIRST]
+    pairs = {}
+    for first, second in [*compared, (channels, others)]:
+        pairs[f"{', '.join(first)} − {', '.join(second)}"] = [
+            (cell._replace(loss=loss), cell)
+            for cell in cells
+            for loss in first
+            if cell.loss in second
+        ]
+    return pairs
+
+
+def _mean_difference(pairs: _Pairs, cells: Collection[_Setting]) -> _Contrast:
+    """Return the mean difference of the pairs of which both are there."""
+    complete = [pair for pair in pairs if set(pair) <= set(cells)]
+    contrast: _Contrast = {}
+    for first, second in complete:
+        contrast[first] = contrast.get(first, 0.0) + 1 / len(complete)
+        contrast[second] = contrast.get(second, 0.0) - 1 / len(complete)
+    return contrast
+
+
+def _difference_with_ap(pairs: _Pairs, cells: Collection[_Setting]) -> _Contrast:
+    """Return the mean difference of pairs with the AP term, minus that of those without."""
+    contrast = _mean_difference([pair for pair in pairs if pair[0].has_ap], cells)
+    without = _mean_difference([pair for pair in pairs if not pair[0].has_ap], cells)
+    for cell, weight in without.items():
+        contrast[cell] = contrast.get(cell, 0.0) - weight
+    return contrast
+
+
+def _effects(results: Sequence[Result]) -> dict[str, SeedTest]:
+    """Test each effect over the seeds that all of its cells have, if these are two or more."""
+    scores = _cell_scores(results)
+    ratio = split_ratio(finished(results))
     effects = {}
-    for name, weights in _contrasts(sorted({kappa_q for _, kappa_q, _ in scores})).items():
-        cells = [scores.get(setting, {}) for setting in weights]
-        seeds = [seed for seed in common_seeds(cells) if seed in common]
+    for name, contrast in _contrasts(scores).items():
+        seeds = common_seeds(scores[cell] for cell in contrast)
         if len(seeds) > 1:
-            pairs = zip(weights.values(), cells, strict=True)
-            terms = [weight * in_order(cell, seeds) for weight, cell in pairs]
-            effects[name] = _effect(np.sum(terms, axis=0))
+            terms = [weight * in_order(scores[cell], seeds) for cell, weight in contrast.items()]
+            effects[name] = SeedTest.of(np.sum(terms, axis=0), ratio)
     return effects
 
 
-def _contrasts(kappas: Sequence[float]) -> dict[str, dict[_Setting, float]]:
-    """Return name -> setting -> weight of every effect: a weighted sum of scores."""
-    sch, sch_q, dsch, dsch_q = _CORE
-    contrasts: dict[str, dict[_Setting, float]] = {
-        "published comparison: DSCH, κ_q 0.01 − SCH, κ_q 0": {dsch_q: 1, sch: -1},
-        "of it the channel": {dsch: 0.5, sch: -0.5, dsch_q: 0.5, sch_q: -0.5},
-        "of it the quantisation term": {sch_q: 0.5, sch: -0.5, dsch_q: 0.5, dsch: -0.5},
-    }
-    for kappa in kappas:
-        name = f"channel: DSCH − SCH, κ_q {kappa:g}"
-        contrasts[name] = {_setting("dsch", kappa): 1, _setting("sch", kappa): -1}
-    for loss, kappa in product(("sch", "dsch"), kappas[1:]):
-        name = f"quantisation: {loss.upper()}, κ_q {kappa:g} − 0"
-        contrasts[name] = {_setting(loss, kappa): 1, _setting(loss, 0.0): -1}
-    name = "interaction: the term's effect in DSCH − in SCH"
-    contrasts[name] = {dsch_q: 1, dsch: -1, sch_q: -1, sch: 1}
-    for kappa in kappas:
-        name = f"width: DSCH, γ_w 2 − 8, κ_q {kappa:g}"
-        contrasts[name] = {_setting("dsch", kappa, 2.0): 1, _setting("dsch", kappa): -1}
-    return contrasts
-
-
-def _effect(differences: NDArray[np.float64]) -> _Effect:
-    """Test the difference of each seed."""
-    mean = float(differences.mean())
-    deviation = float(differences.std(ddof=1))
-    if deviation > 0:
-        standardized = mean / deviation
-    else:
-        standardized = float(np.copysign(np.inf, mean)) if mean else 0.0
-    return _Effect(SeedTest.of(differences), standardized)
-
-
-def _effects_tables(results: Sequence[Result]) -> list[Table]:
-    """Return one table a code length; none where there are too few seeds, whose tables of scores
-    name what is missing.
-    """
-    done = finished(results)
-    tables = []
-    for n_bits in sorted({result.n_bits for result in done}):
-        tasks = done[0].tasks()
-        effects = {task: _factorial_effects(done, task, n_bits) for task in tasks}
-        if effects[tasks[0]]:
-            tables.append(_effects_table(effects, n_bits))
-    return tables
-
-
-def _effects_table(effects: Mapping[str, Mapping[str, _Effect]], n_bits: int) -> Table:
-    """Return an effect a row, a task a column; intervals that exclude zero are bold."""
+def _effects_table(results: Mapping[str, Sequence[Result]]) -> Table:
+    """Tabulate the effects, a collection a column, and their mean over collections."""
+    effects = {collection: _effects(runs) for collection, runs in results.items()}
+    columns = {name: _effect_cells(tests) for name, tests in effects.items()}
+    names = list(dict.fromkeys(chain.from_iterable(effects.values())))
+    if len(effects) > 1:
+        means = {}
+        for name in names:
+            found = [tests[name].difference for tests in effects.values() if name in tests]
+            if len(found) > 1:
+                means[name] = SeedTest.of(found)
+        columns["Mean of collections"] = _effect_cells(means)
     rows = []
-    seeds = set()
-    for name in next(iter(effects.values())):
-        of_tasks = [of_task[name] for of_task in effects.values()]
-        seeds |= {effect.test.seeds for effect in of_tasks}
-        rows.append((Cell(name), *map(_cell, of_tasks)))
-    ends = dict.fromkeys((min(seeds), max(seeds)))
+    for name in names:
+        rows.append((Cell(name), *(cells.get(name, Cell("–")) for cells in columns.values())))
+    seeds = sorted({test.seeds for tests in effects.values() for test in tests.values()})
     return Table(
-        f"effects-k{n_bits}",
-        f"Effects on mAP_T in points, {n_bits} bits",
-        ("effect", *map(arrow, effects)),
+        "effects",
+        "Effects on tie-aware mAP in points: R∖T apart from validation",
+        ("Effect", *(collection or "Difference" for collection in columns)),
         tuple(rows),
-        f"Mean difference over {' to '.join(map(str, ends))} seeds, paired by seed, and Student's "
-        "95 % interval; in brackets the difference over its standard deviation between seeds. "
-        "Bold: the interval leaves zero out (not corrected for the number of effects).",
+        f"Means of all tasks, paired over {', '.join(map(str, seeds))} seeds with a split each, and "
+        "95 % intervals corrected for rows that splits share (Nadeau and Bengio 2003); of the mean "
+        "of collections, Student's interval over these. ×: how much more it is with the AP term. "
+        "Bold: p up to 0.05 by Holm's correction over the column. Queries and database are without "
+        "the rows that learning rates were chosen on.",
         labels=1,
     )
 
 
-def _cell(effect: _Effect) -> Cell:
-    test = effect.test
-    interval = f"[{signed(test.lower)}, {signed(test.upper)}]"
-    standardized = f"{effect.standardized:+.1f}".replace("-", "−")
-    return Cell(
-        f"{signed(test.difference)} {interval} ({standardized})", test.lower > 0 or test.upper < 0
+def _effect_cells(tests: Mapping[str, SeedTest]) -> dict[str, Cell]:
+    """Print effects by their names, bold by Holm's correction over all."""
+    corrected = holm([test.p_value for test in tests.values()])
+    cells = {}
+    for (name, test), p_value in zip(tests.items(), corrected, strict=True):
+        text = f"{signed(test.difference)} [{signed(test.lower)}, {signed(test.upper)}]"
+        cells[name] = Cell(text, p_value <= LEVEL)
+    return cells
+
+
+def _means_table(results: Mapping[str, Sequence[Result]]) -> Table:
+    """Tabulate the mean score of each cell, a collection a column."""
+    columns = {name: _cell_scores(runs) for name, runs in results.items()}
+    cells = list(dict.fromkeys(chain.from_iterable(columns.values())))
+    texts = [[Cell(cell.name) for cell in cells]]
+    for scores in columns.values():
+        texts.append(spread_cells([_shares(scores.get(cell, {})) for cell in cells]))
+    return Table(
+        "cells",
+        "Tie-aware mAP in percent: R∖T apart from validation",
+        ("Loss", *(collection or "mAP" for collection in columns)),
+        tuple(zip(*texts, strict=True)),
+        "Mean of all tasks ± sample standard deviation over seeds. Best of each column in bold.",
+        labels=1,
     )
 
 
-def _grid(design: Design) -> list[GridRun]:
-    """Return the bounds of SCH and DSCH, each with κ_q of 0, 0.01 and 0.03; DSCH at 32 bits also
-    with γ_w = 2.
+def _shares(scores: Mapping[int, float]) -> list[float]:
+    return [value / 100 for value in scores.values()]
 
-    >>> from channelhash.lab.experiments.experiment import DATASETS
-    >>> [run.name for run in _grid(Design(DATASETS["synthetic"], [32], [0]))][-2:]
-    ['dsch-kappa_q-0.03-k32-seed0', 'dsch-gamma_w-2-kappa_q-0.03-k32-seed0']
-    """
-    runs = []
-    for channel, kappa_q in product(("sch", "dsch"), (0.0, 0.01, 0.03)):
-        loss = {"name": channel, "kappa_q": kappa_q}
-        runs += design.runs(f"{channel.upper()}, κ_q = {kappa_q:g}", loss)
-        if channel == "dsch" and 32 in design.bits:
-            runs += replace(design, bits=[32]).runs(
-                f"DSCH, γ_w = 2, κ_q = {kappa_q:g}", {**loss, "gamma_w": 2.0}
-            )
-    return runs
+
+def _tables_of(results: Mapping[str, Sequence[Result]]) -> list[Table]:
+    return [_effects_table(results), _means_table(results)]
 
 
 def _tables(results: Sequence[Result]) -> list[Table]:
-    """Return scores by channel and κ_q, and the effects of both."""
-    return [*all_views(losses_table, results), *_effects_tables(results)]
+    """Return the effects, the means that they are made of, and every cell on R and R∖T."""
+    return [*_tables_of({"": results}), *all_views(losses_table, results)]
 
 
 EXPERIMENT = Experiment(
-    "factorial", "Channel and quantisation term", _tables, bits=(16, 32, 64), grid=_grid
+    name="factorial",
+    title="Channel, quantisation term and AP term",
+    losses=_LOSSES,
+    grid=_grid,
+    run=_run_factorial,
+    tables=_tables,
+    trials={_TRIALS: lambda trials: [learning_rates_table(trials)]},
+    all_trials=rate_trials,
+    across=_tables_of,
+    splits=True,
+    bits=(32,),
+    preset="benchmark",
+    steps=_STEPS,
 )

@@ -2,16 +2,19 @@
 both.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import chain, product
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
 from channelhash.config import make_config
 from channelhash.errors import JobError
-from channelhash.lab.experiments.experiment import Grid, GridRun, Result, Table
+from channelhash.lab.experiments.experiment import Execution, Grid, GridRun, Result, Table
 from channelhash.lab.experiments.results import by_method, finished
+from channelhash.lab.experiments.runner import run_grid
 from channelhash.lab.experiments.text_tables import Cell
 from channelhash.models.heads import Initial
 from channelhash.training.validation import selection_score
@@ -20,6 +23,12 @@ from channelhash.utils.seeds import generator
 #: Learning rates to try, as factors of the base configuration's: half a decade down and a decade
 #: up.
 _RATE_FACTORS: tuple[float, ...] = (10**-0.5, 1.0, 10**0.5, 10.0)
+
+#: Learning rates are tried at half decades: factors of 10^(1/2).
+_PER_DECADE = 2
+
+#: No rate is tried that is further from the base configuration's than by so many half decades.
+_FURTHEST = 6
 
 #: Trials of each tuned form, drawn from all combinations of learning rates, initial weights and
 #: weights.
@@ -162,6 +171,53 @@ def settings_of(trial: Result) -> dict[str, Any]:
     return settings
 
 
+def rate_trials(grid: Grid) -> list[GridRun]:
+    """Return the first trials of each method's learning rate: that of the base configuration, and
+    half a decade down and up.
+    """
+    return [_rate_trial(run, place) for run in grid.trials for place in (-1, 0, 1)]
+
+
+def _rate_trial(run: GridRun, place: int) -> GridRun:
+    """Return a run at a learning rate so many half decades above its own."""
+    rate = run.config.train.learning_rate * 10 ** (place / _PER_DECADE)
+    values = {"learning_rate": float(f"{rate:.3g}")}
+    return with_settings(run, values)._replace(name=_trial_name(run, values))
+
+
+def run_rate_trials(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
+    """Carry out `rate_trials`, and further ones as long as the best rate of a method is the lowest
+    or the highest that was tried.
+    """
+    title = f"{grid.title}: learning rates on validation"
+    trials = rate_trials(grid)
+    while True:
+        names = {trial.name for trial in trials}
+        all_trials = Grid("trials", title, grid.command, tuple(trials), only_validation=True)
+        results = by_method(run_grid(all_trials, folder, execution))
+        further = [_further_trial(run, results[run.method]) for run in grid.trials]
+        new = [trial for trial in further if trial and trial.name not in names]
+        if not new:
+            return list(chain.from_iterable(results.values()))
+        trials += new
+
+
+def _further_trial(run: GridRun, results: Sequence[Result]) -> GridRun | None:
+    """Return a trial of the rate beyond the best one if that is at an end, else None."""
+    done = finished(results)
+    if not done:
+        return None
+    best = _rate_place(run, max(done, key=validation_score))
+    places = [_rate_place(run, result) for result in results]
+    further = {min(places): best - 1, max(places): best + 1}.get(best, 0)
+    return _rate_trial(run, further) if 0 < abs(further) <= _FURTHEST else None
+
+
+def _rate_place(run: GridRun, result: Result) -> int:
+    """Return how many half decades a result's learning rate is above that of a run."""
+    return round(_PER_DECADE * math.log10(rate_of(result) / run.config.train.learning_rate))
+
+
 def chosen_trials(results: Sequence[Result]) -> dict[str, Result]:
     """Return the trial of each method with the best score after the last epoch, the first one if
     several are best. A tuned form may keep the published weights.
@@ -226,15 +282,15 @@ def _rate_cells(by_rate: Mapping[float, Result], rates: Sequence[float]) -> list
     """Return the score of the trial at each rate, the best in bold; the lowest rate if several
     are best.
     """
+    texts = dict.fromkeys(rates, "–")
     scores: dict[float, float] = {}
-    for rate in rates:
-        if rate in by_rate and by_rate[rate].status == "finished":
-            scores[rate] = validation_score(by_rate[rate])
-    best = max(scores, key=scores.__getitem__, default=None)
-    return [
-        Cell(f"{scores[rate]:.2f}" if rate in scores else by_rate[rate].status, rate == best)
-        for rate in rates
-    ]
+    for rate, trial in by_rate.items():
+        texts[rate] = trial.status
+        if trial.status == "finished":
+            scores[rate] = validation_score(trial)
+            texts[rate] = f"{scores[rate]:.2f}"
+    best = max(sorted(scores), key=scores.__getitem__, default=None)
+    return [Cell(text, rate == best) for rate, text in texts.items()]
 
 
 def chosen_table(trials: Sequence[Result]) -> Table:
