@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -36,29 +35,10 @@ def assert_made_again(name: str, folder: Path) -> None:
     study, tables = load_experiment(name), []
     for file in ("runs.csv", "trials.csv"):
         for trials, results in read_runs(folder / file).items() if (folder / file).exists() else ():
-            if trials:
-                tables += study.trials[trials](results)
-            else:
-                tables += study.tables(with_query_means(results, folder / "queries.npz"))
+            tables += study.trials.get(trials, study.tables)(results)
     written = {path.stem: path.read_text() for path in (folder / "tables").glob("*.md")}
     compared = {name: text for name, text in written.items() if not name.startswith("significance")}
     assert {table.name: to_markdown(table) for table in tables} == compared
-
-
-def with_query_means(results, path: Path):
-    """Results as `read_runs` gives them, each with the means of its method and seed, as if they
-    were of one task.
-    """
-    by_run: dict[tuple[str, int], dict] = {}
-    with np.load(path) as arrays:
-        for name in arrays.files:
-            method, seed, view = name.rsplit("|", 2)
-            by_run.setdefault((method, int(seed)), {})["last", view, "all"] = arrays[name].astype(
-                np.float64
-            )
-    return [
-        replace(result, query_ap=by_run.get((result.method, result.seed), {})) for result in results
-    ]
 
 
 TASKS = ("image->text", "text->image", "image->image", "text->text")

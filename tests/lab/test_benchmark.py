@@ -1,10 +1,11 @@
-"""``experiment benchmark``: every loss has the same number of trials, and its tables come from its
-raw scores.
+"""``experiment benchmark``: every loss has the same trials, on every collection, and its tables come
+from its raw scores.
 """
 
 import csv
 import math
 import shutil
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -14,19 +15,23 @@ from hypothesis import given, settings, strategies as st
 
 from channelhash.errors import JobError
 from channelhash.lab.experiments.comparisons import SeedTest, holm
-from channelhash.lab.experiments.results import by_method, query_means, read_grid
+from channelhash.lab.experiments.results import by_method, read_grid
+from channelhash.lab.experiments.runner import Execution
 from channelhash.lab.experiments.studies import benchmark, tuning
 from channelhash.lab.experiments.text_tables import to_markdown
-from channelhash.losses import LOSSES, PUBLISHED, RECOMMENDED
+from channelhash.losses import LOSSES, PUBLISHED
 from lab.grids import assert_made_again, made_result, named_grid, read_runs
 from refusals import check_refusal
 from small_runs import assert_refused, run_command, run_json, write_features
 
 
+@pytest.fixture(autouse=True)
+def few_steps(monkeypatch):
+    monkeypatch.setattr(benchmark, "EXPERIMENT", replace(benchmark.EXPERIMENT, steps=3))
+
+
 def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path, capsys):
     names = {loss["name"] for loss in benchmark._LOSSES.values()}
-    fixed = [method for method, loss in benchmark._LOSSES.items() if loss.get("recommended")]
-    assert fixed == [f"{name.upper()}, recommended" for name in RECOMMENDED]
     assert names >= set(PUBLISHED)
     assert names == set(tuning.CHOICES) == set(LOSSES) - {"contrastive"}
     assert {math.prod(map(len, keys.values())) for keys in tuning.CHOICES.values()} == {9}
@@ -34,160 +39,143 @@ def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path
     plan = run_json(
         capsys, "experiment", "benchmark", "--config", base, "--seeds", "2", "--dry-run"
     )
-    losses = len(benchmark._LOSSES) - len(fixed)
     total = plan["total"]
-    assert total["runs"] == len(grid.runs) == (2 * losses + len(fixed)) * 3 * 2
-    assert total["trials"] == (2 * 4 + 9) * losses
+    assert total["runs"] == len(grid.runs) == 2 * len(names) * 2
+    assert total["trials"] == 12 * len(names)
     seconds = (total["runs"] + total["trials"]) * plan["plans"][0]["seconds"]["total"]
     assert total["seconds"] == pytest.approx(seconds, abs=0.1)
     assert {(run.config.train.seed, run.config.split.seed) for run in grid.runs} == {(0, 0), (1, 1)}
+    assert {run.config.split.seed for run in grid.trials} == {1000}
     betas = {run.config.loss.beta for run in grid.runs if run.config.loss_name == "hyp2"}
     assert betas == {PUBLISHED["hyp2"]["beta"]}
 
 
-@pytest.fixture
-def folder(base):
-    """Two losses, two rates, two kinds of initial weights; five draws with choices of weights; two
-    splits.
+def settings_in(config):
+    """Initial weights, κ_q, weight of the AP term by bit, and half decades above 1e-3."""
+    place = round(2 * math.log10(config.train.learning_rate / 1e-3))
+    weight = config.terms.average_precision / config.n_bits
+    return config.model.initial, config.loss.kappa_q, weight, place
+
+
+@pytest.mark.parametrize("collections", [("a", "b", "c"), ("a",)], ids=len)
+def test_settings_are_the_best_on_the_collection_and_on_all_others(
+    base, tmp_path, monkeypatch, collections
+):
+    """Each collection has a best rate of its own; what is chosen has been tried at both rates
+    beside it, on every collection.
     """
-    folder = base.parent / "grid"
-    choices = {
-        "dsch": {"kappa_q": (0.01, 0.3), "average_precision": (0.0, 0.25)},
-        "dnph": {"proxies": (0.0, 0.02)},
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tuning, "_RATE_FACTORS", (1.0, 3.0))
-        patch.setattr(tuning, "CHOICES", choices)
-        patch.setattr(tuning, "_DRAWS", 5)
-        options = [
-            "--loss=dnph",
-            "--loss=dsch",
-            "--bits=8",
-            "--seeds=2",
-            "--config",
-            base,
-            "--out",
-            folder,
-        ]
-        assert run_command("experiment", "benchmark", *options) == 0
-        yield folder
+    tried: dict[str, set] = {}
+
+    def score(name, config):
+        _, kappa_q, weight, place = settings_in(config)
+        best = {"a": -6, "b": 1, "c": 2}[name]
+        return 0.5 - 0.01 * abs(place - best) - 0.001 * kappa_q + 0.001 * weight * (name == "b")
+
+    def run(grid, folder, *_):
+        results = []
+        tried[folder.parent.name] = {settings_in(trial.config) for trial in grid.runs}
+        for trial in grid.runs:
+            share = score(folder.parent.name, trial.config)
+            results.append(made_result(trial.method, 0, share, views=("validation",)))
+        return results
+
+    monkeypatch.setattr(tuning, "run_grid", run)
+    monkeypatch.setattr(tuning, "_seen", lambda folder: folder)
+    grid = named_grid("benchmark", base, tmp_path, losses=["dsch", "dsch:recommended"], seeds=2)
+    grids = dict.fromkeys(collections, grid)
+    chosen = tuning.choose_settings(grids, tmp_path, Execution())
+    assert all(each == tried["a"] for each in tried.values())
+    trials = {settings_in(run.config): run.config for run in all_tried(grid, tried["a"])}
+    for name in collections:
+        others = [other for other in collections if other != name]
+        assert chosen[name].seen == tmp_path / name
+        methods = by_method(chosen[name].runs)
+        forms = {"DSCH, tuned": [name]} | ({"DSCH, one setting": others} if others else {})
+        assert set(methods) == {*forms, "DSCH, recommended"}
+        for method, places in forms.items():
+            found = {settings_in(run.config) for run in methods[method]}
+            (values,) = found
+            means = {
+                key: np.mean([score(place, config) for place in places])
+                for key, config in trials.items()
+            }
+            assert means[values] == pytest.approx(max(means.values()))
+            for place in (values[-1] - 1, values[-1] + 1):
+                assert (*values[:-1], place) in tried["a"] or abs(place) > 6
 
 
-def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
-    """Of a tuned form, the published one's trials count, too."""
-    trials = read_grid(folder / benchmark._TRIALS)[1]
-    for loss in ("DNPH", "DSCH"):
-        published, tuned = (by_method(trials)[method] for method in (loss, f"{loss}, tuned"))
-        tried = [tuning.settings_of(trial) for trial in published]
-        settings = [tuple(values.values()) for values in tried]
-        assert settings == [("paper", 1e-3), ("paper", 3e-3), ("pytorch", 1e-3), ("pytorch", 3e-3)]
-        drawn = [tuple(tuning.settings_of(trial).values()) for trial in tuned]
-        assert len(set(drawn)) == 5
-        assert {combination[:2] for combination in drawn} <= set(settings)
-    assert all(list(trial.epochs["last"]) == ["validation"] for trial in trials)
-    results = read_grid(folder)[1]
-    for result in results:
-        methods = (result.method, tuning.loss_of(result.method))
-        among = [trial for trial in trials if trial.method in methods]
-        chosen = max(among, key=tuning.validation_score).settings
-        assert result.settings["model"]["initial"] == chosen["model"]["initial"]
-        loss = result.settings["loss"]
-        for key in ("learning_rate", "rates"):
-            assert result.settings["train"][key] == chosen["train"][key]
-        assert loss["average_precision"] / 8 == chosen["loss"]["average_precision"] / 32
-        assert loss.get("kappa_q") == chosen["loss"].get("kappa_q")
-        assert result.epochs["best"] == result.epochs["last"]
-    names = {path.stem for path in (folder / "tables").glob("*.md")}
-    tuned = {"chosen-weights", "learning-rates"}
-    assert tuned | {"means", "differences-test", "losses-test-last"} <= names
-    assert_made_again("benchmark", folder)
-    with open(folder / "runs.csv", newline="") as file:
-        text = file.read()
-    assert str(folder.parent) not in text
-    rows = list(csv.DictReader(text.splitlines()))
-    assert [(row["seed"], row["n_bits"]) for row in rows] == [("0", "8"), ("1", "8")] * 4
-    assert len({row["splits"] for row in rows}) == 2
-    score = float(rows[0]["last/leak_free/text->image/ndcg_graded"])
-    assert score == pytest.approx(
-        results[0].score("text->image", "ndcg_graded", "leak_free"), rel=1e-7
-    )
-    check_other_queries(results)
+def all_tried(grid, keys):
+    """Runs with the settings that were tried."""
+    (start,) = [run for run in grid.trials if run.method == "DSCH, tuned"]
+    for initial, kappa_q, weight, place in keys:
+        values = {
+            "initial": initial,
+            "kappa_q": kappa_q,
+            "average_precision": weight,
+            "learning_rate": 1e-3 * 10 ** (place / 2),
+        }
+        yield tuning.with_settings(start, values)
 
 
-def test_a_grid_without_validation_is_refused(base, tmp_path, capsys):
-    options = [f"--config={base}", "--set=train.validate_every=0", "--out", tmp_path / "grid"]
-    assert_refused(
-        capsys, "experiment", "benchmark", *options, says="settings are chosen on validation"
-    )
-
-
-def trial(method, rate, score, status="finished"):
-    result = made_result(method, 0, score, views=("validation",), status=status)
-    result.settings["train"]["learning_rate"] = rate
-    return result
-
-
-def test_the_best_finished_trial_is_chosen():
-    trials = [trial("A", 1e-4, 0.5), trial("A", 1e-3, 0.7), trial("A", 1e-2, 0.9, status="failed")]
-    trials += [trial("B", 1e-3, 0.6), trial("B", 1e-4, 0.6), trial("B", 1e-2, 0.1)]
-    rates = {method: tuning.rate_of(best) for method, best in tuning.chosen_trials(trials).items()}
-    assert rates == {"A": 1e-3, "B": 1e-3}
-    table = tuning.learning_rates_table(trials)
-    rows = {row[0].text: dict(zip(table.header[1:], row[1:], strict=True)) for row in table.rows}
-    assert rows["A"]["0.001"].bold
-    assert rows["A"]["0.01"].text == "failed"
-    failed = [trial("C", 1e-4, 0.5, status="failed")]
+def test_a_loss_of_which_no_trial_works_is_named():
+    failed = [made_result("C", 0, status="failed")]
     says = "C: none of 1 trials worked, the first: out of memory"
-    check_refusal(says, tuning.chosen_trials, failed, error=JobError)
+    check_refusal(says, tuning.chosen_trials, {"C": failed}, error=JobError)
+    scores = {"a": [-math.inf, -math.inf]}
+    check_refusal(
+        "a: none of 2 trials of a loss", tuning._best, scores, "a", tuning.TUNED, error=JobError
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("data.validation_queries=0", "settings are chosen on validation"),
+        ("data.split_method=given", "all of R∖T would be seen by the trials"),
+    ],
+)
+def test_a_grid_without_validation_apart_is_refused(base, tmp_path, capsys, setting, says):
+    split = ["data.queries=null", "data.train=null"] if "given" in setting else []
+    if split:
+        write_parts(tmp_path / "f.npz")
+    options = [f"--set={each}" for each in (setting, *split)]
+    options += [f"--config={base}", "--loss=dsch", "--out", tmp_path / "grid"]
+    assert_refused(capsys, "experiment", "benchmark", *options, says=says)
+
+
+def write_parts(path):
+    """Features in parts, as a collection with a split of its own."""
+    random = np.random.default_rng(0)
+    arrays = {}
+    for part, rows in (("tr", 60), ("te", 20), ("db", 40)):
+        arrays[f"I_{part}"] = random.normal(size=(rows, 8))
+        arrays[f"T_{part}"] = random.normal(size=(rows, 4))
+        arrays[f"L_{part}"] = np.ones((rows, 2))
+    np.savez(path, **arrays)
 
 
 score = st.floats(0.1, 0.9).map(lambda value: round(value, 4))
 
 
-@settings(max_examples=25)
+@pytest.mark.parametrize("ours", ["DSCH, recommended", "DSCH, one setting"])
+@settings(max_examples=10)
 @given(scores=st.lists(st.tuples(score, score, score), min_size=2, max_size=5))
-def test_differences_equal_the_tests_written_out(scores):
-    """Two tasks of one code length; a third method of one seed has no test."""
+def test_ours_is_compared_with_each_tuned_loss(ours, scores):
+    """By the view that no choice has seen; other losses with our weights are not in the table."""
     results = []
-    for seed, (first, second, third) in enumerate(scores):
-        results += [made_result("DSCH, tuned", seed, {"image->text": first, "text->image": second})]
-        results += [made_result("CSQ", seed, {"image->text": third, "text->image": first})]
-    results.append(made_result("SCH", 0))
-    for result in results:
-        result.settings["data"].update(seed=result.seed, queries=1, train=5)
-    (table,) = benchmark._differences_tables(results)
-    (row,) = table.rows
-    name, mean, p, _, ahead, clear, behind = (cell.text for cell in row)
-    cells = 100 * np.array([[first - third, second - first] for first, second, third in scores])
-    test = SeedTest.of(cells.mean(axis=1), 0.2)
-    each = [SeedTest.of(column, 0.2) for column in cells.T]
-    corrected = zip(each, holm([t.p_value for t in each]), strict=True)
-    clearly = [t.difference for t, p_of_cell in corrected if p_of_cell <= 0.05]
-    assert name == "CSQ"
-    numbers = [float(number.strip("[],").replace("−", "-")) for number in mean.split()]
-    assert numbers == pytest.approx([test.difference, test.lower, test.upper], abs=0.0051)
-    assert (p == "< 0.001") == (test.p_value < 0.001)
-    assert ahead == f"{sum(t.difference > 0 for t in each)} of 2"
-    assert int(clear) == sum(d > 0 for d in clearly)
-    assert int(behind) == sum(d < 0 for d in clearly)
-
-
-@settings(max_examples=25)
-@given(scores=st.lists(st.tuples(score, score, score), min_size=2, max_size=5))
-def test_our_weights_are_compared_with_each_tuned_loss(scores):
-    """What is not tuned, and other losses with our weights, are not in the table."""
-    results = []
-    methods = ("DSCH, recommended", "CSQ, tuned", "DNPH, tuned")
+    view = "apart" if ours.endswith("setting") else "leak_free"
+    methods = (ours, "CSQ, tuned", "DNPH, tuned")
     for seed, row in enumerate(scores):
         for method, value in zip(methods, row, strict=True):
             cell = {"image->text": value}
-            results.append(made_result(method, seed, cell, views=("leak_free",)))
-        results.append(made_result("SCH, recommended", seed, cell, views=("leak_free",)))
+            results.append(made_result(method, seed, cell, views=(view,)))
+        results.append(made_result("SCH, recommended", seed, cell, views=(view,)))
     for result in results:
         result.settings["data"].update(seed=result.seed, queries=1, train=5)
-    *_, table = benchmark._across_tables({"one": results, "other": results[:1]})
-    ours, *others = 100 * np.array(scores).T
-    tests = [SeedTest.of(ours - other, 0.2) for other in others]
+    tables = benchmark._across_tables({"one": results, "other": results[:1]})
+    (table,) = [table for table in tables if table.name == "recommendation"]
+    first, *others = 100 * np.array(scores).T
+    tests = [SeedTest.of(first - other, 0.2) for other in others]
     corrected = holm([test.p_value for test in tests])
     for row, name, test, p in zip(table.rows, ("CSQ", "DNPH"), tests, corrected, strict=True):
         loss, cell, missing = row
@@ -196,63 +184,12 @@ def test_our_weights_are_compared_with_each_tuned_loss(scores):
         assert numbers == pytest.approx([test.difference, test.lower, test.upper], abs=0.0051)
 
 
-def check_other_queries(results):
-    """They are drawn from those of all seeds."""
-    rows = benchmark._differences_tables(results)[1].rows
-    (row,) = [row for row in rows if row[0].text == "DNPH"]
-    lower, upper = (float(end.replace("−", "-")) for end in row[3].text.strip("[]").split(", "))
-    runs = {(result.method, result.seed): result.query_ap for result in results}
-    by_query = []  # of each seed, the mean over tasks of what the two methods differ by
-    for seed in (0, 1):
-        sides = [runs[method, seed] for method in ("DSCH, tuned", "DNPH")]
-        means = [
-            np.mean([ap for (_, view, _), ap in side.items() if view == "leak_free"], axis=0)
-            for side in sides
-        ]
-        by_query += list(np.subtract(*means))
-    assert (lower + upper) / 2 == pytest.approx(
-        100 * np.nanmean(by_query), abs=0.1 * (upper - lower)
-    )
-    assert row[3].bold == (lower > 0 or upper < 0)
-
-
-def test_means_are_over_cells_first_and_say_what_is_missing():
-    results = [
-        made_result("CSQ", seed, {"image->text": 0.2 + 0.1 * seed, "text->image": 0.4})
-        for seed in (0, 1)
-    ]
-    results.append(made_result("CSQ, tuned", 0, {"image->text": 0.5, "text->image": 0.7}))
-    results.append(made_result("SCH", 1, status="failed"))
-    for result in results:
-        for figures in result.epochs.get("last", {}).get("test", {}).values():
-            figures["ndcg_graded"] = figures["map_tie_aware"]
-    table = benchmark._means_table(results)
-    csq, sch = ([cell.text for cell in row] for row in table.rows)
-    assert csq[:3] == ["CSQ", "32.50 ± 3.54", "60.00"]
-    assert sch == ["SCH", *["–"] * 6]
-    assert "Not finished: SCH-k32-seed1" in table.caption
-
-
-def test_other_queries_are_not_drawn_of_a_method_that_lacks_runs():
-    """A mean over one code length beside one over two would be of other cells."""
-    ap = {"image->text": np.array([0.2, 0.6])}
-    cells = [("SCH", 16), *product(("DSCH, tuned", "CSQ"), (16, 32))]
-    shares = {"image->text": 0.4}
-    results = [
-        made_result(method, seed, shares, k, query_ap=ap)
-        for (method, k), seed in product(cells, (0, 1))
-    ]
-    assert {place[0] for place in query_means(results)} == {"DSCH, tuned", "CSQ"}
-    cells = {row[0].text: row[3].text for row in benchmark._differences_tables(results)[0].rows}
-    assert cells == {"CSQ": "[+0.00, +0.00]", "SCH": "–"}
-
-
 def test_collections_are_compared_by_ranks_made_of_their_own_tables(
     base, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(tuning, "_RATE_FACTORS", (1.0,))
-    choices = {"dsch": {"kappa_q": (0.3,)}, "csq": {"lambda_q": (0.05,)}}
-    monkeypatch.setattr(tuning, "CHOICES", choices)
+    monkeypatch.setattr(tuning, "_DRAWN_PLACES", (0,))
+    monkeypatch.setattr(tuning, "_DRAWS", 2)
+    monkeypatch.setattr(tuning, "_FURTHEST", 1)
     write_features(tmp_path / "g.npz", seed=1)
     folder = tmp_path / "grids"
     data = [f"--data=features={tmp_path / 'f.npz'}", f"--data=benchmark={tmp_path / 'g.npz'}"]
@@ -270,8 +207,10 @@ def test_collections_are_compared_by_ranks_made_of_their_own_tables(
     scores = {}
     for name in ("features", "benchmark"):
         results = read_grid(folder / name)[1]
-        means = benchmark._method_means(results, "leak_free", "map_tie_aware")
+        means = benchmark._method_means(results, "apart", "map_tie_aware")
         scores[name] = {loss: np.mean(means[f"{loss}, tuned"]) for loss in ("DSCH", "CSQ")}
+        assert_made_again("benchmark", folder / name)
+        check_choices(name, folder / name)
     for loss, rank, _, *cells in rows:
         assert [cells[0].strip("*"), cells[2].strip("*")] == [
             f"{100 * each[loss]:.2f}" for each in scores.values()
@@ -280,14 +219,42 @@ def test_collections_are_compared_by_ranks_made_of_their_own_tables(
         assert rank.strip("*") == f"{1 + np.mean(better):.1f}"
     every = read_runs(folder / "runs.csv")
     assert set(every) == {"features", "benchmark"}
-    published, recommendation = benchmark._across_tables(every)[1:]
-    assert {row[0].text for row in published.rows} == {"DSCH", "CSQ", "DSCH, recommended"}
-    assert [row[0].text for row in recommendation.rows] == ["DSCH", "CSQ"]
-    assert to_markdown(published) == (folder / "tables" / "ranks-as-published.md").read_text()
-    for fixed in by_method(every["features"])["DSCH, recommended"]:
-        assert fixed.settings["loss"]["kappa_q"] == 0.3
-        assert tuning.rate_of(fixed) == 1e-3
+    trials = read_runs(folder / "trials.csv")
+    assert set(trials) == {"features/trials", "benchmark/trials"}
+    tables = {table.name: table for table in benchmark._across_tables(every)}
+    assert set(tables) == {
+        "ranks-tuned",
+        "ranks-one-setting",
+        "ranks-as-published",
+        "recommendation",
+        "recommendation-one-setting",
+    }
+    assert {row[0].text for row in tables["ranks-one-setting"].rows} == {"DSCH", "CSQ"}
+    assert [row[0].text for row in tables["recommendation-one-setting"].rows] == ["CSQ"]
+    for name, each in tables.items():
+        assert to_markdown(each) == (folder / "tables" / f"{name}.md").read_text()
+    with open(folder / "runs.csv", newline="") as file:
+        text = file.read()
+    assert str(tmp_path) not in text
+    assert len({row["splits"] for row in csv.DictReader(text.splitlines())}) == 2
     assert_refused(capsys, "experiment", "losses", *data, says="takes one collection")
+
+
+def check_choices(name, folder):
+    """What a grid took is what its trials say; our weights are left as they are."""
+    trials = by_method(read_grid(folder / "trials")[1])
+    assert all(list(each.epochs["last"]) == ["validation"] for each in trials["DSCH, tuned"])
+    for method, runs in by_method(read_grid(folder)[1]).items():
+        for run in runs:
+            loss = run.settings["loss"]
+            if method == "DSCH, recommended":
+                assert loss["kappa_q"] == 0.3
+                assert tuning.rate_of(run) == 1e-3
+            elif method.endswith(", tuned"):
+                best = max(trials[method], key=tuning.validation_score).settings
+                assert run.settings["train"]["learning_rate"] == best["train"]["learning_rate"]
+                assert run.settings["model"]["initial"] == best["model"]["initial"]
+                assert loss["average_precision"] / 8 == best["loss"]["average_precision"] / 32
 
 
 @pytest.mark.parametrize(

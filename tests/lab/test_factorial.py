@@ -62,6 +62,7 @@ def test_effects_are_those_that_made_the_figures():
         "AP term × (DSCH − SCH)": 0,
         "AP term × (DSCH − TALR)": 0,
         "AP term × (DSCH, SCH − TALR)": 0,
+        "DSCH, κ_q 0.3, AP − DSCH, AP": 2.5,
         "DSCH, κ_q 0.3, AP − SCH, AP": 3.5,
         "DSCH, κ_q 0.3, AP − SCH, κ_q 0.3, AP": 1,
         "DSCH, κ_q 0.3, AP − TALR, AP": 6.5,
@@ -130,8 +131,8 @@ def test_rates_are_widened_until_the_best_is_within(base, tmp_path, monkeypatch,
 
     monkeypatch.setattr(tuning, "run_grid", run)
     grid = named_grid("factorial", base, tmp_path, losses=["sch"], seeds=1)
-    trials = tuning.run_rate_trials(grid, tmp_path, Execution())
-    chosen = {tuning.rate_of(trial) for trial in tuning.chosen_trials(trials).values()}
+    grids = tuning.choose_rates({"": grid}, tmp_path, Execution())
+    chosen = {run.config.train.learning_rate for run in grids[""].runs}
     if best == 1e3:
         assert chosen == {max(tried)} == {1.0}
     else:
@@ -145,7 +146,7 @@ def test_a_grid_takes_its_steps_and_is_scored_apart_from_what_chose_its_rates(ba
     assert run_command("experiment", "factorial", *options) == 0
     _, results = read_grid(folder)
     assert list(by_method(results)) == ["TALR", "TALR, AP"]
-    trials = by_method(read_grid(folder / "rates")[1])
+    trials = by_method(read_grid(folder / "trials")[1])
     seen = Splits.load(trials["TALR"][0].folder / "splits.json", load_any(tmp_path / "f.npz"))
     rows = np.concatenate([seen.validation_query, seen.validation_retrieval])
     for result in results:

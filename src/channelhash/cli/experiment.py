@@ -128,7 +128,7 @@ def _outline(study: "Experiment", grids: "Mapping[str, Grid]") -> dict[str, Any]
     for grid in grids.values():
         trials = study.all_trials(grid)
         n_trials += len(trials)
-        plans += grid.plan(trials)
+        plans += grid.at_least(study.steps).plan(trials)
         runs += [run.name for run in grid.runs]
     # The features of frozen encoders are kept for all runs.
     seconds = sum(

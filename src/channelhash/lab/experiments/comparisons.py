@@ -155,6 +155,36 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
+#: A corrected p-value up to this counts as a difference.
+LEVEL = 0.05
+
+
+def is_clear(tests: Mapping[str, SeedTest]) -> list[str]:
+    """Return the names of the tests whose p-value, corrected over all of them, is up to `LEVEL`."""
+    corrected = holm([test.p_value for test in tests.values()])
+    return [name for name, p_value in zip(tests, corrected, strict=True) if p_value <= LEVEL]
+
+
+def difference_rows(tests: Mapping[str, Mapping[str, SeedTest]]) -> tuple[Row, ...]:
+    """Return the rows of a table of tests in points: a row a name, a column a collection, whose
+    `is_clear` are bold.
+    """
+    columns = [_difference_cells(each) for each in tests.values()]
+    rows = []
+    for name in dict.fromkeys(chain.from_iterable(tests.values())):
+        rows.append((Cell(name), *(column.get(name, Cell("–")) for column in columns)))
+    return tuple(rows)
+
+
+def _difference_cells(tests: Mapping[str, SeedTest]) -> dict[str, Cell]:
+    clear = is_clear(tests)
+    cells = {}
+    for name, test in tests.items():
+        text = f"{signed(test.difference)} [{signed(test.lower)}, {signed(test.upper)}]"
+        cells[name] = Cell(text, name in clear)
+    return cells
+
+
 def _compare_methods(results: Sequence[Result], resamples: int = 10_000) -> list[_Comparison]:
     """Compare methods by tie-aware mAP over R after the last epoch, for each task and code length;
     p-values are corrected over all of it (`holm`).
@@ -231,10 +261,6 @@ def _check_queries(runs: Sequence[Result], task: str) -> None:
                 f"{run.name} and {runs[0].name} were not evaluated on the same queries "
                 f"({task}); compare runs with the same data set and partition"
             )
-
-
-#: A corrected p-value up to this counts as a difference.
-LEVEL = 0.05
 
 
 def _significance_table(comparisons: Sequence[_Comparison]) -> Table:
@@ -380,7 +406,7 @@ def ranks_table(scores: Mapping[tuple[str, str], Mapping[str, float]], form: str
     by_view: dict[str, list[NDArray[np.float64]]] = {}
     for (collection, view), each in scores.items():
         values = np.array([each[loss] for loss in losses])
-        raw[f"{collection}, {view}"] = values
+        raw[f"{collection}, {view}".removeprefix(", ")] = values
         by_view.setdefault(view, []).append(values)
     n_collections = len(next(iter(by_view.values())))
     unfinished = f" Not finished everywhere: {', '.join(missing)}." if missing else ""

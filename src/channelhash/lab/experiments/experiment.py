@@ -8,20 +8,17 @@ from itertools import chain, product, starmap
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from channelhash.config import make_config, read_sections
 from channelhash.data.splits import SplitSettings
 from channelhash.errors import InputError, argument
 from channelhash.lab.experiments import studies
 from channelhash.lab.experiments.plots import grid_plots
-from channelhash.lab.experiments.results import Result, Sections, query_means, read_grid, write_runs
+from channelhash.lab.experiments.results import Result, Sections, read_grid, write_runs
 from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
 from channelhash.lab.experiments.text_tables import Table, write_tables
 from channelhash.metrics.plots import write_figure
 from channelhash.presets import data_kind, preset_path, presets
 from channelhash.utils.array_files import IN_FOLDERS
-from channelhash.utils.files import atomic_path
 from channelhash.utils.typed_settings import (
     apply_overrides,
     check_kind,
@@ -221,7 +218,8 @@ class Experiment:
             something else.
         bits: code lengths by default; those of the paper's tables.
         grid: makes the runs of a design.
-        run: carries a grid out in a folder.
+        choose: returns the grids of all collections with settings that it has chosen in their
+            folders.
         trials: makes the tables of each folder of trials below the grid's; empty where nothing is
             tuned.
         all_trials: returns all trials of a grid, before any choice; for `--dry-run`.
@@ -243,7 +241,9 @@ class Experiment:
     losses: _Losses = field(default_factory=dict)
     bits: tuple[int, ...] = (16, 32, 64, 128)
     grid: Callable[[Design], list[GridRun]] = _compare_losses
-    run: Callable[[Grid, Path, Execution], list[Result]] = run_grid
+    choose: Callable[[Mapping[str, Grid], Path, Execution], Mapping[str, Grid]] = (
+        lambda grids, folder, execution: grids
+    )
     trials: Mapping[str, Callable[[Sequence[Result]], list[Table]]] = field(default_factory=dict)
     all_trials: Callable[[Grid], list[GridRun]] = lambda grid: []
     across: Callable[[Mapping[str, Sequence[Result]]], list[Table]] | None = None
@@ -313,8 +313,7 @@ def make_grid(
     runs = check_kind(experiment.grid(design), list, f"grid of {experiment.name}")
     if not runs:
         raise InputError(f"grid of {experiment.name}: has no runs for these bits and seeds")
-    grid = Grid(experiment.name, title, command, tuple(runs), tuple(trials))
-    return grid.at_least(experiment.steps) if experiment.steps else grid
+    return Grid(experiment.name, title, command, tuple(runs), tuple(trials))
 
 
 def _choose_losses(names: Sequence[str], losses: _Losses) -> _Losses:
@@ -453,34 +452,40 @@ def run_grids(
 ) -> tuple[list[Result], list[Path]]:
     """Carry out the grid of each collection, in a folder of its own where there are several, and
     write all tables; those over collections come first, and beside them ``runs.csv`` with every
-    score of all.
+    score of all, and ``trials.csv``.
     """
     results: dict[str, list[Result]] = {}
     paths: list[Path] = []
-    for name, grid in grids.items():
-        results[name] = experiment.run(grid, folder / name, execution)
+    sized = {name: grid.at_least(experiment.steps) for name, grid in grids.items()}
+    for name, grid in experiment.choose(sized, folder, execution).items():
+        results[name] = run_grid(grid, folder / name, execution)
         paths += _write_outputs(experiment, folder / name)
     if experiment.across and len(grids) > 1:
         paths = write_tables(experiment.across(results), folder / "tables") + paths
         write_runs(results, folder / "runs.csv")
+        trials = {}
+        for name in grids:
+            for kind, each in _read_trials(experiment, folder / name).items():
+                trials[f"{name}/{kind}"] = each
+        write_runs(trials, folder / "trials.csv")
     return list(chain.from_iterable(results.values())), paths
+
+
+def _read_trials(experiment: Experiment, folder: Path) -> dict[str, list[Result]]:
+    """Return the trials below a grid's folder, by the names of their folders."""
+    return {
+        name: read_grid(folder / name)[1] for name in experiment.trials if (folder / name).exists()
+    }
 
 
 def _write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
     """Write the tables of a grid's folder to ``tables/``, plots to ``plots/``, every score to
-    ``runs.csv``, every score of its trials to ``trials.csv``, and `query_means` to ``queries.npz``,
-    arrays named like ``SCH|0|test``.
+    ``runs.csv``, and every score of its trials to ``trials.csv``.
 
     Unfinished and failed runs are named in the tables.
     """
     _, results = read_grid(folder)
-    means = {"|".join(map(str, place)): ap for place, ap in query_means(results).items()}
-    if means:
-        with atomic_path(folder / "queries.npz") as path, open(path, "wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **means)
-    trials = {
-        name: read_grid(folder / name)[1] for name in experiment.trials if (folder / name).exists()
-    }
+    trials = _read_trials(experiment, folder)
     tables = check_kind(experiment.tables(results), list, f"tables of {experiment.name}")
     for name, each in trials.items():
         tables += experiment.trials[name](each)

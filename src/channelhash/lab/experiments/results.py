@@ -19,6 +19,7 @@ from channelhash.utils.files import write_text
 #: A configuration as nested keys: section -> key -> value.
 Sections = Mapping[str, Mapping[str, Any]]
 _Key = TypeVar("_Key")
+_Item = TypeVar("_Item")
 _Status = Literal["finished", "failed", "missing"]
 
 #: What tables, plots and pages read of every run's configuration: section -> key -> type.
@@ -128,11 +129,11 @@ def by_method(results: Iterable[Result]) -> dict[str, list[Result]]:
     return group_by(results, lambda result: result.method)
 
 
-def group_by(results: Iterable[Result], key: Callable[[Result], _Key]) -> dict[_Key, list[Result]]:
-    """Return the results of each key."""
-    groups: dict[_Key, list[Result]] = {}
-    for result in results:
-        groups.setdefault(key(result), []).append(result)
+def group_by(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
+    """Return the items of each key."""
+    groups: dict[_Key, list[_Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
     return groups
 
 
@@ -294,30 +295,3 @@ def _numbers(scores: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield from _numbers(value, f"{prefix}{key}/")
         elif isinstance(value, int | float):
             yield f"{prefix}{key}", value
-
-
-def query_means(results: Iterable[Result]) -> dict[tuple[str, int, str], NDArray[np.float16]]:
-    """Average the AP of each query over a method's tasks and code lengths; last epoch, in half
-    precision.
-
-    Keys are method, seed and the retrieval set that was searched.
-
-    >>> ap = {
-    ...     ("last", "test", "image->text"): np.array([0.5]),
-    ...     ("last", "test", "text->image"): np.array([0.25]),
-    ... }
-    >>> settings = {"train": {"seed": 0}}
-    >>> query_means([Result("sch-k16-seed0", Path(), "SCH", settings, "finished", query_ap=ap)])
-    {('SCH', 0, 'test'): array([0.375], dtype=float16)}
-    """
-    values: dict[tuple[str, int, str], list[NDArray[np.float64]]] = {}
-    for result in results:
-        for (checkpoint, view, _), ap in result.query_ap.items():
-            if checkpoint == "last":
-                values.setdefault((result.method, result.seed, view), []).append(ap)
-    most = max(map(len, values.values()), default=0)
-    complete = {place: each for place, each in values.items() if len(each) == most}
-    return {
-        place: np.asarray(np.mean(each, axis=0), dtype=np.float16)
-        for place, each in complete.items()
-    }

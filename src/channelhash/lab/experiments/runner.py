@@ -104,8 +104,10 @@ class Grid(NamedTuple):
 
     def at_least(self, steps: int) -> "Grid":
         """Return the grid with as many epochs as take so many steps, and validation after the last;
-        all runs are of one collection and number of training rows.
+        all runs are of one collection and number of training rows. 0 changes nothing.
         """
+        if not steps:
+            return self
         _refuse_missing_files(self)
         config = self.runs[0].config
         with trusting(self.python_names):

@@ -4,44 +4,36 @@ each alone and together.
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, product
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from channelhash.lab.experiments.comparisons import (
-    LEVEL,
     SeedTest,
     common_seeds,
-    holm,
+    difference_rows,
     in_order,
     split_ratio,
 )
 from channelhash.lab.experiments.experiment import (
     Design,
-    Execution,
     Experiment,
-    Grid,
     GridRun,
     Result,
     Table,
 )
 from channelhash.lab.experiments.results import Sections, finished, group_by
-from channelhash.lab.experiments.runner import run_grid
 from channelhash.lab.experiments.studies.tuning import (
-    chosen_trials,
-    learning_rates_table,
+    TRIALS,
+    choose_rates,
+    chosen_table,
     rate_trials,
-    run_rate_trials,
-    settings_of,
     with_settings,
 )
-from channelhash.lab.experiments.tables import all_views, losses_table, signed, spread_cells
+from channelhash.lab.experiments.tables import all_views, losses_table, spread_cells
 from channelhash.lab.experiments.text_tables import Cell
 from channelhash.losses import loss_settings, resolve_loss
 
-#: Folder of the trials below the grid's.
-_TRIALS = "rates"
 #: The losses that are compared, those of others as published.
 _LOSSES: Sections = {
     "DSCH": {"name": "dsch"},
@@ -57,6 +49,8 @@ _KAPPAS = (0.0, 0.3)
 #: Effects of the two terms, as the tables name them.
 _AP = "AP term"
 _TERM = "quantisation term"
+#: Column of the mean of all collections.
+_MEAN = "Mean of collections"
 #: Steps of each training at least.
 _STEPS = 500
 
@@ -81,7 +75,7 @@ class _Setting(NamedTuple):
 _Pairs = list[tuple[_Setting, _Setting]]
 #: Weights of cells, whose weighted sum is an effect.
 _Contrast = dict[_Setting, float]
-#: Cell -> seed -> score in points.
+#: Cell -> seed -> score in [0, 1].
 _Scores = dict[_Setting, dict[int, float]]
 
 
@@ -107,15 +101,6 @@ def _grid(design: Design) -> list[GridRun]:
     return runs
 
 
-def _run_factorial(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
-    """Choose the learning rate of each cell, and run the grid."""
-    trials = run_rate_trials(grid, folder / _TRIALS, execution)
-    chosen = {method: settings_of(best) for method, best in chosen_trials(trials).items()}
-    runs = tuple(with_settings(run, chosen[run.method]) for run in grid.runs)
-    seen = trials[0].folder / "splits.json"
-    return run_grid(grid._replace(runs=runs, seen=seen), folder, execution)
-
-
 def _cell_scores(results: Sequence[Result]) -> _Scores:
     """Return the mean of tasks and code lengths of each cell and seed."""
     means: dict[tuple[_Setting, int], list[float]] = {}
@@ -127,7 +112,7 @@ def _cell_scores(results: Sequence[Result]) -> _Scores:
             loss["average_precision"] > 0,
         )
         mean = np.mean([result.score(task, view="apart") for task in result.tasks("apart")])
-        means.setdefault((setting, result.seed), []).append(100 * float(mean))
+        means.setdefault((setting, result.seed), []).append(float(mean))
     lengths = max(map(len, means.values()), default=0)
     cells: _Scores = {}
     for (setting, seed), of_lengths in means.items():
@@ -141,16 +126,15 @@ def _contrasts(cells: Collection[_Setting]) -> dict[str, _Contrast]:
     how much more that is with the AP term (``×``), and ours against each loss with the AP term.
     """
     pairs = _term_pairs(cells) | _loss_pairs(cells)
-    contrasts = {name: _mean_difference(each, cells) for name, each in pairs.items()}
+    ours = _Setting(_FIRST, _KAPPAS[-1], has_ap=True)
+    against = {f"{ours.name} − {cell.name}": [(ours, cell)] for cell in cells if cell.has_ap}
+    contrasts = {}
+    for name, each in (pairs | against).items():
+        contrasts[name] = _mean_difference(each, cells)
     for name, each in pairs.items():
         if _AP not in name and f"{_TERM} in" not in name:
             contrasts[f"{_AP} × ({name})"] = _difference_with_ap(each, cells)
-    ours = _Setting(_FIRST, _KAPPAS[-1], has_ap=True)
-    for cell in cells:
-        if cell.has_ap and cell.loss != _FIRST:
-            name = f"{ours.name} − {cell.name}"
-            contrasts[name] = _mean_difference([(ours, cell)], cells)
-    return {name: contrast for name, contrast in contrasts.items() if contrast}
+    return {name: contrast for name, contrast in contrasts.items() if any(contrast.values())}
 
 
 def _term_pairs(cells: Collection[_Setting]) -> dict[str, _Pairs]:
@@ -169,19 +153,18 @@ def _loss_pairs(cells: Collection[_Setting]) -> dict[str, _Pairs]:
     """Return the pairs that differ in the loss: the paper's and each other one, those with channels
     (which have a quantisation term) and those without.
     """
-    losses = list(dict.fromkeys(cell.loss for cell in cells))
+    losses = dict.fromkeys(cell.loss for cell in cells)
     channels = list(dict.fromkeys(cell.loss for cell in cells if cell.kappa_q))
     others = [loss for loss in losses if loss not in channels]
-    compared = [([_FIRST], [loss]) for loss in losses if loss != _FIRST]
-    pairs = {}
-    for first, second in [*compared, (channels, others)]:
-        pairs[f"{', '.join(first)} − {', '.join(second)}"] = [
-            (cell._replace(loss=loss), cell)
-            for cell in cells
-            for loss in first
-            if cell.loss in second
-        ]
+    pairs = {f"{_FIRST} − {loss}": _swapped(cells, [_FIRST], [loss]) for loss in losses}
+    pairs[f"{', '.join(channels)} − {', '.join(others)}"] = _swapped(cells, channels, others)
     return pairs
+
+
+def _swapped(cells: Collection[_Setting], first: Sequence[str], second: Sequence[str]) -> _Pairs:
+    """Return pairs of cells of losses that are otherwise alike."""
+    of_second = [cell for cell in cells if cell.loss in second]
+    return [(cell._replace(loss=loss), cell) for loss, cell in product(first, of_second)]
 
 
 def _mean_difference(pairs: _Pairs, cells: Collection[_Setting]) -> _Contrast:
@@ -211,49 +194,39 @@ def _effects(results: Sequence[Result]) -> dict[str, SeedTest]:
     for name, contrast in _contrasts(scores).items():
         seeds = common_seeds(scores[cell] for cell in contrast)
         if len(seeds) > 1:
-            terms = [weight * in_order(scores[cell], seeds) for cell, weight in contrast.items()]
+            terms = [
+                100 * weight * in_order(scores[cell], seeds) for cell, weight in contrast.items()
+            ]
             effects[name] = SeedTest.of(np.sum(terms, axis=0), ratio)
     return effects
 
 
 def _effects_table(results: Mapping[str, Sequence[Result]]) -> Table:
     """Tabulate the effects, a collection a column, and their mean over collections."""
-    effects = {collection: _effects(runs) for collection, runs in results.items()}
-    columns = {name: _effect_cells(tests) for name, tests in effects.items()}
-    names = list(dict.fromkeys(chain.from_iterable(effects.values())))
-    if len(effects) > 1:
-        means = {}
-        for name in names:
-            found = [tests[name].difference for tests in effects.values() if name in tests]
-            if len(found) > 1:
-                means[name] = SeedTest.of(found)
-        columns["Mean of collections"] = _effect_cells(means)
-    rows = []
-    for name in names:
-        rows.append((Cell(name), *(cells.get(name, Cell("–")) for cells in columns.values())))
-    seeds = sorted({test.seeds for tests in effects.values() for test in tests.values()})
+    tests = {collection or "Difference": _effects(runs) for collection, runs in results.items()}
+    if len(tests) > 1:
+        tests[_MEAN] = _means_of(list(tests.values()))
     return Table(
         "effects",
         "Effects on tie-aware mAP in points: R∖T apart from validation",
-        ("Effect", *(collection or "Difference" for collection in columns)),
-        tuple(rows),
-        f"Means of all tasks, paired over {', '.join(map(str, seeds))} seeds with a split each, and "
-        "95 % intervals corrected for rows that splits share (Nadeau and Bengio 2003); of the mean "
-        "of collections, Student's interval over these. ×: how much more it is with the AP term. "
-        "Bold: p up to 0.05 by Holm's correction over the column. Queries and database are without "
-        "the rows that learning rates were chosen on.",
+        ("Effect", *tests),
+        difference_rows(tests),
+        "Means of all tasks, paired over seeds with a split each, and 95 % intervals corrected for "
+        "rows that splits share (Nadeau and Bengio 2003); of the mean of collections, Student's "
+        "interval over these. ×: how much more it is with the AP term. Bold: p up to 0.05 by "
+        "Holm's correction over the column. Queries and database are without the rows that "
+        "learning rates were chosen on.",
         labels=1,
     )
 
 
-def _effect_cells(tests: Mapping[str, SeedTest]) -> dict[str, Cell]:
-    """Print effects by their names, bold by Holm's correction over all."""
-    corrected = holm([test.p_value for test in tests.values()])
-    cells = {}
-    for (name, test), p_value in zip(tests.items(), corrected, strict=True):
-        text = f"{signed(test.difference)} [{signed(test.lower)}, {signed(test.upper)}]"
-        cells[name] = Cell(text, p_value <= LEVEL)
-    return cells
+def _means_of(collections: Sequence[Mapping[str, SeedTest]]) -> dict[str, SeedTest]:
+    """Test the mean of each effect over the collections that have it, if these are two or more."""
+    found: dict[str, list[float]] = {}
+    for tests in collections:
+        for name, test in tests.items():
+            found.setdefault(name, []).append(test.difference)
+    return {name: SeedTest.of(each) for name, each in found.items() if len(each) > 1}
 
 
 def _means_table(results: Mapping[str, Sequence[Result]]) -> Table:
@@ -262,7 +235,7 @@ def _means_table(results: Mapping[str, Sequence[Result]]) -> Table:
     cells = list(dict.fromkeys(chain.from_iterable(columns.values())))
     texts = [[Cell(cell.name) for cell in cells]]
     for scores in columns.values():
-        texts.append(spread_cells([_shares(scores.get(cell, {})) for cell in cells]))
+        texts.append(spread_cells([list(scores.get(cell, {}).values()) for cell in cells]))
     return Table(
         "cells",
         "Tie-aware mAP in percent: R∖T apart from validation",
@@ -271,10 +244,6 @@ def _means_table(results: Mapping[str, Sequence[Result]]) -> Table:
         "Mean of all tasks ± sample standard deviation over seeds. Best of each column in bold.",
         labels=1,
     )
-
-
-def _shares(scores: Mapping[int, float]) -> list[float]:
-    return [value / 100 for value in scores.values()]
 
 
 def _tables_of(results: Mapping[str, Sequence[Result]]) -> list[Table]:
@@ -291,9 +260,9 @@ EXPERIMENT = Experiment(
     title="Channel, quantisation term and AP term",
     losses=_LOSSES,
     grid=_grid,
-    run=_run_factorial,
+    choose=choose_rates,
     tables=_tables,
-    trials={_TRIALS: lambda trials: [learning_rates_table(trials)]},
+    trials={TRIALS: lambda trials: [chosen_table(trials)]},
     all_trials=rate_trials,
     across=_tables_of,
     splits=True,

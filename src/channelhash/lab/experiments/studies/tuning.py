@@ -1,17 +1,17 @@
-"""Trials of ``experiment benchmark``: what is tried for each loss, what is chosen, and tables of
-both.
+"""Trials of ``experiment benchmark`` and ``factorial``: what is tried for each loss, what is
+chosen, and a table of both.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
 from channelhash.config import make_config
-from channelhash.errors import JobError
+from channelhash.errors import InputError, JobError, argument
 from channelhash.lab.experiments.experiment import Execution, Grid, GridRun, Result, Table
 from channelhash.lab.experiments.results import by_method, finished
 from channelhash.lab.experiments.runner import run_grid
@@ -20,9 +20,8 @@ from channelhash.models.heads import Initial
 from channelhash.training.validation import selection_score
 from channelhash.utils.seeds import generator
 
-#: Learning rates to try, as factors of the base configuration's: half a decade down and a decade
-#: up.
-_RATE_FACTORS: tuple[float, ...] = (10**-0.5, 1.0, 10**0.5, 10.0)
+#: Folder of the trials below a grid's.
+TRIALS = "trials"
 
 #: Learning rates are tried at half decades: factors of 10^(1/2).
 _PER_DECADE = 2
@@ -30,11 +29,14 @@ _PER_DECADE = 2
 #: No rate is tried that is further from the base configuration's than by so many half decades.
 _FURTHEST = 6
 
-#: Trials of each tuned form, drawn from all combinations of learning rates, initial weights and
-#: weights.
-_DRAWS = 9
+#: Half decades above the base configuration's learning rate that settings are drawn from.
+_DRAWN_PLACES = (-2, -1, 0, 1, 2, 3)
 
-#: Initial weights that each learning rate is tried with, of a model that has the choice.
+#: Settings that are drawn for each loss, from all combinations of learning rates, initial weights
+#: and weights.
+_DRAWS = 12
+
+#: Initial weights that are drawn from, of a model that has the choice.
 _INITIAL: tuple[str, ...] = get_args(Initial)
 
 #: Weights of the direct AP term, by bit of the code: it is a share, and other losses are of the
@@ -72,11 +74,19 @@ CHOICES: Mapping[str, Mapping[str, Sequence[float]]] = {
     **{loss: {**own, "average_precision": _PER_BIT} for loss, own in _BESIDE_AP.items()},
 }
 
-#: What ends the name of a method whose weights are chosen.
+#: What ends the name of a method whose settings are the best on its collection.
 TUNED = ", tuned"
+
+#: What ends the name of a method whose settings are the best on all other collections.
+ONE_SETTING = ", one setting"
 
 #: What ends the name of a method with our weights, as `--loss dsch:recommended` names it.
 RECOMMENDED = ", recommended"
+
+#: Values of `with_settings`.
+_Values = dict[str, Any]
+#: Collection -> score on validation of each setting of a loss.
+_Scores = dict[str, list[float]]
 
 #: Settings as the table prints them.
 _NAMES = {
@@ -90,49 +100,49 @@ _NAMES = {
 }
 
 
-def is_tuned(run: GridRun | Result) -> bool:
-    """Return whether the weights of a run's loss are chosen."""
-    return run.method.endswith(TUNED)
-
-
 def loss_of(method: str) -> str:
     """Return the name of a method without its form."""
-    return method.removesuffix(TUNED)
+    return method.removesuffix(TUNED).removesuffix(ONE_SETTING)
 
 
-def all_trials(grid: Grid) -> list[GridRun]:
-    """Return the trials of each method but those with our own weights.
-
-    As published, every learning rate is tried with every kind of initial weights. The tuned form
-    draws from all combinations of these with the weights of the loss.
-    """
-    trials = []
-    for run in grid.trials:
-        if run.method.endswith(RECOMMENDED):
-            continue
-        for values in _combinations(run):
-            trial = with_settings(run, values)
-            trials.append(trial._replace(name=_trial_name(run, values)))
-    return trials
+def drawn_trials(grid: Grid) -> list[GridRun]:
+    """Return the first trials of each loss of ``experiment benchmark``, as many of each."""
+    return [
+        _trial(run, values)
+        for run in grid.trials
+        if run.method.endswith(TUNED)
+        for values in _drawn_settings(run)
+    ]
 
 
-def _combinations(run: GridRun) -> list[dict[str, Any]]:
-    """Return the settings of each trial of a method."""
-    rates = [float(f"{factor * run.config.train.learning_rate:.3g}") for factor in _RATE_FACTORS]
+def _drawn_settings(run: GridRun) -> list[_Values]:
+    """Draw settings of a loss, by its name alone: they are the same on every collection."""
     initial = _INITIAL if hasattr(run.config.model, "initial") else (None,)
+    rates = [_rate(run, place) for place in _DRAWN_PLACES]
     choices: dict[str, Sequence[Any]] = {"initial": initial, "learning_rate": rates}
-    if is_tuned(run):
-        choices |= CHOICES.get(run.config.loss_name, _AP_ALONE)
+    choices |= CHOICES.get(run.config.loss_name, _AP_ALONE)
     combinations = [
         dict(zip(choices, values, strict=True)) for values in product(*choices.values())
     ]
-    if not is_tuned(run):
-        return combinations
     draw = generator(0, "trials", run.config.loss_name).permutation(len(combinations))
     return [combinations[row] for row in draw[:_DRAWS]]
 
 
-def _trial_name(run: GridRun, values: Mapping[str, Any]) -> str:
+def _rate(run: GridRun, place: int) -> float:
+    """Return the learning rate so many half decades above that of a run."""
+    return float(f"{run.config.train.learning_rate * 10 ** (place / _PER_DECADE):.3g}")
+
+
+def _place(run: GridRun, rate: float) -> int:
+    """Return how many half decades a learning rate is above that of a run."""
+    return round(_PER_DECADE * math.log10(rate / run.config.train.learning_rate))
+
+
+def _trial(run: GridRun, values: _Values) -> GridRun:
+    return with_settings(run, values)._replace(name=_trial_name(run, values))
+
+
+def _trial_name(run: GridRun, values: _Values) -> str:
     terms = [run.name]
     for key, value in values.items():
         if value is not None:
@@ -140,8 +150,8 @@ def _trial_name(run: GridRun, values: Mapping[str, Any]) -> str:
     return "-".join(terms)
 
 
-def with_settings(run: GridRun, values: Mapping[str, Any]) -> GridRun:
-    """Return a run with values of `settings_of`; None leaves a setting as it is."""
+def with_settings(run: GridRun, values: _Values) -> GridRun:
+    """Return a run with the values of some settings; None leaves a setting as it is."""
     sections = run.config.sections()
     for key, value in values.items():
         if value is None:
@@ -159,16 +169,117 @@ def with_settings(run: GridRun, values: Mapping[str, Any]) -> GridRun:
     return run._replace(config=make_config(sections))
 
 
-def settings_of(trial: Result) -> dict[str, Any]:
-    """Return what `with_settings` gave a trial."""
-    loss = trial.settings["loss"]
-    settings = {"initial": trial.settings["model"].get("initial"), "learning_rate": rate_of(trial)}
-    if is_tuned(trial):
-        average_precision = loss["average_precision"] / trial.n_bits
-        rates = trial.settings["train"]["rates"]
-        values = {**loss, **rates, "average_precision": average_precision}
-        settings |= {key: values[key] for key in CHOICES.get(loss["name"], _AP_ALONE)}
-    return settings
+def choose_settings(
+    grids: Mapping[str, Grid], folder: Path, execution: Execution
+) -> dict[str, Grid]:
+    """Return the grids of all collections with the best settings of the trials of each loss: on the
+    collection itself (`TUNED`), and on the mean of all others (`ONE_SETTING`, not of a single
+    collection).
+
+    After those of `_drawn_settings`, what is best is also tried at half a decade less and more,
+    until it is better than both. Every trial is carried out on every collection.
+    """
+    tried, scores = _trials_of_all(grids, folder, execution)
+    chosen = {}
+    for name, grid in grids.items():
+        runs = []
+        for run in grid.runs:
+            loss = loss_of(run.method)
+            if run.method == loss:  # neither form: our weights
+                runs.append(run)
+            elif run.method.endswith(TUNED) or len(grids) > 1:
+                best = _best(scores[loss], name, run.method.removeprefix(loss))
+                runs.append(with_settings(run, tried[loss][best]))
+        chosen[name] = grid._replace(runs=tuple(runs), seen=_seen(folder / name))
+    return chosen
+
+
+def _trials_of_all(
+    grids: Mapping[str, Grid], folder: Path, execution: Execution
+) -> tuple[dict[str, list[_Values]], dict[str, _Scores]]:
+    """Carry out the trials of all losses and collections; return the settings of each loss, and
+    their scores.
+    """
+    first = next(iter(grids.values()))
+    starts = {loss_of(run.method): run for run in first.trials if run.method.endswith(TUNED)}
+    tried = {loss: _drawn_settings(run) for loss, run in starts.items()}
+    scores: dict[str, _Scores] = {loss: {} for loss in starts}
+    further: Mapping[str, list[_Values]] = tried
+    while any(further.values()):
+        for name, grid in grids.items():
+            for loss, each in _trial_scores(grid, tried, folder / name, execution).items():
+                scores[loss][name] = each
+        further = {loss: _further(run, tried[loss], scores[loss]) for loss, run in starts.items()}
+        for loss, settings in further.items():
+            tried[loss] += settings
+    return tried, scores
+
+
+def _trial_scores(
+    grid: Grid, tried: Mapping[str, Sequence[_Values]], folder: Path, execution: Execution
+) -> dict[str, list[float]]:
+    """Carry out the trials of all losses on a collection; return their scores on validation, −∞ of
+    those that failed.
+    """
+    trials = []
+    for run in grid.trials:
+        if run.method.endswith(TUNED):
+            trials += [_trial(run, values) for values in tried[loss_of(run.method)]]
+    scores: dict[str, list[float]] = {}
+    for result in _run_trials(grid, trials, folder, execution):
+        score = validation_score(result) if result.status == "finished" else -math.inf
+        scores.setdefault(loss_of(result.method), []).append(score)
+    return scores
+
+
+def _best(scores: _Scores, collection: str, form: str) -> int:
+    """Return the number of the setting that is best for a collection in a form."""
+    on = [each for name, each in scores.items() if (name == collection) == (form == TUNED)]
+    means = np.mean(on, axis=0)
+    if np.isneginf(means).all():
+        raise JobError(
+            f"{collection}: none of {len(means)} trials of a loss worked; look into them"
+        )
+    return int(means.argmax())
+
+
+def _further(run: GridRun, tried: Sequence[_Values], scores: _Scores) -> list[_Values]:
+    """Return the settings that are best somewhere at the rates beside theirs, if these are new."""
+    forms = (TUNED, ONE_SETTING) if len(scores) > 1 else (TUNED,)
+    best = {_best(scores, name, form) for name, form in product(scores, forms)}
+    further: list[_Values] = []
+    for values, step in product([tried[row] for row in sorted(best)], (-1, 1)):
+        place = _place(run, values["learning_rate"]) + step
+        beside = {**values, "learning_rate": _rate(run, place)}
+        if abs(place) <= _FURTHEST and beside not in (*tried, *further):
+            further.append(beside)
+    return further
+
+
+def _run_trials(
+    grid: Grid, trials: Sequence[GridRun], folder: Path, execution: Execution
+) -> list[Result]:
+    """Carry out trials, which see nothing of the test, below the folder of their grid."""
+    for trial in trials:
+        if trial.config.split.validation_queries == 0:
+            raise InputError(
+                "data.validation_queries: settings are chosen on validation; give it some rows"
+            )
+        if trial.config.split.split_method == "given":
+            raise InputError(
+                "data.split_method given: all of R∖T would be seen by the trials; take random, in "
+                f"a configuration file that {argument('places')} names"
+            )
+    title = f"{grid.title}: trials on validation"
+    trial_grid = Grid(TRIALS, title, grid.command, tuple(trials), only_validation=True)
+    return run_grid(trial_grid, folder / TRIALS, execution)
+
+
+def _seen(folder: Path) -> Path | None:
+    """Return the splits of the trials below a grid's folder, which are all of one seed; None
+    without trials.
+    """
+    return next((folder / TRIALS / "runs").glob("*/splits.json"), None)
 
 
 def rate_trials(grid: Grid) -> list[GridRun]:
@@ -179,64 +290,53 @@ def rate_trials(grid: Grid) -> list[GridRun]:
 
 
 def _rate_trial(run: GridRun, place: int) -> GridRun:
-    """Return a run at a learning rate so many half decades above its own."""
-    rate = run.config.train.learning_rate * 10 ** (place / _PER_DECADE)
-    values = {"learning_rate": float(f"{rate:.3g}")}
-    return with_settings(run, values)._replace(name=_trial_name(run, values))
+    return _trial(run, {"learning_rate": _rate(run, place)})
 
 
-def run_rate_trials(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
-    """Carry out `rate_trials`, and further ones as long as the best rate of a method is the lowest
-    or the highest that was tried.
-    """
-    title = f"{grid.title}: learning rates on validation"
-    trials = rate_trials(grid)
-    while True:
-        names = {trial.name for trial in trials}
-        all_trials = Grid("trials", title, grid.command, tuple(trials), only_validation=True)
-        results = by_method(run_grid(all_trials, folder, execution))
-        further = [_further_trial(run, results[run.method]) for run in grid.trials]
-        new = [trial for trial in further if trial and trial.name not in names]
-        if not new:
-            return list(chain.from_iterable(results.values()))
-        trials += new
-
-
-def _further_trial(run: GridRun, results: Sequence[Result]) -> GridRun | None:
-    """Return a trial of the rate beyond the best one if that is at an end, else None."""
-    done = finished(results)
-    if not done:
-        return None
-    best = _rate_place(run, max(done, key=validation_score))
-    places = [_rate_place(run, result) for result in results]
-    further = {min(places): best - 1, max(places): best + 1}.get(best, 0)
-    return _rate_trial(run, further) if 0 < abs(further) <= _FURTHEST else None
-
-
-def _rate_place(run: GridRun, result: Result) -> int:
-    """Return how many half decades a result's learning rate is above that of a run."""
-    return round(_PER_DECADE * math.log10(rate_of(result) / run.config.train.learning_rate))
-
-
-def chosen_trials(results: Sequence[Result]) -> dict[str, Result]:
-    """Return the trial of each method with the best score after the last epoch, the first one if
-    several are best. A tuned form may keep the published weights.
+def choose_rates(grids: Mapping[str, Grid], folder: Path, execution: Execution) -> dict[str, Grid]:
+    """Return the grids of all collections with each method's best learning rate there: after
+    `rate_trials`, the rate beyond the best one is tried as long as that is at an end.
     """
     chosen = {}
-    trials = by_method(results)
-    for method, of_method in trials.items():
-        among = _finished_trials(trials, method)
-        if not among:
-            raise JobError(
-                f"{method}: none of {len(of_method)} trials worked, the first: {of_method[0].error}"
-            )
-        chosen[method] = max(among, key=validation_score)
+    for name, grid in grids.items():
+        trials = rate_trials(grid)
+        further = trials
+        while further:
+            results = by_method(_run_trials(grid, trials, folder / name, execution))
+            further = _further_rates(grid, results)
+            trials += further
+        rates = {method: rate_of(best) for method, best in chosen_trials(results).items()}
+        runs = [with_settings(run, {"learning_rate": rates[run.method]}) for run in grid.runs]
+        chosen[name] = grid._replace(runs=tuple(runs), seen=_seen(folder / name))
     return chosen
 
 
-def _finished_trials(trials: Mapping[str, Sequence[Result]], method: str) -> list[Result]:
-    """Return the finished trials of a method, and if it is tuned, of its published form."""
-    return finished(chain(trials[method], trials.get(loss_of(method), ())))
+def _further_rates(grid: Grid, results: Mapping[str, Sequence[Result]]) -> list[GridRun]:
+    """Return a trial of the rate beyond the best one of each method, where that is at an end."""
+    further = []
+    best_trials = chosen_trials(results)
+    for run in grid.trials:
+        places = [_place(run, rate_of(result)) for result in results[run.method]]
+        best = _place(run, rate_of(best_trials[run.method]))
+        beyond = {min(places): best - 1, max(places): best + 1}.get(best)
+        if beyond is not None and abs(beyond) <= _FURTHEST:
+            further.append(_rate_trial(run, beyond))
+    return further
+
+
+def chosen_trials(trials: Mapping[str, Sequence[Result]]) -> dict[str, Result]:
+    """Return the trial of each method with the best score after the last epoch, the first one if
+    several are best.
+    """
+    chosen = {}
+    for method, of_method in trials.items():
+        done = finished(of_method)
+        if not done:
+            raise JobError(
+                f"{method}: none of {len(of_method)} trials worked, the first: {of_method[0].error}"
+            )
+        chosen[method] = max(done, key=validation_score)
+    return chosen
 
 
 def validation_score(result: Result) -> float:
@@ -254,67 +354,45 @@ def rate_of(result: Result) -> float:
     return float(result.settings["train"]["learning_rate"])
 
 
-def learning_rates_table(trials: Sequence[Result]) -> Table:
-    """Tabulate what each trial of a published form scored on validation; the best of each row is
-    bold.
-    """
-    by_row: dict[str, dict[float, Result]] = {}
-    for trial in trials:
-        if not is_tuned(trial):
-            is_pytorch = trial.settings["model"].get("initial") == "pytorch"
-            name = trial.method + (", PyTorch's initial weights" if is_pytorch else "")
-            by_row.setdefault(name, {})[rate_of(trial)] = trial
-    rates = sorted(set(chain.from_iterable(by_row.values())))
-    return Table(
-        "learning-rates",
-        "Learning rates on validation",
-        ("Method", *(f"{rate:g}" for rate in rates)),
-        tuple((Cell(name), *_rate_cells(by_rate, rates)) for name, by_rate in by_row.items()),
-        "Mean mAP of cross-modal tasks, else all, on validation after the last epoch, in percent; "
-        "32 bits, seed 0. Bold: the best of the row; the better row of a loss is the one that its "
-        "published form is compared at. A bold figure in the first or last column says that its "
-        "best may lie beyond.",
-        labels=1,
-    )
-
-
-def _rate_cells(by_rate: Mapping[float, Result], rates: Sequence[float]) -> list[Cell]:
-    """Return the score of the trial at each rate, the best in bold; the lowest rate if several
-    are best.
-    """
-    texts = dict.fromkeys(rates, "–")
-    scores: dict[float, float] = {}
-    for rate, trial in by_rate.items():
-        texts[rate] = trial.status
-        if trial.status == "finished":
-            scores[rate] = validation_score(trial)
-            texts[rate] = f"{scores[rate]:.2f}"
-    best = max(sorted(scores), key=scores.__getitem__, default=None)
-    return [Cell(text, rate == best) for rate, text in texts.items()]
-
-
 def chosen_table(trials: Sequence[Result]) -> Table:
-    """Tabulate what was chosen for each tuned loss, and what its trials scored on validation."""
+    """Tabulate the best settings of each method, and what its trials scored on validation."""
     rows = []
     methods = by_method(trials)
-    for method, best in chosen_trials(trials).items():
-        if not method.endswith(TUNED):
-            continue
-        scores = [validation_score(trial) for trial in _finished_trials(methods, method)]
-        settings = settings_of(best)
-        initial = settings.pop("initial") or "–"
-        rate = settings.pop("learning_rate")
-        weights = [f"{_NAMES.get(key, key)} {value:g}" for key, value in settings.items()]
-        figures = (f"{score:.2f}" for score in (max(scores), np.median(scores), min(scores)))
-        texts = loss_of(method), f"{rate:g}", initial, ", ".join(weights) or "as published"
-        rows.append(tuple(map(Cell, (*texts, *figures))))
+    for method, best in chosen_trials(methods).items():
+        rates = [rate_of(trial) for trial in methods[method]]
+        texts = (
+            method.removesuffix(TUNED),
+            f"{rate_of(best):g}",
+            f"{min(rates):g} … {max(rates):g}",
+            best.settings["model"].get("initial") or "–",
+            _weights_of(best),
+            str(len(rates)),
+            f"{validation_score(best):.2f}",
+        )
+        rows.append(tuple(map(Cell, texts)))
     return Table(
-        "chosen-weights",
+        "chosen-settings",
         "Settings chosen on validation",
-        ("Loss", "Learning rate", "Initial weights", "Weights", "Best", "Median", "Worst"),
+        (
+            "Loss",
+            "Learning rate",
+            "of",
+            "Initial weights",
+            "Weights",
+            "Trials",
+            "mAP",
+        ),
         tuple(rows),
-        "Mean mAP of cross-modal tasks, else all, on validation after the last epoch, in percent, "
-        "of trials of both forms; 32 bits, seed 0. AP: the weight of the direct AP term by bit of "
-        "the code; proxies: their rate.",
+        "Mean mAP of cross-modal tasks, else all, on validation after the last epoch, in percent; "
+        "32 bits, a split of their own. AP: the weight of the direct AP term by bit of the code; "
+        "proxies: their rate.",
         labels=1,
     )
+
+
+def _weights_of(trial: Result) -> str:
+    loss = trial.settings["loss"]
+    values = {"proxies": rate_of(trial), **loss, **trial.settings["train"]["rates"]}
+    values["average_precision"] /= trial.n_bits
+    keys = CHOICES.get(loss["name"], _AP_ALONE)
+    return ", ".join(f"{_NAMES.get(key, key)} {values[key]:g}" for key in keys)
