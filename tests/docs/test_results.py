@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 from channelhash.lab.experiments.experiment import load_experiment
-from channelhash.lab.experiments.studies.tuning import validation_score
+from channelhash.lab.experiments.results import by_method
+from channelhash.lab.experiments.studies.tuning import chosen_trials, rate_of, validation_score
 from channelhash.lab.experiments.text_tables import Table, to_markdown
 from lab.grids import read_runs
 from pages import DOCS, ROOT
 
 RESULTS = DOCS / "reference" / "results"
 WHICH_LOSS = DOCS / "explanation" / "which-loss.md"
+FACTORIAL = RESULTS / "tables" / "factorial-runs.csv.gz"
 #: ``<!-- tables/FILE: EXPERIMENT TABLE -->`` or ``… TABLE of FOLDER`` (of trials or of one of
 #: several collections), and the table below it. FILE is in RESULTS, wherever the page is.
 _MADE = re.compile(r"^<!-- (tables/\S+): (\S+) (\S+)(?: of (\S+))? -->\n\n((?:\|.*\n)+)", re.M)
@@ -120,7 +122,7 @@ def test_the_table_of_recommended_weights_is_made_of_its_runs():
             column = f"{collection}, {preset}, {run.settings['train']['learning_rate']:g}"
             scores.setdefault(row, {})[column] = f"{validation_score(run):.1f}"
     page = (RESULTS / "benchmark.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\w+, κ_q .*?) \| (.*) \|$", page, re.M)
+    rows = re.findall(r"^\| (\w+, κ_q [\d.]+, AP \d.*?) \| (.*) \|$", page, re.M)
     settings = ("benchmark, 0.002", "benchmark, 0.00632", "recommended, 0.001")
     columns = [
         f"{place}, {setting}"
@@ -130,6 +132,16 @@ def test_the_table_of_recommended_weights_is_made_of_its_runs():
     for row, cells in rows:
         assert cells.split(" | ") == [scores[row].get(column, "–") for column in columns]
     assert len(rows) > 5
+
+
+def test_no_learning_rate_of_the_factorial_lies_at_an_end_of_what_was_tried():
+    every = read_runs(RESULTS / "tables" / "factorial-trials.csv.gz")
+    assert [place.removesuffix("/trials") for place in every] == [*read_runs(FACTORIAL)]
+    for trials in every.values():
+        methods = by_method(trials)
+        for method, best in chosen_trials(methods).items():
+            rates = [rate_of(trial) for trial in methods[method]]
+            assert min(rates) < rate_of(best) < max(rates)
 
 
 def _recalls() -> dict[tuple[str, ...], list[list[float]]]:
