@@ -92,11 +92,8 @@ def open_sides(source: str) -> dict[str, Side]:
 def _find_graph(folder: Path, modality: str, variant: str) -> Path | None:
     """Return the file of a modality's graph: the variant, else the plain one, else the only one."""
     for name in _GRAPHS[modality]:
-        variants = {
-            path.stem.removeprefix(name).lstrip("_"): path
-            for place in (folder / "onnx", folder)
-            for path in sorted(place.glob(f"{name}*.onnx"))
-        }
+        paths = [*(folder / "onnx").glob(f"{name}*.onnx"), *folder.glob(f"{name}*.onnx")]
+        variants = {path.stem.removeprefix(name).lstrip("_"): path for path in paths}
         if variant in variants:
             return variants[variant]
         if variants and (variant or len(variants) > 1):

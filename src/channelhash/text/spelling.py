@@ -201,16 +201,19 @@ def likely_languages(text: str) -> list[str]:
     (['de'], [])
     """
     words = _WORD.findall(compose(text).lower())
-    scores = {
-        language: sum(_frequent_words(language).get(word, _RARE) for word in words)
-        for language in LISTED
-    }
+    scores = {language: _likelihood(language, words) for language in LISTED}
     best = max(scores.values())
     if best == _RARE * len(words):
         return []
     likely = [language for language in LISTED if scores[language] > best - _UNSURE]
     likely.sort(key=lambda language: -scores[language])
     return [language for language in likely if _knows_half(language, words)]
+
+
+def _likelihood(language: str, words: Sequence[str]) -> float:
+    """Return the logarithm of the probability of words in a language."""
+    frequent = _frequent_words(language)
+    return sum(frequent.get(word, _RARE) for word in words)
 
 
 def _knows_half(language: str, words: Sequence[str]) -> bool:
