@@ -15,7 +15,12 @@ import numpy as np
 import pytest
 
 from channelhash.lab.experiments import runner as module
-from channelhash.lab.experiments.experiment import DATASETS, Design, _choose_losses
+from channelhash.lab.experiments.experiment import (
+    DATASETS,
+    Design,
+    _choose_losses,
+    base_configuration,
+)
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.runner import Execution, Grid, run_grid
 from channelhash.lab.experiments.studies import EXPERIMENTS
@@ -216,6 +221,12 @@ def test_a_chosen_loss_has_the_settings_and_the_name_that_the_experiment_or_its_
     (run,) = Design(base, [16], [0]).runs("CSQ, published", chosen["CSQ, published"])
     assert (run.name, run.config.loss.lambda_p) == ("csq-published-k16-seed0", 0.2)
     check_refusal("two losses are called DSCH", _choose_losses, ["dsch", "dsch"], losses)
+
+
+@pytest.mark.parametrize("override", ["loss.kappa_q=1", "model.n_bits=8", "train.seed=1"])
+def test_what_each_run_has_of_its_own_is_not_overridden(tmp_path, override):
+    says = f"{override}: runs have their own; see"
+    check_refusal(says, base_configuration, "synthetic", tmp_path, overrides=[override])
 
 
 OWN = {"study_of_mine": """

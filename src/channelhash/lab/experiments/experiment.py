@@ -96,6 +96,14 @@ _QUICK: dict[str, dict[str, Any]] = {
 }
 
 
+def _copy(sections: Sections) -> dict[str, dict[str, Any]]:
+    return {section: dict(keys) for section, keys in sections.items()}
+
+
+#: What each run has of its own -> the argument that chooses it.
+_OWN = {"loss.": "losses", "model.n_bits": "bits", "train.seed": "seeds"}
+
+
 def base_configuration(
     base: str | Path,
     folder: Path,
@@ -113,7 +121,8 @@ def base_configuration(
         quick: apply `_QUICK`; for drawn images only.
 
     Raises:
-        InputError: ``base`` or an override is unknown, or ``quick`` is set for another collection.
+        InputError: ``base`` or an override is unknown or of what each run has its own, or ``quick``
+            is set for another collection.
 
     >>> sections = base_configuration("synthetic", Path("grid"), overrides=["train.epochs=5"])
     >>> sections["train"]["epochs"]
@@ -122,7 +131,7 @@ def base_configuration(
     source = (
         read_sections(base) if isinstance(base, Path) else pick(DATASETS, base, argument("base"))
     )
-    sections: dict[str, dict[str, Any]] = {section: dict(keys) for section, keys in source.items()}
+    sections = _copy(source)
     kind = sections.get("data", {}).get("kind")
     if quick and kind != "synthetic":
         raise InputError(
@@ -131,13 +140,18 @@ def base_configuration(
         )
     if quick:
         for section, keys in _QUICK.items():
-            sections[section] = {**sections.get(section, {}), **keys}
+            sections[section] = sections.get(section, {}) | keys
     if base == "synthetic" and data is None:
         data = folder / "data"
     if data is not None:
         sections["data"]["root" if kind in ("synthetic", "wikipedia", *PAPER_KINDS) else "path"] = (
             str(data)
         )
+    for override, own in product(overrides, _OWN):
+        if override.startswith(own):
+            raise InputError(
+                f"{argument('overrides')} {override}: runs have their own; see {argument(_OWN[own])}"
+            )
     apply_overrides(sections, *overrides)
     return sections
 
@@ -184,7 +198,7 @@ class Design:
         slug = re.sub(r"[^\w.]+", "-", method.lower().translate(_SPELLED)).strip("-")
         runs = []
         for n_bits, seed in product(self.bits, self.seeds):
-            sections = {section: dict(keys) for section, keys in self.base.items()}
+            sections = _copy(self.base)
             sections.setdefault("model", {})["n_bits"] = n_bits
             sections["loss"] = dict(loss)
             sections.setdefault("train", {})["seed"] = seed
@@ -395,9 +409,7 @@ def collection_bases(
             raise InputError(
                 f"{argument('places')} {text}: {name!r} cannot be a folder's name; choose another"
             )
-        sections: dict[str, dict[str, Any]] = {
-            section: dict(keys) for section, keys in base.items()
-        }
+        sections = _copy(base)
         sections["data"] = _data_section(source, place, base.get("data", {}))
         apply_overrides(sections, *overrides)
         bases[name] = sections
