@@ -225,7 +225,7 @@ def test_a_chosen_loss_has_the_settings_and_the_name_that_the_experiment_or_its_
 
 @pytest.mark.parametrize("override", ["loss.kappa_q=1", "model.n_bits=8", "train.seed=1"])
 def test_what_each_run_has_of_its_own_is_not_overridden(tmp_path, override):
-    says = f"{override}: runs have their own; see"
+    says = f"{override}: each run has its own"
     check_refusal(says, base_configuration, "synthetic", tmp_path, overrides=[override])
 
 

@@ -150,7 +150,7 @@ def base_configuration(
     for override, own in product(overrides, _OWN):
         if override.startswith(own):
             raise InputError(
-                f"{argument('overrides')} {override}: runs have their own; see {argument(_OWN[own])}"
+                f"{argument('overrides')} {override}: each run has its own ({argument(_OWN[own])})"
             )
     apply_overrides(sections, *overrides)
     return sections
