@@ -272,3 +272,18 @@ def test_the_tests_of_quality_per_byte_are_made_of_its_rows(quality, monkeypatch
     assert made == {
         test[:5]: f"{test.p_value:.3g}" for test in tests if test.data_set == "med-minilm"
     }
+
+
+def test_the_table_of_networks_from_pixels_is_made_of_its_scores():
+    page = (RESULTS / "benchmark.md").read_text(encoding="utf-8")
+    found: dict[tuple[str, str], list[float]] = {}
+    with open(RESULTS / "tables" / "pixels.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    tried = {(row["loss"], row["form"], row["learning_rate"]) for row in rows if row["seed"] == "2"}
+    for row in rows:
+        if (row["loss"], row["form"], row["learning_rate"]) in tried:
+            found.setdefault((row["loss"], row["form"]), []).append(float(row["leak_free"]))
+    assert len(found) == 9
+    for scores in found.values():
+        assert len(scores) == 3
+        assert f"{np.mean(scores):.1f} ± {np.std(scores, ddof=1):.1f}" in page
