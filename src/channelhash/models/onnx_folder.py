@@ -41,7 +41,7 @@ _NO_LIMIT = 100_000
 _NO_TOKEN = -1
 #: What is wrong with a file of settings.
 _UNREADABLE = "does not say how items are read"
-_REMEDY = "download it again, or convert the model anew"
+_REMEDY = "download it again, or convert the model again"
 
 _Rows = NDArray[np.float32]
 
