@@ -287,3 +287,15 @@ def test_the_table_of_networks_from_pixels_is_made_of_its_scores():
     for scores in found.values():
         assert len(scores) == 3
         assert f"{np.mean(scores):.1f} ± {np.std(scores, ddof=1):.1f}" in page
+
+
+def test_what_pairs_without_labels_teach_is_said_as_measured():
+    page = (DOCS / "explanation" / "which-loss.md").read_text(encoding="utf-8")
+    scores: dict[str, list[tuple[float, float]]] = {}
+    with open(RESULTS / "tables" / "unlabelled.csv", newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            scores.setdefault(row["method"], []).append((float(row["map"]), float(row["recall"])))
+    for method in ("CCA-ITQ", "InfoNCE", "DSCH"):
+        by_labels, of_pairs = np.mean(scores[method], axis=0)
+        assert f"{by_labels:.1f}" in page
+        assert f"{of_pairs:.1f}" in page
