@@ -81,7 +81,7 @@ coverage: dev  ## the same tests, and the lines of each package that they run
 	$(PYTEST) $(PARALLEL) $(FAST) --cov --cov-report=
 	$(BIN)/coverage report
 
-BENCHMARKS := learned metrics loss train start serve stores words search quality
+BENCHMARKS := learned metrics loss train start serve stores unlabelled words search quality
 benchmarks: dev  ## every benchmark again, on an idle machine; about an hour, goes on where it stopped
 	@mkdir -p build/benchmarks
 	@for name in $(BENCHMARKS); do \

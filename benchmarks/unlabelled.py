@@ -5,12 +5,14 @@ similarity, and CCA-ITQ.
 
 Heads d → 256 → k, 500 steps of 128 pairs. Every method has twelve trials on seed 0: the best by R@10
 of pairs in validation is kept, so that no label chooses. Scores are tie-aware mAP by labels over the
-database without training rows, the mean of all tasks, and R@10 of a caption's photograph there.
+database without training rows, the mean of all tasks, and R@10 of pairs among the queries. Without
+a file, pairs of a few topics are drawn.
 """
 
 import argparse
 import csv
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -28,7 +30,7 @@ from channelhash.models.heads import hash_head
 from channelhash.models.linear_maps import cca_itq
 from channelhash.utils.seeds import derive_seed, generator
 
-STEPS, BATCH = 500, 128
+BATCH = 128
 RATES = (2e-3, 6.3e-3, 2e-2)
 #: Of the similarity exp((c − 1)/T), c the mean of both modalities' cosines; of InfoNCE; and the
 #: regularisation of CCA, times (d₁ + d₂)/n.
@@ -43,25 +45,44 @@ Encode = Callable[[Rows], Mapping[str, NDArray[np.float32]]]
 def main() -> None:
     """Choose and measure each method, and write a row a seed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("file", type=Path, help="features of images and texts, and labels")
+    parser.add_argument("file", type=Path, nargs="?", help="features of pairs, and labels")
+    parser.add_argument("--drawn", type=int, default=2000, help="pairs that are drawn")
+    parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--bits", type=int, nargs="+", default=[32])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, help="file for the rows as CSV")
     arguments = parser.parse_args()
-    records = load_features(arguments.file)
+    file, n_steps = arguments.file, arguments.steps
+    records = draw_pairs(arguments.drawn) if file is None else load_features(file)
     rows = []
+    print("|", " | ".join(FIELDS), "|")
+    print("|---" * len(FIELDS) + "|")
     for n_bits, (name, fit) in product(arguments.bits, METHODS.items()):
-        choices = _choices(name)
-        best = max(choices, key=lambda choice: measure(records, fit, choice, n_bits, 0, True)[1])
+        run = partial(measure, records, partial(fit, n_steps=n_steps), n_bits=n_bits)
+        trials = {choice: run(choice, seed=0, in_validation=True)[1] for choice in _choices(name)}
+        best = max(trials, key=trials.__getitem__)
         for seed in range(arguments.seeds):
-            score, recall = measure(records, fit, best, n_bits, seed, False)
+            score, recall = run(best, seed=seed, in_validation=False)
             rows.append(dict(zip(FIELDS, (name, n_bits, seed, *best, score, recall), strict=True)))
-            print(rows[-1], flush=True)
+            print("|", " | ".join(str(rows[-1][field]) for field in FIELDS), "|", flush=True)
     if arguments.out is not None:
         with arguments.out.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, FIELDS)
             writer.writeheader()
             writer.writerows(rows)
+
+
+def draw_pairs(n: int) -> Records:
+    """Draw pairs of image and text features around the centres of ten topics, their labels."""
+    random = generator(0, "pairs without labels")
+    topics = random.integers(0, 10, n)
+    sides = {}
+    for name, width in (("image", 48), ("text", 32)):
+        centres = random.normal(size=(10, width))
+        rows = centres[topics] + random.normal(size=(n, width))
+        sides[name] = rows.astype(np.float32)
+    ids = tuple(str(number) for number in range(n))
+    return Records(ids, sides, np.eye(10, dtype=bool)[topics], tuple("abcdefghij"))
 
 
 def _choices(name: str) -> list[tuple[float, float]]:
@@ -74,14 +95,15 @@ def _choices(name: str) -> list[tuple[float, float]]:
 
 def measure(
     records: Records,
-    fit: Callable[[Rows, tuple[float, float], int, int], Encode],
+    fit: Callable[..., Encode],
     choice: tuple[float, float],
     n_bits: int,
     seed: int,
     in_validation: bool,
 ) -> tuple[float, float]:
     """Fit one method; return mAP by labels and R@10 of pairs, in percent."""
-    splits = draw_splits(records, queries=1000, train=5000, validation_queries=500, seed=seed)
+    n = len(records.ids)
+    splits = draw_splits(records, n // 10, n // 2, n // 20, seed=seed)
     encode = fit(_rows(records, splits.train), choice, n_bits, seed)
     asked = splits.validation_query if in_validation else splits.query
     unseen = np.setdiff1d(splits.retrieval, splits.train)
@@ -106,10 +128,12 @@ def _codes(records: Records, encode: Encode, rows: NDArray[np.int64], n_bits: in
 
 def by_loss(
     make: Callable[..., HashLoss], *, uses_similarity: bool = True
-) -> Callable[[Rows, tuple[float, float], int, int], Encode]:
+) -> Callable[..., Encode]:
     """Return what trains heads by a loss."""
 
-    def fit(train: Rows, choice: tuple[float, float], n_bits: int, seed: int) -> Encode:
+    def fit(
+        train: Rows, choice: tuple[float, float], n_bits: int, seed: int, n_steps: int
+    ) -> Encode:
         rate, temperature = choice
         torch.manual_seed(derive_seed(seed, "heads"))
         moments = {name: (x.mean(axis=0), x.std(axis=0) + 1e-6) for name, x in train.items()}
@@ -125,7 +149,7 @@ def by_loss(
         near = _similarities(train, temperature) if uses_similarity else None
         no_labels = torch.zeros((BATCH, 0), dtype=torch.bool)
         random = generator(seed, "batches of pairs")
-        for _ in range(STEPS):
+        for _ in range(n_steps):
             rows = random.choice(len(scaled["image"]), BATCH, replace=False)
             outputs = {name: head(scaled[name][rows]) for name, head in heads.items()}
             given = {"labels": no_labels} if near is None else {"similarity": near(rows)}
@@ -166,7 +190,9 @@ def _similarities(train: Rows, temperature: float) -> Callable[[NDArray[np.int64
     return within
 
 
-def by_cca(train: Rows, choice: tuple[float, float], n_bits: int, seed: int) -> Encode:
+def by_cca(
+    train: Rows, choice: tuple[float, float], n_bits: int, seed: int, n_steps: int
+) -> Encode:
     """Fit CCA-ITQ; the second part of the choice is its regularisation."""
     n = len(train["image"])
     rho = choice[1] * sum(x.shape[1] for x in train.values()) / n

@@ -23,6 +23,7 @@ SMALL = {
     "start": "--codes 200 --repeats 1",
     "stores": "--codes 2000 --engines folder,postgres",
     "train": "--rows 256 --device cpu",
+    "unlabelled": "--drawn 400 --steps 2 --bits 8 --seeds 1",
     "words": "--sizes 2000",
 }
 
