@@ -127,7 +127,7 @@ def test_a_killed_job_fails_its_run_and_no_other(base, tmp_path, monkeypatch):
     folder = tmp_path / "grid"
     grid = small(base, folder, losses=["tdsrdh", "sch", "dsch"])
     monkeypatch.setattr(module, "_run_and_evaluate", _dies_for_tdsrdh)
-    outcomes = dict(module._outcomes(grid.runs, folder, Execution(jobs=2)))
+    outcomes = dict(module._outcomes(grid.runs, folder, Execution(jobs=2), grid))
     assert set(outcomes) == {run.name for run in grid.runs}
     dead = [name for name, error in outcomes.items() if "its process was killed" in error]
     assert dead == ["tdsrdh-k8-seed0"]
@@ -155,7 +155,7 @@ def load(path: Path):
 """
 
 
-def _dies_for_tdsrdh(name, configuration, folder, only_validation):
+def _dies_for_tdsrdh(name, configuration, folder, only_validation, seen):
     if name.startswith("tdsrdh"):
         time.sleep(0.3)
         os.kill(os.getpid(), signal.SIGKILL)
