@@ -320,14 +320,32 @@ def test_a_folder_that_cannot_be_used_is_an_error_of_one_line(tmp_path, case):
     check_refusal(re.escape(says), open_encoder, f"onnx:{tmp_path / 'model'}")
 
 
-def test_a_folder_of_photographs_is_searched_and_another_model_refused(tmp_path, pictures, capsys):
+def test_weights_beside_a_graph_belong_to_the_encoder(tmp_path):
+    texts_alone(tmp_path)
+    path = tmp_path / "onnx" / "model.onnx"
+    whole = open_encoder(f"onnx:{tmp_path}").sides["text"]
+    parts = {"save_as_external_data": True, "location": "model.onnx_data", "size_threshold": 100}
+    onnx.save(onnx.load(path), path, **parts)
+    parted = open_encoder(f"onnx:{tmp_path}").sides["text"]
+    data = path.with_name("model.onnx_data")
+    content = bytearray(data.read_bytes())
+    content[2] ^= 1  # of the first number, a bit that changes little
+    data.write_bytes(content)
+    other = open_encoder(f"onnx:{tmp_path}").sides["text"]
+    assert len({side.identity["weights"] for side in (whole, parted, other)}) == 3
+
+
+def test_a_folder_of_photographs_is_searched_and_another_model_refused(
+    tmp_path, monkeypatch, pictures, capsys
+):
     two_graphs(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
     photographs = tmp_path / "photographs"
     photographs.mkdir()
     for path in pictures.paths:
         path.rename(photographs / path.name)
     encoder = f"onnx:{tmp_path / 'model'}"
-    index = ["index", "create", tmp_path / "my.store", photographs, "--encoder", encoder]
+    index = ["index", "create", tmp_path / "my.store", photographs, "--encoder", "onnx:model"]
     assert run_command(*index, "--bits", "16", "--method", "sign") == 0
     shown = run_text(capsys, "search", tmp_path / "my.store", "--text", "a red bus", "--all")
     assert all(path.name in shown for path in pictures.paths)

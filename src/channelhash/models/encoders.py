@@ -138,9 +138,11 @@ def _openclip(source: str) -> Encoder:
 
 def _onnx(source: str) -> Encoder:
     """Open ``onnx:FOLDER`` or ``onnx:FOLDER@VARIANT``."""
-    sides = {name: EncoderSide(*side) for name, side in onnx_folder.open_sides(source).items()}
+    word = str(absolute_word(f"onnx:{source}"))
+    opened = onnx_folder.open_sides(word.removeprefix("onnx:"))
+    sides = {name: EncoderSide(*side) for name, side in opened.items()}
     widths = {side.width for side in sides.values()}
-    return Encoder(str(absolute_word(f"onnx:{source}")), sides, one_space=len(widths) == 1)
+    return Encoder(word, sides, one_space=len(widths) == 1)
 
 
 def _split_open_clip(source: str) -> tuple[str, str | None]:

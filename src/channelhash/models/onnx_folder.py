@@ -27,6 +27,8 @@ _OUTPUTS = {
     "image": ("image_embeds", "pooler_output"),
     "text": ("text_embeds", "sentence_embedding", "pooler_output"),
 }
+#: Modality -> the role of its items among the inputs of a graph.
+_ITEMS = {"image": "image", "text": "token"}
 #: Parts of the names of inputs of integers -> what they are; others are tokens.
 _ROLES = {"mask": "mask", "type": "type", "position": "position"}
 #: Number of a filter of Pillow -> its name here.
@@ -63,7 +65,7 @@ def open_sides(source: str) -> dict[str, Side]:
             be read; a graph gives no row of numbers for a whole item.
     """
     name, _, variant = source.partition("@")
-    folder = Path(name).resolve()
+    folder = Path(name)
     if not folder.is_dir():
         raise InputError(f"encoder onnx:{source}: {folder} is no folder")
     parts = {"image": _image_parts, "text": _text_parts}
@@ -169,10 +171,6 @@ class _Graph:
         """Return a hash of the weights, in the file and beside it where they are more than 2 GB."""
         files = [self.path, *sorted(self.path.parent.glob(f"{self.path.name}[._]data*"))]
         return content_hash(*(file_hash(path).encode() for path in files))[:16]
-
-
-#: Modality -> the role of its items.
-_ITEMS = {"image": "image", "text": "token"}
 
 
 def _role(path: Path, described: Any) -> str:

@@ -55,7 +55,8 @@ pip install 'channelhash[train]'
         package = (error.name or "").partition(".")[0]
         for extra, names in _EXTRAS.items():
             if package in names:
-                if (preferred and extra == "train") or (extra, preferred) == ("exported", "photos"):
+                needed_by = ("photos", "encoders") if extra == "exported" else ()
+                if (preferred and extra == "train") or preferred in needed_by:
                     extra = preferred
                 line = (
                     f"this needs {package}, which is not installed: pip install "
