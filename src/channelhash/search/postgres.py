@@ -28,6 +28,7 @@ from channelhash.search.rank import (
     ALL,
     CANDIDATES,
     FIRST,
+    ORDERED,
     KeyedAnswers,
     asymmetric_distances,
     sure_distances,
@@ -222,7 +223,7 @@ class PostgresStore(Store):
         self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope
     ) -> KeyedAnswers:
         answers = KeyedAnswers([], [], [])
-        depth = k and CANDIDATES * max(k, FIRST)
+        depth = k and CANDIDATES * max(k, ORDERED)
         matches = self._nearest(pack(binarize(outputs)), depth, radius, scope, with_codes=True)
         for row, match in zip(outputs, matches, strict=True):
             keys = asymmetric_distances(row, to_codes(match.codes, len(row)))

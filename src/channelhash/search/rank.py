@@ -24,6 +24,9 @@ from channelhash.search.items import Answers
 FIRST = 500
 #: Nearest codes that a query's outputs order, for each of these that is wanted.
 CANDIDATES = 4
+#: Answers that outputs alone order at least, however few are wanted: of 25,000 embeddings of
+#: sentences, these are the first ten of 2,000 nearest codes in 998 of 1,000 places and more.
+ORDERED = 100
 #: Largest number of items, in a store or passing a filter, that are all scored.
 ALL = 5_000
 

@@ -269,7 +269,7 @@ class Store(ABC):
         """Find items by the asymmetric distance of a query's outputs and their codes: the surer the
         model was of the bits that differ, the farther. Ties are broken by distance, then by id.
 
-        It orders the ``4 · max(k, 500)`` nearest codes. Within a radius it orders by distance, and
+        It orders the ``4 · max(k, 100)`` nearest codes. Within a radius it orders by distance, and
         equal distances by asymmetric distance. A store that has no codes at hand orders as `search`
         does.
 

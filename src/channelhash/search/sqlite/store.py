@@ -22,6 +22,7 @@ from channelhash.search.rank import (
     ALL,
     CANDIDATES,
     FIRST,
+    ORDERED,
     KeyedAnswers,
     Ranking,
     asymmetric_distances,
@@ -252,7 +253,7 @@ class EmbeddedStore(Store):
         self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope
     ) -> KeyedAnswers:
         answers = KeyedAnswers([], [], [])
-        depth = k and CANDIDATES * max(k, FIRST)
+        depth = k and CANDIDATES * max(k, ORDERED)
         for matches, row in _near_outputs(self._parts(scope), outputs, depth, radius):
             keys = asymmetric_distances(row, matches.packed(len(row)))
             if radius is not None:
