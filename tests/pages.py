@@ -13,6 +13,8 @@ What a block is, its fence and the line before it say:
 * ``text`` after a block that ran: lines of its output, in order; ``…`` stands for any, and a number
   for any number.
 
+``postgresql://localhost/postgres`` becomes the address of the tests' own server.
+
 ``<!-- not run: reason -->`` before a block: its commands are parsed against the command line, its
 Python is compiled, its lines of a file have to be there. ``<!-- page not run: reason -->`` below
 the title: the same for all blocks of the page. ``<!-- background -->``: a server is started as a
@@ -33,6 +35,7 @@ from typing import Any
 
 import pytest
 import typer
+from tests.search.servers import database
 
 from channelhash.cli.main import app
 from small_runs import run_command
@@ -45,6 +48,7 @@ _FENCE = re.compile(
     re.M | re.S,
 )
 _PORT = "8080"
+_DATABASE = "postgresql://localhost/postgres"
 
 
 @dataclass(frozen=True)
@@ -167,7 +171,10 @@ def _run(block: Block, state: _State) -> None:
     elif block.kind == "text":
         _compare(block.code, state.output)
     elif block.kind == "python":
-        code = compile(block.code.replace(_PORT, state.port), f"block at line {block.line}", "exec")
+        text = block.code.replace(_PORT, state.port)
+        if block.runs and _DATABASE in text:
+            text = text.replace(_DATABASE, database())
+        code = compile(text, f"block at line {block.line}", "exec")
         if block.runs:
             with contextlib.redirect_stdout(io.StringIO()) as printed:
                 exec(code, state.names)

@@ -20,6 +20,7 @@ from channelhash.compression import exports, onnx_export
 from channelhash.compression.compressor import Compressor, Searcher, prepare
 from channelhash.errors import JobError
 from extras import needs
+from pages import DOCS, blocks_of
 from refusals import check_refusal
 
 #: Runs the script beside it, and keeps what it gives.
@@ -298,3 +299,19 @@ def test_all_exports_lie_in_one_folder(tmp_path):
     assert [file.name for file in files] == ["codes.npz", "codes.py", "codes.onnx", "codes.sql"]
     assert sorted(files) == sorted((tmp_path / "new").iterdir())
     assert len(exports.export_compressor(compressor, tmp_path / "numpy")) == 2
+
+
+@pytest.mark.parametrize(
+    ("engine", "code", "document"),
+    [
+        ("elasticsearch", [-127, 0, 1, 42, 127], {"code": "8100012a7f"}),
+        ("opensearch", [0b01100011, -1], {"code": [99, -1]}),
+        ("vespa", [-1, 0, 17, -128, 34, -2], {"code": {"values": "FF00118022FE"}}),
+        ("qdrant", [0b01100011], {"id": 0, "vector": [0, 1, 1, 0, 0, 0, 1, 1]}),
+    ],
+)
+def test_documents_for_engines_hold_the_bytes_that_these_document(engine, code, document):
+    *_, block = blocks_of((DOCS / "how-to" / "recipes.md").read_text())
+    names = {"np": np, "codes": np.array([code], np.int8).view(np.uint8)}
+    exec(block.code, names)
+    assert names[engine] == document

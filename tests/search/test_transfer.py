@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from unittest.mock import Mock
 
-import faiss
 import numpy as np
 import pytest
 from tests.search.contract import N_BITS, random_codes
@@ -15,7 +14,6 @@ from channelhash.cli.index import _push
 from channelhash.codes.stage import Stage
 from channelhash.search import Address, open_store, transfer
 from channelhash.utils.progress import Progress, no_progress
-from pages import DOCS, blocks_of
 from refusals import check_refusal
 
 
@@ -100,23 +98,6 @@ def test_what_cannot_be_pushed(tmp_path):
     check_refusal("is the source", push, source, str(source))
     check_refusal("codes of another model", push, source, str(tmp_path / "other"))
     check_refusal("no name of a collection", push, source, "milvus+http://h:1/a-b")
-
-
-def test_faiss_finds_the_same_by_the_lines_of_the_page(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with open_store(make_source(tmp_path / "photos.store")) as store:
-        found = store.search(queries := random_codes(5, seed=2), 25, modality="image")
-    (block,) = (
-        each
-        for each in blocks_of((DOCS / "how-to" / "milvus.md").read_text())
-        if "faiss" in each.code
-    )
-    exec(block.code)
-    np.testing.assert_array_equal(
-        faiss.read_index_binary("photos.faiss").search(queries, 25)[0], found.distances
-    )
-    with open_store("other.store") as store:
-        assert store.search(queries, 25).ids == found.ids
 
 
 def test_the_command(tmp_path, capsys):
