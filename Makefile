@@ -55,7 +55,7 @@ PHOTOS := build/photos
 PHOTO_TESTS := tests/indexing tests/search tests/serve tests/copies tests/duplicates tests/cli/test_photos.py tests/cli/test_index.py tests/utils/test_fonts.py \
 	tests/utils/test_watch.py $(addprefix --ignore tests/,search/test_milvus.py search/test_postgres.py search/test_transfer.py search/test_own_store.py \
 	search/servers.py serve/test_description.py serve/test_page.py)
-OTHERS := jinja2 matplotlib pyarrow scipy sklearn torch
+OTHERS := jinja2 matplotlib numba pyarrow scipy sklearn torch
 
 test-photos:  ## tests of photographs, and README's commands, with [photos,serve] alone, 4 minutes
 	$(PYTHON) tools/install.py $(PHOTOS) '.[photos,serve]'

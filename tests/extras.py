@@ -11,6 +11,7 @@ VARIABLE = "CHANNELHASH_TESTS_WITHOUT_EXTRAS"
 PACKAGES = {
     "clip": "open_clip",
     "encoders": "tokenizers",
+    "fast": "numba",
     "mat": "scipy",
     "mcp": "mcp",
     "parquet": "pyarrow",

@@ -1,5 +1,5 @@
-"""The compiled passes equal the plain ones, AP in the order of the database a sort; shards add
-up.
+"""The compiled passes and NumPy's equal the plain ones, AP in the order of the database a sort;
+shards add up.
 """
 
 from dataclasses import asdict, replace
@@ -13,7 +13,16 @@ from hypothesis import example, given, settings, strategies as st
 import channelhash as ch
 from channelhash.metrics import count_distances as counting
 from channelhash.metrics.count_distances import count_distances, count_jointly
+from channelhash.utils import optional_imports
 from refusals import check_refusal
+
+
+@pytest.fixture(autouse=True, scope="module", params=["compiled", "without numba"])
+def loops(request):
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param != "compiled":
+            patch.setattr(optional_imports, "_has_numba", lambda: False)
+        yield
 
 
 def collection(
@@ -56,7 +65,7 @@ SHAPES = (
 @example(1024, 70, 11, 2500, 0.5, 0)
 @settings(max_examples=60)
 @given(*SHAPES)
-def test_the_compiled_passes_equal_the_plain_ones(k, c, nq, nd, density, seed):
+def test_passes_equal_the_plain_ones(k, c, nq, nd, density, seed):
     """Gains are the label similarities times the root of the number of a query's labels, by
     distance and by value.
     """

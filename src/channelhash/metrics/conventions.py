@@ -16,10 +16,12 @@ from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.metrics.count_distances import (
     CodesAndLabels,
     RowPairs,
+    are_compiled,
     checked_pairs,
     precisions_in_order,
 )
-from channelhash.metrics.histogram import HammingHistogram, Scores, divide
+from channelhash.metrics.histogram import HammingHistogram, Scores
+from channelhash.metrics.tied_orders import divide
 from channelhash.utils.typed_settings import pick
 
 
@@ -163,7 +165,7 @@ def average_precisions_in_order(
 
     The rank of an item is the number of nearer items, which the histogram knows, plus that of
     earlier ones at its own distance, which the pass counts as it goes: nothing is sorted and no
-    distances are kept.
+    distances are kept. Without the extra `fast`, each query costs a sort of the database.
 
     Args:
         query_codes: as in `hamming_histogram`.
@@ -198,7 +200,7 @@ def average_precisions_in_order(
             "items"
         )
     positives = histogram.relevant.sum(axis=1)
-    if len(self_pairs):
+    if len(self_pairs) or not are_compiled(pairs):
         return np.where(
             positives > 0,
             _average_precisions_cut(pairs, _Convention((None,)), self_pairs)[:, 0],

@@ -6,13 +6,11 @@ Gains are kept as whole numbers of 2⁻³², so that sums over the shards of a d
 order; and as a / √s for an item of s labels that shares a of them, because a query's own factor 1 /
 √(its number of labels) cancels in NDCG.
 
-In the compiled passes codes and label sets are 64-bit words, word by word ``(words, n)``, so that a
-word of neighbouring items lies side by side: the compiler turns a loop over items into vector
-instructions, unlike a loop over an item's words. Items go through in blocks that stay in the first
-cache, each block for a few queries.
+The passes are compiled (`pair_loops`), which needs the extra `fast`. Without it NumPy does the
+same, query by query.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -20,14 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, boolean_labels, check_packed, words
-from channelhash.utils.compiled import inner, njit, popcount, run_tasks
+from channelhash.utils.optional_imports import has_loops
 
-# Items whose distances are held at once: the buffers of 8 bytes an item stay in the first cache.
-_BLOCK = 1024
-# Queries that go over such a block before it leaves the cache, at most.
-_GROUP = 8
-# The upper half of a word that counts two things at once: all items below, the relevant ones above.
-_HALF = np.uint64(32)
+# Pairs that NumPy counts in less than a second.
+_FEW_PAIRS = 1 << 25
 # Parts of the queries, each of which counts pairs on its own.
 _PARTS = 64
 
@@ -52,174 +46,9 @@ class _WordPairs(NamedTuple):
     sets: NDArray[np.uint64]
 
 
-@inner
-def _distances(out, code, items, width, start, size):  # type: ignore[no-untyped-def]
-    """``out[i] = width · distance`` of a query's words to item ``start + i``."""
-    word = code[0]
-    items_w = items[0, start : start + size]
-    for i in range(size):
-        out[i] = width * popcount(word ^ items_w[i])  # type: ignore[call-arg]
-    for w in range(1, len(code)):
-        word = code[w]
-        items_w = items[w, start : start + size]
-        for i in range(size):
-            out[i] += width * popcount(word ^ items_w[i])  # type: ignore[call-arg]
-
-
-@inner
-def _count_cells(out, row, pairs, q, width, start, size):  # type: ignore[no-untyped-def]
-    """Count in ``row`` the cell ``out[i] = width · distance + number of shared labels`` of each
-    item of a block.
-    """
-    _distances(out, pairs.codes[q], pairs.items, width, start, size)
-    labels = pairs.labels[q]
-    sets = pairs.sets
-    for w in range(len(labels)):
-        set_word = labels[w]
-        if set_word:
-            sets_w = sets[w, start : start + size]
-            for i in range(size):
-                out[i] += popcount(set_word & sets_w[i])  # type: ignore[call-arg]
-    for i in range(size):
-        row[out[i]] += 1
-
-
-@inner
-def _empty_cell(cell, width, row, shared, units, counts):  # type: ignore[no-untyped-def]
-    """Add the items of a cell to the counts of a query, of all, relevant ones and gains, and empty
-    it.
-    """
-    count = row[cell]
-    row[cell] = 0
-    d = cell // width
-    a = cell % width
-    shared[a] += count
-    total, relevant, gained = counts
-    total[d] += count
-    if a:
-        relevant[d] += count
-        gained[d] += count * units[a]
-
-
-@njit(cache=True, nogil=True)
-def _count_by_distance(  # type: ignore[no-untyped-def]
-    first_query, last_query, pairs, widths, ends, units, totals, shared
-):
-    """Add to each query's ``totals`` by distance: all items, relevant ones, gains; and to its
-    counts by shared labels.
-
-    The items come in segments of equally many labels. Within one, a pair is counted under
-    (distance, shared labels), and what so many shared labels are worth is looked up once a cell and
-    not once a pair.
-    """
-    total, relevant, gained = totals
-    n_bins = total.shape[1]
-    cells = np.zeros((_GROUP, n_bins * units.shape[1]), dtype=np.int64)
-    buffer = np.empty(_BLOCK, dtype=np.uint64)
-    for first in range(first_query, last_query, _GROUP):
-        last = min(first + _GROUP, last_query)
-        begin = 0
-        for segment in range(len(ends)):
-            end = ends[segment]
-            for start in range(begin, end, _BLOCK):
-                size = min(_BLOCK, end - start)
-                for q in range(first, last):
-                    row = cells[q - first]
-                    width = widths[q]
-                    counts = total[q], relevant[q], gained[q]
-                    _count_cells(buffer, row, pairs, q, width, start, size)
-                    # Cells are emptied once a segment; where there are more of them than items,
-                    # after every block by the items themselves: otherwise many short segments would
-                    # cost more than the pairs.
-                    n_cells = np.uint64(n_bins) * width
-                    if end - begin < n_cells:
-                        for i in range(size):
-                            _empty_cell(
-                                buffer[i], width, row, shared[q, segment], units[segment], counts
-                            )
-                    elif start + size == end:
-                        for cell in range(n_cells):
-                            _empty_cell(
-                                cell, width, row, shared[q, segment], units[segment], counts
-                            )
-            begin = end
-
-
-@njit(cache=True, nogil=True)
-def _count_pairs_jointly(  # type: ignore[no-untyped-def]
-    first_part, last_part, pairs, queries, width, counts
-):
-    """Add the pairs of each part to ``counts[part, width · distance + shared labels]``.
-
-    A part has so many ``queries``. ``width`` is one more than the most labels that a query has.
-    """
-    n_queries = len(pairs.codes)
-    n_items = pairs.items.shape[1]
-    buffer = np.empty(_BLOCK, dtype=np.uint64)
-    for part in range(first_part, last_part):
-        first = part * queries
-        last = min((part + 1) * queries, n_queries)
-        for start in range(0, n_items, _BLOCK):
-            size = min(_BLOCK, n_items - start)
-            for q in range(first, last):
-                _count_cells(buffer, counts[part], pairs, q, width, start, size)
-
-
-@inner
-def _steps(out, labels, sets, start, size):  # type: ignore[no-untyped-def]
-    """``out[i]``: 1 below, and 1 above if item ``start + i`` shares a label."""
-    set_word = labels[0]
-    sets_w = sets[0, start : start + size]
-    for i in range(size):
-        out[i] = set_word & sets_w[i]
-    for w in range(1, len(labels)):
-        set_word = labels[w]
-        sets_w = sets[w, start : start + size]
-        for i in range(size):
-            out[i] |= set_word & sets_w[i]
-    for i in range(size):
-        out[i] = np.uint64(1) + (np.uint64(out[i] != np.uint64(0)) << _HALF)
-
-
-@njit(fastmath={"reassoc"}, error_model="numpy")
-def _sum_of_precisions(places, n):  # type: ignore[no-untyped-def]
-    """Sum of hits / rank over places that hold both in one word. Terms are added in any order: that
-    is several at a time."""
-    total = 0.0
-    for i in range(n):
-        total += np.float64(places[i] >> _HALF) / np.float64(places[i] & np.uint64(0xFFFFFFFF))
-    return total
-
-
-@njit(cache=True, nogil=True)
-def _sum_precisions_in_order(  # type: ignore[no-untyped-def]
-    first_query, last_query, pairs, counters, sums
-):
-    """Add each query's precisions at its relevant items, ties in the order of the items.
-
-    The rank of an item is the number of nearer items, of earlier ones as near, and itself. So with
-    the histograms at hand a second pass with a running counter for each distance gives every rank,
-    without sorting.
-    """
-    codes, items, labels, sets = pairs
-    distances = np.empty(_BLOCK, dtype=np.uint64)
-    step = np.empty(_BLOCK, dtype=np.uint64)
-    places = np.empty(_BLOCK + 1, dtype=np.uint64)
-    for first in range(first_query, last_query, _GROUP):
-        last = min(first + _GROUP, last_query)
-        for start in range(0, items.shape[1], _BLOCK):
-            size = min(_BLOCK, items.shape[1] - start)
-            for q in range(first, last):
-                _distances(distances, codes[q], items, np.uint64(1), start, size)
-                _steps(step, labels[q], sets, start, size)
-                row = counters[q]
-                n = np.uint64(0)
-                for i in range(size):
-                    place = row[distances[i]] + step[i]
-                    row[distances[i]] = place
-                    places[n] = place
-                    n += step[i] >> _HALF  # the next one overwrites it unless the item is relevant
-                sums[q] += _sum_of_precisions(places, n)
+def are_compiled(pairs: CodesAndLabels) -> bool:
+    """Return whether compiled loops go through all pairs, see `has_loops`."""
+    return has_loops(len(pairs[0]) * len(pairs[1]) > _FEW_PAIRS)
 
 
 Counts = NDArray[np.int64]
@@ -350,15 +179,11 @@ def count_distances(
     total, relevant, gained = (
         np.zeros((len(query_codes), n_bits + 1), dtype=np.int64) for _ in range(3)
     )
-    chunk = max(1, _CELLS // units.size)
-    lists = []
-    for first in range(0, len(query_codes), chunk):
-        rows = slice(first, first + chunk)
-        some = sides._replace(codes=sides.codes[rows], labels=sides.labels[rows])
-        shared = np.zeros((len(some.codes), *units.shape), dtype=np.int64)
-        totals = total[rows], relevant[rows], gained[rows]
-        run_tasks(_count_by_distance, len(shared), some, widths[rows], ends, units, totals, shared)
-        lists.append(_gain_lists(shared, units, first))
+    totals = total, relevant, gained
+    if are_compiled(pairs):
+        lists = _count_compiled(sides, widths, ends, units, totals)
+    else:
+        lists = _count_with_numpy(sides, ends, units, totals)
     if self_pairs is not None and len(self_pairs):
         query, item = self_pairs.T
         distance = np.bitwise_count(query_codes[query] ^ database_codes[item]).sum(
@@ -381,6 +206,59 @@ def count_distances(
     return total, relevant, _label_gains(gained, lists)
 
 
+def _count_compiled(
+    sides: _WordPairs,
+    widths: NDArray[np.uint64],
+    ends: Counts,
+    units: Counts,
+    totals: tuple[Counts, Counts, Counts],
+) -> list[_GainLists]:
+    """Add to ``totals``: all items, relevant ones, gains. Return lists of gains."""
+    from channelhash.metrics.pair_loops import count_by_distance
+    from channelhash.utils.compiled import run_tasks
+
+    chunk = max(1, _CELLS // units.size)
+    lists = []
+    for first in range(0, len(sides.codes), chunk):
+        rows = slice(first, first + chunk)
+        some = sides._replace(codes=sides.codes[rows], labels=sides.labels[rows])
+        shared = np.zeros((len(some.codes), *units.shape), dtype=np.int64)
+        parts = tuple(counts[rows] for counts in totals)
+        run_tasks(count_by_distance, len(shared), some, widths[rows], ends, units, parts, shared)
+        lists.append(_gain_lists(shared, units, first))
+    return lists
+
+
+def _count_with_numpy(
+    sides: _WordPairs, ends: Counts, units: Counts, totals: tuple[Counts, Counts, Counts]
+) -> list[_GainLists]:
+    """Do as `_count_compiled` does."""
+    total, relevant, gained = totals
+    lists = []
+    for q, table in enumerate(_tables(sides, ends, total.shape[1] - 1, units.shape[1])):
+        total[q] = table.sum(axis=(1, 2))
+        relevant[q] = table[:, :, 1:].sum(axis=(1, 2))
+        gained[q] = (table * units).sum(axis=(1, 2))
+        lists.append(_gain_lists(table.sum(axis=0)[None], units, q))
+    return lists
+
+
+def _tables(pairs: _WordPairs, ends: Counts, n_bits: int, width: int) -> Iterator[Counts]:
+    """Count each query's items with NumPy alone, by distance, segment and number of shared labels:
+    ``(k + 1, segments, width)``. ``ends`` are those of the segments.
+    """
+    segments = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
+    shape = (n_bits + 1, len(ends), width)
+    for code, labels in zip(pairs.codes, pairs.labels, strict=True):
+        distances = np.zeros(len(segments), np.int64)
+        for word, column in zip(code, pairs.items, strict=True):
+            distances += np.bitwise_count(column ^ word)
+        cells = (distances * len(ends) + segments) * width
+        for word, column in zip(labels, pairs.sets, strict=True):
+            cells += np.bitwise_count(column & word)
+        yield np.bincount(cells, minlength=np.prod(shape)).reshape(shape)
+
+
 def count_jointly(pairs: CodesAndLabels, n_bits: int) -> Counts:
     """Count the pairs at each distance that share so many labels: ``(k + 1, most labels of a query
     + 1)`` int64.
@@ -389,9 +267,15 @@ def count_jointly(pairs: CodesAndLabels, n_bits: int) -> Counts:
     """
     query_labels = pairs[2]
     width = int(query_labels.sum(axis=1).max(initial=0)) + 1
+    if not are_compiled(pairs):
+        tables = _tables(_word_pairs(pairs), np.array([len(pairs[1])]), n_bits, width)
+        return sum(tables, start=np.zeros((n_bits + 1, 1, width), np.int64))[:, 0]
+    from channelhash.metrics.pair_loops import count_pairs_jointly
+    from channelhash.utils.compiled import run_tasks
+
     counts = np.zeros((_PARTS, (n_bits + 1) * width), dtype=np.int64)
     queries = -(-len(query_labels) // _PARTS)
-    run_tasks(_count_pairs_jointly, _PARTS, _word_pairs(pairs), queries, np.uint64(width), counts)
+    run_tasks(count_pairs_jointly, _PARTS, _word_pairs(pairs), queries, np.uint64(width), counts)
     return cast(Counts, counts.sum(axis=0).reshape(n_bits + 1, width))
 
 
@@ -402,15 +286,18 @@ def precisions_in_order(
     database.
 
     ``total`` and ``relevant`` are n_d and n_d⁺ of exactly these codes and labels; all else is as in
-    `count_distances`, at about half its speed.
+    `count_distances`, at about half its speed. The loop has to be compiled.
     """
+    from channelhash.metrics.pair_loops import HALF, sum_precisions_in_order
+    from channelhash.utils.compiled import run_tasks
+
     sides = _word_pairs(pairs)
     sums = np.zeros(len(sides.codes))
     before, relevant_before = (
         (np.cumsum(counts, axis=1) - counts).astype(np.uint64) for counts in (total, relevant)
     )
     # Relevant items above, all items below, in one word a distance.
-    run_tasks(_sum_precisions_in_order, len(sums), sides, before + (relevant_before << _HALF), sums)
+    run_tasks(sum_precisions_in_order, len(sums), sides, before + (relevant_before << HALF), sums)
     return sums
 
 

@@ -22,22 +22,18 @@ from channelhash.metrics.count_distances import (
     checked_pairs,
     count_distances,
 )
-from channelhash.metrics.tied_orders import harmonic_difference, write_bounds, write_expectations
+from channelhash.metrics.tied_orders import (
+    cut_bounds,
+    cut_expectations,
+    divide,
+    harmonic_difference,
+)
 
 Scores = NDArray[np.float64]
 _Shares = TypeVar("_Shares", float, NDArray[np.float64])
 
 # Ranks whose discounts are held at once.
 _RANKS = 1 << 20
-
-
-def divide(
-    numerator: NDArray[np.number], denominator: NDArray[np.number], empty: float
-) -> NDArray[np.float64]:
-    """Divide, with ``empty`` where the denominator is 0."""
-    out = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), empty, dtype=np.float64)
-    np.divide(numerator, denominator, out=out, where=denominator != 0)
-    return out
 
 
 def _discounts_up_to(ranks: Counts) -> Scores:
@@ -197,8 +193,7 @@ class HammingHistogram:
         """
         group, ahead = self._cut(z)
         before = [np.nan_to_num(bound) * group[-1] for bound in ahead.average_precision_bounds()]
-        bounds = np.empty((2, len(self.total)))
-        write_bounds(group, np.stack(before), bounds)
+        bounds = cut_bounds(group, np.stack(before))
         lower, upper = np.where(self.relevant.any(axis=1), bounds, np.nan)
         return lower, upper
 
@@ -228,11 +223,8 @@ class HammingHistogram:
         # Sum of precisions of the whole groups before the cut: AP_T of just those, times its
         # divisor.
         before = np.nan_to_num(ahead.average_precision()) * relevant_before
-        expected = np.zeros(len(taken))
-        write_expectations(
-            group, np.stack([before, harmonic_difference(total_before, taken)]), expected
-        )
-        return self._mean(expected)
+        harmonic = harmonic_difference(total_before, taken)
+        return self._mean(cut_expectations(group, before, harmonic))
 
     def precision_at(self, z: int) -> float:
         """Return the mean P@z in expectation over the orders of ties: the cut group gives its

@@ -5,8 +5,6 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.utils.compiled import inner, njit
-
 # Below this size harmonic numbers come from a table, above from their expansion, exact to double
 # precision there.
 _TABLE = 64
@@ -39,89 +37,74 @@ def _correction(y: NDArray[np.float64]) -> NDArray[np.float64]:
     return square * (1 / 24 - square * (7 / 960 - square * 31 / 8064))
 
 
-@njit(cache=True)
-def write_expectations(group, sums, expected):  # type: ignore[no-untyped-def]
-    """Write the expected AP@z of each query: ``group`` as from `_cut`, ``(5, nq)``; A and H ``(2,
-    nq)``.
+def divide(
+    numerator: NDArray[np.number], denominator: NDArray[np.number], empty: float
+) -> NDArray[np.float64]:
+    """Divide, with ``empty`` where the denominator is 0."""
+    out = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), empty, dtype=np.float64)
+    np.divide(numerator, denominator, out=out, where=denominator != 0)
+    return out
+
+
+def cut_expectations(
+    group: NDArray[np.int64], before: NDArray[np.float64], harmonic: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the expected AP@z of each query: ``group`` as from `_cut`, ``(5, nq)``; A and H
+    ``(nq,)``.
+
+    Sums over h outwards from the likeliest h, each probability from its neighbour's; unnormalised
+    weights and one division at the end need no factorials. Beyond the possible h weights are 0.
     """
-    for q in range(len(expected)):
-        if group[2, q]:
-            n = group[0, q]
-            r = group[1, q]
-            m = group[2, q]
-            place = group[3, q] + 1
-            hits = group[4, q]
-            expected[q] = _expected(n, r, m, place, hits, sums[0, q], sums[1, q])
-
-
-@inner
-def _expected(n, r, m, place, relevant_before, before, harmonic):  # type: ignore[no-untyped-def]
-    """Sum over h for one query, outwards from the likeliest h, each probability from its
-    neighbour's; unnormalised weights and one division at the end need no factorials."""
-    low = max(0, m - (n - r))
-    high = min(r, m)
+    n, r, m, total_before, relevant_before = group
     others = n - r - m
-    mode = min(max((m + 1) * (r + 1) // (n + 2), low), high)
+    mode = np.clip((m + 1) * (r + 1) // (n + 2), np.maximum(0, -others), np.minimum(r, m))
     first = (relevant_before + 1) * harmonic
-    spread = m - place * harmonic
-    numerator = 0.0
-    weights = 0.0
+    spread = m - (total_before + 1) * harmonic
+    numerator = np.zeros(len(n))
+    weights = np.zeros(len(n))
     for step in (1, -1):
         h = mode
-        weight = 1.0
+        weight = np.ones(len(n))
         if step == -1:
-            h -= 1
-            weight = mode * (others + mode) / ((r - h) * (m - h)) if h >= low else 0.0
-        while low <= h <= high and weight > 1e-18:
-            if relevant_before + h > 0:
-                slope = (h - 1) / (m - 1) if m > 1 else 0.0
-                numerator += (
-                    weight * (before + h / m * (first + slope * spread)) / (relevant_before + h)
-                )
+            weight = mode * (others + mode) / ((r - mode + 1) * (m - mode + 1))
+            h = mode - 1
+        while (weight > 1e-18).any():
+            slope = divide(h - 1, m - 1, 0.0)
+            sums = before + divide(h, m, 0.0) * (first + slope * spread)
+            numerator += divide(weight * sums, relevant_before + h, 0.0)
             weights += weight
             if step == 1:
-                weight *= (r - h) * (m - h) / ((h + 1) * (others + h + 1))
+                weight = weight * (r - h) * (m - h) / ((h + 1) * (others + h + 1))
             else:
-                weight *= h * (others + h) / ((r - h + 1) * (m - h + 1))
-            h += step
+                weight = weight * h * (others + h) / ((r - h + 1) * (m - h + 1))
+            h = h + step
     return numerator / weights
 
 
-@njit(cache=True)
-def write_bounds(group, before, bounds):  # type: ignore[no-untyped-def]
-    """Write the least and the greatest AP@z of each query ``(2, nq)``, from those sums of the
-    groups before.
+def cut_bounds(
+    group: NDArray[np.int64], before: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the least and the greatest AP@z of each query, from those sums of the groups before
+    ``(2, nq)``.
+
+    They are those over h, with h the last, or the first, of the m items taken. One relevant item
+    more among the last adds a precision at its place, and one hit to the h − 1 that follow it.
     """
-    for q in range(bounds.shape[1]):
-        n = group[0, q]
-        r = group[1, q]
-        m = group[2, q]
-        total = group[3, q]
-        hits = group[4, q]
-        bounds[0, q], bounds[1, q] = _bounds_of_one(
-            n, r, m, total, hits, before[0, q], before[1, q]
-        )
-
-
-@inner
-def _bounds_of_one(  # type: ignore[no-untyped-def]
-    n, r, m, total_before, relevant_before, last, first
-):
-    """Least and greatest AP@z of one query over h: with h the last, or the first, of the m items
-    taken. One relevant item more among the last adds a precision at its place, and one hit to the h
-    − 1 that follow it."""
-    least = max(0, m - (n - r))
-    following = 0.0
-    lower = np.inf
-    upper = -np.inf
-    for h in range(min(r, m) + 1):
+    n, r, m, total_before, relevant_before = group
+    least = np.maximum(0, m - (n - r))
+    most = np.minimum(r, m)
+    last, first = before
+    following = np.zeros(len(n))
+    lower = np.full(len(n), np.inf)
+    upper = np.full(len(n), -np.inf)
+    for h in range(int(most.max(initial=0)) + 1):
         hits = relevant_before + h
         if h:
-            place = total_before + m - h + 1
-            last += (relevant_before + 1) / place + following
+            place = np.maximum(1, total_before + m - h + 1)
+            last = last + (relevant_before + 1) / place + following
             following += 1 / place
-            first += hits / (total_before + h)
-        if h >= least:
-            lower = min(lower, last / hits if hits else 0.0)
-            upper = max(upper, first / hits if hits else 0.0)
+            first = first + hits / (total_before + h)
+        possible = (least <= h) & (h <= most)
+        np.minimum(lower, divide(last, hits, 0.0), out=lower, where=possible)
+        np.maximum(upper, divide(first, hits, 0.0), out=upper, where=possible)
     return lower, upper

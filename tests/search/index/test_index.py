@@ -15,9 +15,15 @@ from channelhash.duplicates.groups import group_codes
 from channelhash.lab import brute_force as exact
 from channelhash.search import index as code_index
 from channelhash.search.checks import MOST_BITS
-from channelhash.search.index import CodeIndex, clusters as clustering, layout, scans
+from channelhash.search.index import CodeIndex, layout
 from channelhash.search.index.layout import Matches
+from channelhash.utils import optional_imports
+from extras import needs
 from refusals import check_refusal
+
+needs("fast")
+
+from channelhash.search.index import clusters as clustering, scans  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -162,6 +168,21 @@ def test_the_compiled_loops_are_loaded_once_numpy_has_compared_so_many_words(mon
     code_index.compile_loops()
     index.nearest(np.zeros((1, 1), np.uint8), 3)
     assert asked[-2:] == ["compiled"] * 2
+
+
+def test_without_loops_numpy_searches_on_and_says_so_once(monkeypatch, caplog):
+    monkeypatch.setattr(optional_imports, "_has_numba", lambda: False)
+    optional_imports._say_slow.cache_clear()
+    monkeypatch.setattr(code_index, "_FEWEST_CLUSTERED", 100)
+    codes = draw(5_000, 64, 3, 0)
+    index = CodeIndex.build(codes, 64)
+    for _ in range(2):
+        code_index.compile_loops()
+        assert_same(
+            index.nearest(codes[:9], 20), plainly(exact.nearest, codes[:9], codes, 20, None)
+        )
+    (message,) = caplog.messages
+    assert "pip install 'channelhash[fast]'" in message
 
 
 def test_arguments_that_do_not_fit_are_refused(monkeypatch):

@@ -25,6 +25,7 @@ from channelhash.search.index.layout import (
     code_words,
     find_distinct,
 )
+from channelhash.utils.optional_imports import has_loops
 from channelhash.utils.seeds import generator
 
 #: Number of distinct codes from which clusters may be quicker than a scan.
@@ -111,6 +112,8 @@ def compile_loops(n_words: int = _FEW_WORDS + 1, on_one_core: int = 0) -> None:
     if n_words <= _FEW_WORDS:
         _uncounted = _FEW_WORDS
         return
+    if not has_loops(is_much=True):
+        return
     _left_to_numpy = 0
     if on_one_core:
         from channelhash.search.index import scans
@@ -123,11 +126,13 @@ def compile_loops(n_words: int = _FEW_WORDS + 1, on_one_core: int = 0) -> None:
 
 
 def _is_left_to_numpy(search: CodeSearch) -> bool:
-    """Return whether NumPy does a search, and count its words."""
+    """Return whether NumPy does a search, and count its words. Without the extra `fast` it does
+    all.
+    """
     global _left_to_numpy
     if search.codes.size > _uncounted:
         _left_to_numpy -= len(search.queries) * search.codes.size
-    return _left_to_numpy >= 0
+    return _left_to_numpy >= 0 or not has_loops(is_much=True)
 
 
 class CodeIndex:
@@ -158,7 +163,9 @@ class CodeIndex:
         """Return the index of ``(n, ceil(n_bits / 8))`` packed codes, fewer than 2³² of them."""
         check_packed(packed, n_bits)
         plain = cls(find_distinct(packed, n_bits), None, n_bits)
-        if clusters is None and plain.n_distinct < _FEWEST_CLUSTERED:
+        if clusters is None and (
+            plain.n_distinct < _FEWEST_CLUSTERED or not has_loops(is_much=False)
+        ):
             clusters = False
         if clusters is False or not plain.n_distinct:
             return plain
