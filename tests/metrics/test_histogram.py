@@ -2,6 +2,7 @@
 shards add up.
 """
 
+import sys
 from dataclasses import asdict, replace
 from functools import reduce
 from operator import add
@@ -13,7 +14,7 @@ from hypothesis import example, given, settings, strategies as st
 import channelhash as ch
 from channelhash.metrics import count_distances as counting
 from channelhash.metrics.count_distances import count_distances, count_jointly
-from channelhash.utils import optional_imports
+from channelhash.utils.optional_imports import has_loops
 from refusals import check_refusal
 
 
@@ -21,8 +22,10 @@ from refusals import check_refusal
 def loops(request):
     with pytest.MonkeyPatch.context() as patch:
         if request.param != "compiled":
-            patch.setattr(optional_imports, "_has_numba", lambda: False)
+            patch.setitem(sys.modules, "numba", None)
+        has_loops.cache_clear()
         yield
+    has_loops.cache_clear()
 
 
 def collection(

@@ -176,10 +176,8 @@ def count_distances(
     )
     widths = np.bitwise_count(sides.labels).sum(axis=1, dtype=np.uint64) + np.uint64(1)
     units = _gain_units(sizes, int(widths.max(initial=1)))
-    total, relevant, gained = (
-        np.zeros((len(query_codes), n_bits + 1), dtype=np.int64) for _ in range(3)
-    )
-    totals = total, relevant, gained
+    totals = np.zeros((3, len(query_codes), n_bits + 1), dtype=np.int64)
+    total, relevant, gained = totals
     if are_compiled(pairs):
         lists = _count_compiled(sides, widths, ends, units, totals)
     else:
@@ -211,7 +209,7 @@ def _count_compiled(
     widths: NDArray[np.uint64],
     ends: Counts,
     units: Counts,
-    totals: tuple[Counts, Counts, Counts],
+    totals: Counts,
 ) -> list[_GainLists]:
     """Add to ``totals``: all items, relevant ones, gains. Return lists of gains."""
     from channelhash.metrics.pair_loops import count_by_distance
@@ -223,22 +221,21 @@ def _count_compiled(
         rows = slice(first, first + chunk)
         some = sides._replace(codes=sides.codes[rows], labels=sides.labels[rows])
         shared = np.zeros((len(some.codes), *units.shape), dtype=np.int64)
-        parts = tuple(counts[rows] for counts in totals)
+        parts = tuple(totals[:, rows])
         run_tasks(count_by_distance, len(shared), some, widths[rows], ends, units, parts, shared)
         lists.append(_gain_lists(shared, units, first))
     return lists
 
 
 def _count_with_numpy(
-    sides: _WordPairs, ends: Counts, units: Counts, totals: tuple[Counts, Counts, Counts]
+    sides: _WordPairs, ends: Counts, units: Counts, totals: Counts
 ) -> list[_GainLists]:
     """Do as `_count_compiled` does."""
-    total, relevant, gained = totals
     lists = []
-    for q, table in enumerate(_tables(sides, ends, total.shape[1] - 1, units.shape[1])):
-        total[q] = table.sum(axis=(1, 2))
-        relevant[q] = table[:, :, 1:].sum(axis=(1, 2))
-        gained[q] = (table * units).sum(axis=(1, 2))
+    for q, table in enumerate(_tables(sides, ends, totals.shape[2] - 1, units.shape[1])):
+        totals[0, q] = table.sum(axis=(1, 2))
+        totals[1, q] = table[:, :, 1:].sum(axis=(1, 2))
+        totals[2, q] = (table * units).sum(axis=(1, 2))
         lists.append(_gain_lists(table.sum(axis=0)[None], units, q))
     return lists
 

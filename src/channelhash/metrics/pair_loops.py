@@ -1,4 +1,4 @@
-"""Compiled passes over all query–item pairs, for many of them; see `count_distances`.
+"""Compiled passes over all query–item pairs, for `count_distances`.
 
 Codes and label sets are 64-bit words, word by word ``(words, n)``, so that a word of neighbouring
 items lies side by side: the compiler turns a loop over items into vector instructions, unlike a

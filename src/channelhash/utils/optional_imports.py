@@ -84,6 +84,7 @@ def library(module: str, extra: str) -> Any:
         ) from None
 
 
+@cache
 def has_loops(is_much: bool) -> bool:
     """Return whether the extra `fast` is installed, which compiles loops. If it is not, and NumPy
     has much to do, say so once.
@@ -91,21 +92,13 @@ def has_loops(is_much: bool) -> bool:
     >>> has_loops(is_much=False)
     True
     """
-    if is_much and not _has_numba():
-        _say_slow()
-    return _has_numba()
-
-
-@cache
-def _has_numba() -> bool:
-    return importlib.util.find_spec("numba") is not None
-
-
-@cache
-def _say_slow() -> None:
-    _log.warning(
-        "many codes are compared by NumPy: pip install 'channelhash[fast]' is 4 to 16 times as fast"
-    )
+    found = importlib.util.find_spec("numba") is not None
+    if is_much and not found:
+        _log.warning(
+            "many codes are compared by NumPy: pip install 'channelhash[fast]' is 4 to 16 times as "
+            "fast"
+        )
+    return found
 
 
 @cache

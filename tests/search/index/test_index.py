@@ -3,6 +3,7 @@ forged arrays.
 """
 
 import itertools
+import sys
 from functools import partial
 
 import numpy as np
@@ -17,7 +18,7 @@ from channelhash.search import index as code_index
 from channelhash.search.checks import MOST_BITS
 from channelhash.search.index import CodeIndex, layout
 from channelhash.search.index.layout import Matches
-from channelhash.utils import optional_imports
+from channelhash.utils.optional_imports import has_loops
 from extras import needs
 from refusals import check_refusal
 
@@ -170,10 +171,18 @@ def test_the_compiled_loops_are_loaded_once_numpy_has_compared_so_many_words(mon
     assert asked[-2:] == ["compiled"] * 2
 
 
+@pytest.fixture
+def without_numba(monkeypatch):
+    has_loops.cache_clear()
+    monkeypatch.setitem(sys.modules, "numba", None)
+    yield
+    has_loops.cache_clear()
+
+
+@pytest.mark.usefixtures("without_numba")
 def test_without_loops_numpy_searches_on_and_says_so_once(monkeypatch, caplog):
-    monkeypatch.setattr(optional_imports, "_has_numba", lambda: False)
-    optional_imports._say_slow.cache_clear()
     monkeypatch.setattr(code_index, "_FEWEST_CLUSTERED", 100)
+    monkeypatch.setattr(CodeIndex, "_search_compiled", None)
     codes = draw(5_000, 64, 3, 0)
     index = CodeIndex.build(codes, 64)
     for _ in range(2):

@@ -126,9 +126,7 @@ def compile_loops(n_words: int = _FEW_WORDS + 1, on_one_core: int = 0) -> None:
 
 
 def _is_left_to_numpy(search: CodeSearch) -> bool:
-    """Return whether NumPy does a search, and count its words. Without the extra `fast` it does
-    all.
-    """
+    """Return whether NumPy does a search, and count its words."""
     global _left_to_numpy
     if search.codes.size > _uncounted:
         _left_to_numpy -= len(search.queries) * search.codes.size
