@@ -64,6 +64,8 @@ def names(n: int, prefix: str = "i") -> list[str]:
 @pytest.mark.parametrize("fewest", [{}, {"_FEWEST_CLUSTERED": 1}], ids=["scan", "clusters"])
 def test_any_calls_in_any_order_with_snapshots_all_the_time(fewest, monkeypatch):
     """Filters, deletes, ties by id and layers, whichever way codes are searched."""
+    if fewest:
+        needs("fast")
     for name, value in {**fewest, "_START": -(1 << 40), "_left_to_numpy": 0}.items():
         monkeypatch.setattr(code_index, name, value)
     made = set()
