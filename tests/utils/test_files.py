@@ -100,12 +100,14 @@ def test_a_sweep_leaves_files_that_only_look_like_leftovers(tmp_path):
 @contextmanager
 def largest_file(n_bytes: int):
     """No file of this process may grow beyond a size: the system refuses as it does where the disk
-    is full.
+    is full. Python, which would leave half of a compiled module, keeps none meanwhile.
     """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
     try:
-        yield
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "dont_write_bytecode", True)
+            yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
