@@ -251,12 +251,20 @@ def test_items_and_vectors_ask_together(folder):
     [
         (np.full((1, 24), np.nan), "row 0 (id 0): is not finite, or too large for float32"),
         (np.eye(24)[:2] * [[1], [0]], "row 1 (id 1): is zero, which is near nothing; take such"),
-        (np.ones(24), "holds an array (24,), expected vectors (n, d), a row each"),
+        (np.ones((1, 1, 24)), "holds an array (1, 1, 24), expected vectors (n, d), a row each"),
     ],
 )
 def test_files_of_other_vectors_do_not_ask(rows, says, folder, tmp_path, capsys):
     np.save(tmp_path / "q.npy", rows)
     assert_refused(capsys, "search", folder / "s", "--vector", tmp_path / "q.npy", says=says)
+
+
+def test_a_file_of_one_vector_asks_as_a_row_does(folder, tmp_path, capsys):
+    found = []
+    for rows in (QUESTIONS[0], QUESTIONS[:1]):
+        np.save(tmp_path / "q.npy", rows)
+        found.append(run_json(capsys, "search", folder / "s", "--vector", tmp_path / "q.npy"))
+    assert found[0]["results"] == found[1]["results"]
 
 
 @pytest.mark.parametrize(

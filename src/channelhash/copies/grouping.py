@@ -7,11 +7,10 @@ What has been compared can be kept: the next run compares only what is new.
 
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +27,6 @@ from channelhash.copies.comparison import (
 from channelhash.copies.detail import Floats, PairMask, Places
 from channelhash.copies.moved import Views, confirm_moved, may_be_moved, views_of
 from channelhash.copies.small_copies import KeptCopies, SmallCopy
-from channelhash.errors import InputError
 from channelhash.utils.machine import one_blas_thread, usable_cores
 from channelhash.utils.progress import Progress, no_progress
 
@@ -154,7 +152,7 @@ def _compare_new(
     n_rows = -(-n_new // _TILE)
     total = sum(len(tiles) - first for first in range(n_rows))
     done = 0
-    with ThreadPoolExecutor(usable_cores()) as pool, _one_blas_thread():
+    with ThreadPoolExecutor(usable_cores()) as pool, one_blas_thread():
         for first in range(n_rows):
             rows = tiles[first][: n_new - first * _TILE]
             before = images.numbers, len(images.moved)
@@ -167,13 +165,6 @@ def _compare_new(
                 progress(done, total)
             if kept:
                 _remember(kept, images, rows, before)
-
-
-def _one_blas_thread() -> AbstractContextManager[Any]:
-    try:
-        return one_blas_thread()
-    except InputError:  # without the extra that limits threads it takes longer
-        return nullcontext()
 
 
 def _outline(copies: Sequence[SmallCopy]) -> _Outlines:

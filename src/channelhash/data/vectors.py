@@ -112,7 +112,8 @@ def _release(stored: NDArray[Any]) -> None:
 def load_vectors(
     path: Path, array: str | None = None, ids: Path | None = None, skip_bad: bool = False
 ) -> Vectors:
-    """Read vectors ``(n, d)``, with ids and further columns where the file has them.
+    """Read vectors ``(n, d)``, or one ``(d,)`` in a ``.npy`` file, with ids and further columns
+    where the file has them.
 
     Args:
         path: a file with an ending of `array_files.ENDINGS`.
@@ -139,6 +140,8 @@ def load_vectors(
             raise InputError(f"holds one array, without a name; leave {argument('array')} out")
         chosen = _choose(arrays, array)
         values = arrays.peek(chosen, in_place=True)
+        if values.ndim == 1 and ending in _UNNAMED:
+            values = values[None]  # one vector alone
         problem = _shape_problem(values)
         if problem:
             raise InputError(problem)

@@ -374,7 +374,7 @@ def _weights_checksum(content: bytes) -> str:
     >>> _weights_checksum(save(weights)) == _weights_checksum(save(weights, {"of": "example"}))
     True
     """
-    import safetensors  # of the extras photos and train
+    import safetensors
 
     parts: list[bytes] = []
     for name, tensor in sorted(safetensors.deserialize(content)):  # type: ignore[no-untyped-call]

