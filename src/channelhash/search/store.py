@@ -123,6 +123,16 @@ class Store(ABC):
             self._stage = self._read_stage()
         return self._stage
 
+    def successor(self) -> "Store | None":
+        """Open the store that has taken the place of this one in its folder; None if none has.
+
+        Whoever has asked goes on reading this one, as it was, until it is closed.
+
+        Raises:
+            InputError: the other store is damaged, or holds codes that cannot be compared.
+        """
+        return None
+
     def add(
         self,
         ids: Sequence[str],

@@ -47,6 +47,8 @@ _CODES_OF = f"""
 SELECT modality, item, serial, code, projection, checksum FROM codes
 WHERE modality IN ({_MODALITIES}) AND item IN (SELECT value FROM json_each(?)) ORDER BY modality
 """
+#: Begins a transaction that only reads.
+_READ = "BEGIN"
 #: Ids that one statement looks for; SQLite allows no more than some hundred parameters.
 _AT_ONCE = 100
 #: Kind of a literal -> what SQLite's `json_type` calls values of that kind.
@@ -140,6 +142,11 @@ class ItemsDatabase:
         with disk.one_line_errors(self._name):
             return State.read(self._connection)
 
+    def check_presence(self, writes: bool = True) -> None:
+        """Raise an error if the database may not be written to, or read, any more."""
+        if self._guard:
+            self._guard.check_presence(writes)
+
     def copy_to(self, path: Path) -> None:
         """Write the database as it is now to a new file, while others read and write this one."""
         with disk.one_line_errors(str(path)), closing(disk.connect(path, create=True)) as copy:
@@ -149,7 +156,7 @@ class ItemsDatabase:
         """Open a block that sees the database as it is at the first read, whatever others write
         meanwhile.
         """
-        return self._transaction("BEGIN")
+        return self._transaction(_READ)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -425,8 +432,7 @@ GROUP BY 1 ORDER BY 2 DESC, 1
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[None]:
         with disk.one_line_errors(self._name):
-            if self._guard:
-                self._guard.check_presence()
+            self.check_presence(begin != _READ)
             self._connection.execute(begin)
             try:
                 yield

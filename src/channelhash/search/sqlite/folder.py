@@ -332,6 +332,8 @@ class StoreFolder:
     def __init__(self, path: Path, mapped: bool = False) -> None:
         self.path = path
         self.mapped = mapped
+        #: Whether a database that is not the store's any more is read on.
+        self.kept = False
         #: Holds a `Manifest`.
         self.description = path / "store.json"
         #: Holds the items and codes; all else can be made again.

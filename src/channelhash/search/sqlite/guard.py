@@ -95,14 +95,27 @@ class Guard:
         """Return whether a database that can only be read must be opened again, as others have
         changed it.
         """
-        return self.read_only and self._seen != self._folder.look()
+        if not self.read_only or self._seen == self._folder.look():
+            return False
+        return not self._folder.kept or self._status()[0] == self._file
 
-    def check_presence(self) -> None:
-        """Raise an error if the open database is not the store's any more. Takes 2 µs."""
+    def keeps_reading(self) -> bool:
+        """Let the open database be read from now on even if it is not the store's any more. Return
+        whether another is in its place.
+        """
+        self._folder.kept = True
+        return self._status()[0] not in (None, self._file)
+
+    def check_presence(self, writes: bool) -> None:
+        """Raise an error if the open database is not the store's any more, unless it is kept to be
+        read. Takes 2 µs.
+        """
         if self.read_only:
             return
         file, changed = self._status()
         if file != self._file:
+            if self._folder.kept and not writes:
+                return
             raise JobError(
                 f"{self._folder.path}: the store was removed or replaced while it was open; open "
                 "it again"

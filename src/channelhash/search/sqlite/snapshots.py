@@ -249,6 +249,7 @@ class CodeLayers:
         if not self._folder.writable:
             raise PermissionError(f"{self._folder.path}: can only be read")
         with locked(self._folder.lock):
+            self._database.check_presence()  # else these are the files of another store
             with self._database.reading():
                 state = self._database.state()
                 if state.snapshot != in_place_of:

@@ -182,6 +182,13 @@ class EmbeddedStore(Store):
         with self._hold(self._reading) as opened:
             opened.layers.make_snapshot(opened.reader.state().snapshot)
 
+    def successor(self) -> "EmbeddedStore | None":
+        guard = self._opened.guard
+        if guard is None or not guard.keeps_reading():
+            return None
+        store = EmbeddedStore(self.address, self._folder, _in_memory(None), self._common())
+        return store if store._opened.facts else None  # it may be gone by now
+
     def close(self) -> None:
         """Close the store. If anything was written, make the snapshot that the next search would
         make.
