@@ -36,7 +36,7 @@ for line in sys.argv[2:]:
     try:
         if line.startswith("POST"):
             _, place, body = shlex.split(line)
-            served = channelhash.serve.app.open_app(place, None, channelhash.serve.service.Limits(), None, None)
+            served = channelhash.serve.app.open_app({"": place}, None, channelhash.serve.service.Limits(), None, None)
             with TestClient(served) as client:
                 answer = client.post("/search", json=json.loads(body), headers={"Host": "localhost"})
                 sys.exit(print(answer.text))

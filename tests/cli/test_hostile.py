@@ -425,7 +425,7 @@ _CODED = ("model", "extractor")
 def _serve(store: Path, trust_code: bool) -> None:
     with trusting(trust_code):
         # which loads the model
-        open_app(str(store), None, Limits(), None, None).state.service.encoding.result()
+        open_app({"": str(store)}, None, Limits(), None, None).state.service.encoding.result()
 
 
 #: Function of the package -> how it reads a forged run.

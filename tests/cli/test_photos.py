@@ -56,7 +56,7 @@ def draw(path: Path, colour: str, shade: int) -> None:
 
 
 def served_folder(folder: Path) -> TestClient:
-    app = open_app(str(folder), None, Limits(), None, None)
+    app = open_app({"": str(folder)}, None, Limits(), None, None)
     return TestClient(app, base_url="http://127.0.0.1")
 
 

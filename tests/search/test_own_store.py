@@ -137,7 +137,7 @@ def test_a_file_of_codes_goes_into_it(tmp_path, capsys):
 
 
 def test_it_is_served(filled, saved_model):
-    app = open_app(filled, saved_model, Limits(), None, None)
+    app = open_app({"": filled}, saved_model, Limits(), None, None)
     with TestClient(app, base_url="http://127.0.0.1") as client:
         found = client.post("/search", json={"text": "a red picture", "k": 3})
     assert len(found.json()["results"]) == 3

@@ -13,7 +13,8 @@ from PIL import Image, ImageOps
 from playwright.sync_api import Page, Route, expect, sync_playwright
 
 from channelhash.serve import items
-from channelhash.serve.service import Limits
+from channelhash.serve.app import create_app
+from channelhash.serve.service import Limits, Service
 from serve.served import (
     ODD_ID,
     TOKEN,
@@ -664,3 +665,22 @@ def test_a_person_on_this_machine_chooses_where_nothing_tells_the_original(page,
         click(row, "Move 2 files")
         expect(page.locator("#status")).to_have_text("No two items are near-duplicates.")
         assert [path.name for path in photos.iterdir()] == ["b.png"]
+
+
+def test_all_stores_are_searched_and_a_photograph_is_opened_in_its_own(page, model, tmp_path):
+    services: list[Service] = []
+    for name in ("Rome", "Old scans"):
+        (tmp_path / name).mkdir()
+        store = small_store(tmp_path / name, model)
+        services.append(Service(store, lambda: model, name=name, first=next(iter(services), None)))
+    with on_loopback(create_app(*services)) as address:
+        page.goto(address)
+        ask(page, "a red picture")
+        heading(page).to_have_text("The best of each store in turn")
+        _check_with_axe(page, "of all stores")
+        page.locator("#results .show:has(img)").nth(1).click()
+        expect(page.locator("#photo")).to_be_visible()
+        assert urlsplit(page.url).path == "/stores/Old%20scans/"
+        page.keyboard.press("Escape")
+        page.locator("#store").select_option("Rome")
+        page.wait_for_url("**/stores/Rome/?q=a+red+picture")

@@ -24,7 +24,6 @@ from uvicorn.server import ServerState
 from channelhash.codes import CodeSet
 from channelhash.errors import InputError
 from channelhash.search import open_store
-from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.serve import middleware, routing, server
 from channelhash.serve.app import open_app
 from channelhash.serve.encoding import Batcher
@@ -128,11 +127,16 @@ def test_metrics_count_requests_batches_and_items(client):
     client.get("/images/item001")
     client.get("/nothing")
     text = client.get("/metrics").text
-    assert 'channelhash_requests_total{method="GET",route="/images/{item_id}",status="200"}' in text
-    assert re.search(r'requests_total\{method="POST",route="/search",status="200"\} \d', text)
-    assert 'channelhash_requests_total{method="GET",route="other",status="404"}' in text
+    assert (
+        'channelhash_requests_total{method="GET",route="/images/{item_id}",status="200",store=""}'
+        in text
+    )
+    assert re.search(
+        r'requests_total\{method="POST",route="/search",status="200",store=""\} \d', text
+    )
+    assert 'channelhash_requests_total{method="GET",route="other",status="404",store=""}' in text
     assert re.search(r'encode_batch_items_count\{modality="text"\} [1-9]', text)
-    assert "channelhash_items 31.0" in text
+    assert 'channelhash_items{store=""} 31.0' in text
     assert "channelhash_running_requests 1.0" in text
 
 
@@ -338,29 +342,6 @@ def test_uploads_beyond_their_places_are_refused(tmp_path, model, monkeypatch):
         assert client.post("/search/image", files={"image": bytes(60_000)}).status_code == 422
 
 
-def test_health_says_whether_a_store_that_can_only_be_read_can_be_read(tmp_path, monkeypatch):
-    folder, away = tmp_path / "store", tmp_path / "away"
-    add_elsewhere(folder, "a")
-    monkeypatch.setattr(StoreFolder, "writable", False)
-    with TestClient(app_of(open_store(folder)), raise_server_exceptions=False) as client:
-
-        def check(*ids: str) -> None:
-            for path in ("/health", "/ready"):
-                assert client.get(path).json() == {"status": "ok", "items": len(ids)}
-            found = client.get("/items?order=name").json()["items"]
-            assert [item["id"] for item in found] == list(ids)
-
-        client.app.state.service.warm_up.join()
-        check("a")
-        add_elsewhere(folder, "b")
-        check("a", "b")
-        folder.rename(away)
-        for path in ("/health", "/ready", "/items"):
-            refused(client.get(path), 500, says="was removed while it was open")
-        away.rename(folder)
-        check("a", "b")
-
-
 def add_elsewhere(folder: Path, name: str) -> None:
     """Add an item to a store in a process of its own."""
     program = f"""
@@ -408,13 +389,13 @@ def test_a_file_of_codes_is_served_with_its_model_and_takes_no_token(tmp_path, m
     path = tmp_path / "codes.parquet"
     CodeSet(["a", "b"], codes, None, 12, model=model.fingerprint()).save(path)
     *_, token = model_and_token(tmp_path, model)
-    with TestClient(open_app(str(path), tmp_path / "model", Limits(), None, None)) as client:
+    with TestClient(open_app({"": str(path)}, tmp_path / "model", Limits(), None, None)) as client:
         assert client.get("/info").json()["codes"] == {"text": 2}
         (result,) = client.post("/search", json={"text": "red", "k": 1}).json()["results"]
         assert result["id"] == "a"
     with TestClient(app_of(open_store(path), model, token=token.read_text())) as client:
         refused(client.delete("/items/a", headers=WRITER), 403, says="this store can only be read")
-    check_refusal("can only be read", open_app, str(path), None, Limits(), token, None)
+    check_refusal("can only be read", open_app, {"": str(path)}, None, Limits(), token, None)
 
 
 def test_what_cannot_be_served_is_refused_in_one_line(tmp_path, model, capsys):
@@ -471,7 +452,7 @@ def children(pid: int) -> list[int]:
 def searches_counted(address: str) -> float:
     """Number of searches that were answered, by the server's counters."""
     metrics = httpx.get(f"{address}metrics", timeout=60).text
-    searches = r'requests_total\{method="POST",route="/search",status="200"\} (\S+)'
+    searches = r'requests_total\{method="POST",route="/search",status="200",store=""\} (\S+)'
     return float(re.search(searches, metrics)[1])
 
 
@@ -503,7 +484,7 @@ def test_workers_answer_alike_see_all_writes_and_are_replaced(tmp_path, model):
             assert ask(address, "health") == {"status": "ok", "items": n_items + 1}
         assert searches_counted(address) >= 8  # those of the killed one, too
         metrics = httpx.get(f"{address}metrics", timeout=60).text
-        assert f"channelhash_items {n_items + 1}.0" in metrics
+        assert f'channelhash_items{{store=""}} {n_items + 1}.0' in metrics
         assert "channelhash_running_requests 1.0" in metrics
         process.send_signal(signal.SIGTERM)
         written = check_order(process)

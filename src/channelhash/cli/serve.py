@@ -3,13 +3,14 @@ language models.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -38,6 +39,16 @@ _PURPOSE = (
     "< '2019-09'. `fit` is the probability that a photograph shows what was asked for. Look at "
     "photographs with `show`."
 )
+#: Gives a store the name before it.
+_NAMED = re.compile(r"([\w-][\w .-]*)=(.+)")
+Stores = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[NAME=]FOLDER|STORE…",
+        help="A folder of photographs, a store, a run's folder, a file of codes, or "
+        "postgresql://…; several under their names.",
+    ),
+]
 #: Pixels of the long side of a photograph that is shown: what language models look at.
 _SIDE = 1024
 #: Argument of the library -> what a language model, or who starts the server, calls it.
@@ -45,7 +56,7 @@ _ARGUMENTS = {"like": "id", "model": "`--model` to `channelhash mcp`"}
 
 
 def serve(
-    store: shared.SearchableStore,
+    stores: Stores,
     model: StoreModel = None,
     host: str = typer.Option(
         "127.0.0.1", help="Address to listen on; by default only this machine has access."
@@ -77,7 +88,7 @@ def serve(
     ),
     trust_code: shared.TrustCode = False,
 ) -> None:
-    """Serve a folder of photographs, or another store, over HTTP, with a search page for the
+    """Serve a folder of photographs, or other stores, over HTTP, with a search page for the
     browser, until Ctrl-C.
 
     Example: channelhash serve photos --port 8080
@@ -88,19 +99,31 @@ def serve(
     # Between two questions, PyTorch's threads would keep a core busy with waiting.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     limits = service.Limits(upload_bytes=round(max_upload * 1e6))
-    report = Report.new()
+    addresses = _name_stores(stores)
+    reports = {name: Report.new() for name in addresses}
+    named = ", ".join(addresses.values())
     with server.listen(host, port) as listening:
         hosts = server.allowed_hosts(host, allow_host)
-        background = _watch_store(
-            store, report, trust_code, IndexOptions(model, encoder, captions, exclude), watch
-        )
-        when_stopped(f"{store} keeps what was indexed and written", partial(_go_on, report))
+        options = IndexOptions(model, encoder, captions, exclude)
+        watches = [
+            _watch_store(store, reports[name], trust_code, options, watch)
+            for name, store in addresses.items()
+        ]
+        when_stopped(f"{named} keeps what was indexed and written", partial(_go_on, reports))
         make = partial(
-            open_app, store, model, limits, token_file, hosts, read_token_file, workers > 1, report
+            open_app,
+            addresses,
+            model,
+            limits,
+            token_file,
+            hosts,
+            read_token_file,
+            workers > 1,
+            reports,
         )
 
         def ready() -> None:
-            typer.echo(f"Searching {store} at {server.format_address(listening)}")
+            typer.echo(f"Searching {named} at {server.format_address(listening)}")
 
         if workers > 1:
             answer = partial(
@@ -108,13 +131,30 @@ def serve(
             )
         else:
             app = make()
-            app.state.service.encoding.add_done_callback(_say_problems)
+            for each in service.services(app):
+                each.encoding.add_done_callback(_say_problems)
             answer = partial(server.run_server, app, listening, ready, log_level)
         try:
-            with background:
+            with ExitStack() as background:
+                for watching in watches:
+                    background.enter_context(watching)
                 answer()
         finally:
             typer.echo("Stopped.")
+
+
+def _name_stores(stores: Sequence[str]) -> dict[str, str]:
+    """Return name -> address of stores; one alone needs no name, which is empty then."""
+    addresses: dict[str, str] = {}
+    for address in stores:
+        name = os.path.basename(os.path.abspath(address.partition("?")[0]))
+        given = _NAMED.fullmatch(address)
+        if given and not Path(address).exists():
+            name, address = given.groups()
+        if not name or name in addresses:
+            raise InputError(f"{address}: {name!r} is no name of its own; name it: OTHER={address}")
+        addresses[name] = address
+    return addresses if len(addresses) > 1 else {"": address}
 
 
 def _watch_store(
@@ -182,9 +222,10 @@ def _index_again(
     return [*done.problems, *(skipped_lines(done) if changes else ())], changes
 
 
-def _go_on(report: Report) -> list[str]:
+def _go_on(reports: Mapping[str, Report]) -> list[str]:
     """Return the command that continues what a server was indexing; none if it had finished."""
-    return same_command() if report.stage or report.problem else []
+    is_left = any(report.stage or report.problem for report in reports.values())
+    return same_command() if is_left else []
 
 
 def _say_problems(encoding: Future[Any]) -> None:

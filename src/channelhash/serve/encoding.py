@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ _BatchItem = TypeVar("_BatchItem")
 _BatchResult = TypeVar("_BatchResult")
 #: Modalities whose items a server encodes.
 _MODALITIES = ("text", "image")
+#: Model and modality -> held while it encodes: several stores may share a model.
+_locks = defaultdict[tuple[int, str], threading.Lock](threading.Lock)
 #: Why a server without a model encodes nothing.
 _NO_MODEL = "it has no model; start it with `channelhash serve --model`, or search by id or code"
 #: Items that go through the model together: more take longer than they save.
@@ -204,7 +207,7 @@ def _locked_encoder(
     """Return an encoder of one modality that one thread uses at a time: the thread of the model, or
     that of quick searches.
     """
-    lock = threading.Lock()
+    lock = _locks[id(model), modality]
 
     def encode(items: Sequence[Any]) -> NDArray[np.float32]:
         with lock:

@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any
@@ -189,7 +189,7 @@ def _is_current(scope: Scope, start: Message) -> bool:
 class Metrics:
     """Counters of one application, in a registry of their own.
 
-    >>> "channelhash_items 3.0" in Metrics().text(n_items=3).decode()
+    >>> 'channelhash_items{store="photos"} 3.0' in Metrics().text({"photos": 3}).decode()
     True
     """
 
@@ -198,7 +198,7 @@ class Metrics:
         self._requests = Counter(
             "channelhash_requests",
             "Answered requests.",
-            ("route", "method", "status"),
+            ("route", "method", "status", "store"),
             registry=registry,
         )
         self._seconds = Histogram(
@@ -224,6 +224,7 @@ class Metrics:
         self._items = Gauge(
             "channelhash_items",
             "Items in the store.",
+            ("store",),
             registry=registry,
             multiprocess_mode="mostrecent",
         )
@@ -233,7 +234,8 @@ class Metrics:
         # The pattern, as there is no end of ids.
         route = getattr(scope.get("route"), "path_format", "other")
         method = asked if asked in ("GET", "POST", "DELETE", "HEAD") else "other"
-        self._requests.labels(route, method, str(status)).inc()
+        store = scope.get("root_path", "").rpartition("/")[2]  # where that of one of several begins
+        self._requests.labels(route, method, str(status), store).inc()
         self._seconds.labels(route).observe(seconds)
         if _log.isEnabledFor(logging.INFO):
             path = quote(scope["path"])
@@ -243,9 +245,14 @@ class Metrics:
         """Count the items of one modality that went through the model together."""
         self._batches.labels(modality).observe(n_items)
 
-    def text(self, n_items: int) -> bytes:
-        """Return all counters in Prometheus's text format, of all processes if they share them."""
-        self._items.set(n_items)
+    def text(self, n_items: Mapping[str, int]) -> bytes:
+        """Return all counters in Prometheus's text format, of all processes if they share them.
+
+        Args:
+            n_items: name of a store -> number of its items.
+        """
+        for store, number in n_items.items():
+            self._items.labels(store).set(number)
         registry = self._registry
         if os.environ.get(SHARED):
             registry = CollectorRegistry()
@@ -265,7 +272,8 @@ def error_handlers(routers: Sequence[APIRouter]) -> dict[Any, Any]:
         if error.status_code == 404 and line == "Not Found":
             line = "no such address; /docs lists them all"
         elif error.status_code == 405:  # several routes may share the path
-            allowed = _methods_at(request.url.path, routes)
+            path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+            allowed = _methods_at(path, routes)
             headers["Allow"] = ", ".join(sorted(allowed)) or headers.get("Allow", "")
             line = f"{request.method} is not possible here, only {headers['Allow']}; see /docs"
         return _problem(error.status_code, line, headers)
@@ -284,14 +292,25 @@ def _methods_at(path: str, routes: Sequence[BaseRoute]) -> set[str]:
 
 
 async def _on_failure(_: Request, error: Exception) -> JSONResponse:
+    return _problem(*refusal(error))
+
+
+def refusal(error: BaseException) -> tuple[int, str]:
+    """Return the status of an error, and what it tells the client.
+
+    >>> refusal(InputError("k: is less than 1"))
+    (422, 'k: is less than 1')
+    """
+    if isinstance(error, HTTPException):
+        return error.status_code, str(error.detail)
     if isinstance(error, UnknownItemError):
-        return _problem(404, f"there is no item {error.item_id[:100]!r}")
+        return 404, f"there is no item {error.item_id[:100]!r}"
     if isinstance(error, InputError):
-        return _problem(422, error.spelled(lambda name: _NAMES.get(name, name)))
+        return 422, error.spelled(lambda name: _NAMES.get(name, name))
     if not isinstance(error, JobError):
-        return _problem(500, "an error inside the server; its log has the details")
+        return 500, "an error inside the server; its log has the details"
     _log.error("%s", error)
-    return _problem(500, str(error))
+    return 500, str(error)
 
 
 async def _on_invalid_request(_: Request, error: RequestValidationError) -> JSONResponse:

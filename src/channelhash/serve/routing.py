@@ -18,7 +18,7 @@ from starlette.datastructures import FormData, Headers
 from starlette.requests import ClientDisconnect
 
 from channelhash.serve.schemas import Problem
-from channelhash.serve.service import Service
+from channelhash.serve.service import Service, services
 
 #: Files of a form, at most: it has one image; more are refused while they are read.
 _MAX_FILES = 2
@@ -71,7 +71,7 @@ class Route(APIRoute):
         handle = super().get_route_handler()
 
         async def checked(request: Request) -> Response:
-            service: Service = request.app.state.service
+            service = services(request.app)[0]  # of several, any: all share what is used here
             service.check_access(request, self.writes, self.decides)
             async with AsyncExitStack() as stack:
                 if self.body_field:

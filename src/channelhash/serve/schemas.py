@@ -223,8 +223,8 @@ class Understood(BaseModel):
     means: str = Field("", description="What a date or a place in the words narrows the search to.")
 
 
-class SearchResponse(BaseModel):
-    """The results of a search, best first."""
+class StoreAnswer(BaseModel):
+    """What is known of an answer beside its results."""
 
     query_code: str = Field(description="Empty where words alone were asked for.")
     query_modality: str = Field(
@@ -232,7 +232,6 @@ class SearchResponse(BaseModel):
     )
     modality: str
     n_bits: int
-    results: list[Result]
     close: bool | None = Field(
         None, description="Whether the first are as near as answers should be; null if unknown."
     )
@@ -259,6 +258,41 @@ class SearchResponse(BaseModel):
         "", description="The question with its unknown words corrected, if that finds better."
     )
     seconds: float = Field(description="Time from the request's arrival to its response.")
+
+
+class SearchResponse(StoreAnswer):
+    """The results of a search, best first."""
+
+    results: list[Result]
+
+
+class MergedResult(Result):
+    """One result of a search in several stores."""
+
+    store: str = Field(description="Name of its store.")
+
+
+class MergedResponse(BaseModel):
+    """The results of a search in several stores."""
+
+    results: list[MergedResult]
+    merged_by: Literal["distance", "rank"] = Field(
+        description="What orders results of different stores; those of one keep their order. "
+        "``distance``, or similarity, where codes of one encoder answer alone; else ``rank``: the "
+        "first of each store, then the second."
+    )
+    answers: dict[str, StoreAnswer] = Field(description="What else each store says, by its name.")
+    problems: dict[str, str] = Field(description="Why a store could not answer, by its name.")
+    seconds: float = Field(description="Time from the request's arrival to its response.")
+
+
+class StoreEntry(BaseModel):
+    """One of several stores, whose own API begins at ``stores/NAME/``."""
+
+    name: str
+    items: int
+    n_bits: int | None
+    model: str = Field(description="Fingerprint of the model whose codes are stored.")
 
 
 class ExplainItem(RequestModel):

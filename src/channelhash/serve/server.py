@@ -2,7 +2,6 @@
 orderly end.
 """
 
-import gc
 import logging
 import multiprocessing
 import os
@@ -26,6 +25,7 @@ from uvicorn.supervisors.multiprocess import SIGNALS
 from channelhash.errors import InputError, JobError, argument
 from channelhash.serve.access import is_loopback
 from channelhash.serve.middleware import SHARED
+from channelhash.serve.service import freeze, services
 from channelhash.utils.machine import end_with_parent, hold_interrupts
 from channelhash.utils.typed_settings import trusting
 
@@ -164,16 +164,18 @@ def run_server(
     _prepare(app)
     ready()
     server = uvicorn.Server(_server_config(app, log_level))
-    encoding: Future[Any] = app.state.service.encoding
+    encodings: list[Future[Any]] = [service.encoding for service in services(app)]
 
     def end_without_model(loaded: Future[Any]) -> None:
         if not loaded.cancelled() and loaded.exception():
             server.should_exit = True
 
-    encoding.add_done_callback(end_without_model)
+    for encoding in encodings:
+        encoding.add_done_callback(end_without_model)
     server.run(sockets=[listening])
-    if encoding.done() and not encoding.cancelled():
-        encoding.result()
+    for encoding in encodings:
+        if encoding.done() and not encoding.cancelled():
+            encoding.result()
 
 
 def run_workers(
@@ -289,10 +291,10 @@ def _make_worker(make: Callable[[], FastAPI], trust_code: bool, reports: Any) ->
         os._exit(1)
     _prepare(app)
     reports.put(None)
-    encoding: Future[Any] = app.state.service.encoding
-    encoding.add_done_callback(
-        lambda job: job.cancelled() or job.exception() is None or reports.put(job.exception())
-    )
+    for service in services(app):
+        service.encoding.add_done_callback(
+            lambda job: job.cancelled() or job.exception() is None or reports.put(job.exception())
+        )
     return app
 
 
@@ -327,13 +329,6 @@ def _prepare(app: FastAPI) -> None:
         if soft != resource.RLIM_INFINITY and soft < _FILES:
             enough = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
             resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
-    app.state.service.warm_up.steps["the garbage collector"] = _freeze
+    for service in services(app):
+        service.warm_up.steps["the garbage collector"] = freeze
     sys.setswitchinterval(_SWITCH)
-
-
-def _freeze() -> None:
-    """Freeze loaded objects: collecting them again would stop every request for a fifth of a
-    second.
-    """
-    gc.collect()
-    gc.freeze()

@@ -1,11 +1,13 @@
 """The service that all routes share: a store, a model behind batches, limits and counters."""
 
 import asyncio
+import gc
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from anyio import CapacityLimiter, from_thread
-from fastapi import Depends, HTTPException, Request
+from fastapi import Depends, FastAPI, HTTPException, Request
 
 from channelhash.errors import InputError, JobError
 from channelhash.explanation.occlusion import Outputs
@@ -94,9 +96,11 @@ class WarmUp(threading.Thread):
 
 
 class Service:
-    """One application's parts.
+    """What answers from one store. Those of one server share limits, access, counters, threads and
+    places.
 
     Attributes:
+        name: the name of the store among several; empty of one alone.
         store: the store to search.
         limits: limits of one request.
         access: who may read and write, and from where.
@@ -118,6 +122,7 @@ class Service:
         grouping: duplicates are looked for one request at a time: of many codes that takes seconds.
         monitoring: threads for ``/health``, ``/ready`` and ``/metrics``, which wait for no other
             request.
+        users: number of requests at work in this store.
     """
 
     def __init__(
@@ -128,24 +133,49 @@ class Service:
         access: Access | None = None,
         image_folder: Path | None = None,
         report: Report | None = None,
+        name: str = "",
+        first: "Service | None" = None,
     ) -> None:
         """Begin to load the model in the background: ``load`` returns it, or None if there is none.
-        Its error is raised by `encoding`.
+        Its error is raised by `encoding`. ``first`` is the first service of a server.
         """
-        self.store = store
-        self.limits = limits
-        self.access = access or Access()
+        if first is None:
+            self._begin(limits, access or Access())
+        else:
+            vars(self).update(vars(first))
+        self.name = name
         self.image_folder = image_folder
         self.report = report or Report.new()
+        # With the caller's consent to code that a model's folder names.
+        self.encoding: Future[Encoding] = self._threads[0].submit(
+            copy_context().run, self._prepare, load, store
+        )
+        self._refusal = ""
+        self._take(store)
+
+    def _begin(self, limits: Limits, access: Access) -> None:
+        """Make what all services of a server share."""
+        self.limits = limits
+        self.access = access
         self.metrics = Metrics()
         self.thumbnails = Thumbnails(limits.pixels)
         self.uploads = Uploads(limits.pixels, limits.side)
+        self._threads = (ThreadPoolExecutor(1, "encode"), ThreadPoolExecutor(1, "search"))
+        self.places = asyncio.Semaphore(limits.concurrency)
+        self.searching = CapacityLimiter(4)
+        self.explaining = CapacityLimiter(2)
+        self.drawing = CapacityLimiter(4)
+        self.grouping = CapacityLimiter(1)
+        self.monitoring = CapacityLimiter(4)
+
+    def _take(self, store: Store) -> None:
+        """Take the store to answer from."""
+        self.store = store
         self.browser = Browser(store)
         self.labels = LabelCache(store)
-        self._threads = (ThreadPoolExecutor(1, "encode"), ThreadPoolExecutor(1, "search"))
-        encode, search = self._threads
-        # With the caller's consent to code that a model's folder names.
-        self.encoding: Future[Encoding] = encode.submit(copy_context().run, self._prepare, load)
+        self.searcher = Searcher(
+            store, self.browser, self.encoding, self._threads[1], self.searching
+        )
         self.warm_up = WarmUp(
             {
                 "the model": partial(wait, [self.encoding]),
@@ -154,17 +184,32 @@ class Service:
                 "the limit of close answers": self._find_references,
             }
         )
-        self.places = asyncio.Semaphore(limits.concurrency)
-        self.searching = CapacityLimiter(4)
-        self.searcher = Searcher(store, self.browser, self.encoding, search, self.searching)
-        self.explaining = CapacityLimiter(2)
-        self.drawing = CapacityLimiter(4)
-        self.grouping = CapacityLimiter(1)
-        self.monitoring = CapacityLimiter(4)
+        self.users = 0
+
+    def successor(self) -> "Service | None":
+        """Return the service of the store that has taken the place of this one's, ready to answer;
+        None if none has.
+
+        It encodes as this one does. A store that cannot be opened, or holds codes of another
+        encoder, is a line in the log.
+        """
+        store = None
+        try:
+            store = self.store.successor()
+        except (InputError, JobError, OSError) as error:
+            if str(error) != self._refusal:
+                _log.error("%s; the store before it goes on answering", error)
+            self._refusal = str(error)
+        if store is None:
+            return None
+        other = copy(self)
+        other._take(store)
+        other.warm_up.run()
+        return other
 
     @naming_own_code()
-    def _prepare(self, load: Callable[[], QueryEncoder | None]) -> Encoding:
-        return Encoding.prepare(load(), self.store, self._threads[0], self.metrics.count_batch)
+    def _prepare(self, load: Callable[[], QueryEncoder | None], store: Store) -> Encoding:
+        return Encoding.prepare(load(), store, self._threads[0], self.metrics.count_batch)
 
     def _compile_search(self) -> None:
         words_a_code = -(-(self.store.n_bits or 0) // 64)
@@ -222,22 +267,54 @@ class Service:
             raise HTTPException(404, f"there is no item {item_id[:100]!r}") from None
 
     def close(self) -> None:
-        """Let the model and the step that runs finish, then close the store; log a line if it is
-        gone.
-        """
+        """Let the model and the step that runs finish, then close the store."""
         self.warm_up.stop()
         for thread in self._threads:
             thread.shutdown(cancel_futures=True)
+        self.retire()
+
+    def retire(self) -> None:
+        """Close the store, which nobody uses any more; log a line if it is gone."""
+        self.warm_up.stop()
         try:
             self.store.close()
         except JobError as error:
             _log.error("%s", error)
 
 
-async def _service(request: Request) -> Service:
-    service: Service = request.app.state.service
-    return service
+def freeze() -> None:
+    """Free what is not used any more, and freeze all other objects: collecting them again would
+    stop every request for a fifth of a second.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
-#: The parameter through which a route gets the service.
+def services(app: FastAPI) -> list[Service]:
+    """Return the services of an application: that of its store, or of each of several."""
+    return [each.state.service for each in app.state.apps.values()]
+
+
+async def _services(request: Request) -> AsyncIterator[list[Service]]:
+    """Yield the services of an application, whose stores stay open meanwhile."""
+    used = services(request.app)
+    for service in used:
+        service.users += 1
+    try:
+        yield used
+    finally:
+        for service in used:
+            service.users -= 1
+
+
+#: The parameter through which a route gets the services of all stores that it may be asked about.
+CurrentServices = Annotated[list[Service], Depends(_services)]
+
+
+async def _service(used: CurrentServices) -> Service:
+    return used[0]
+
+
+#: The same of a route of one store.
 CurrentService = Annotated[Service, Depends(_service)]

@@ -3,6 +3,7 @@
 import { hasQuestion, narrowed, readState, writeState } from "./asked.js";
 import { takeAway } from "./save.js";
 import { asked, go, info, searchPicture, show } from "./script.js";
+import "./switch.js";
 
 const by = (id) => document.getElementById(id);
 const form = by("form"), words = by("words"), file = by("file"), radius = by("radius");

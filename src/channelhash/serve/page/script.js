@@ -2,7 +2,7 @@
 
 import { chipsOf, DATED, fetchPart, hasQuestion, readState, shownWords, unasked, writeState } from "./asked.js";
 import { addressOf, bitsWord, button, count, element, nameOf, nearness, picture } from "./draw.js";
-import { clear, showItems } from "./grid.js";
+import { clear, focusItem, items, showItems } from "./grid.js";
 import { openPhoto } from "./photo.js";
 import { fetched, showPicture } from "./requests.js";
 import { follow, offerFacets } from "./store.js";
@@ -209,6 +209,15 @@ function refresh(isAsked = false) {
   return true;
 }
 
+/** Open the photograph that the address names after #, as the page of several stores does. */
+function openNamed() {
+  const named = decodeURIComponent(location.hash.slice(1));
+  const place = items.findIndex(({ id }) => named && id === named);
+  if (place < 0) return;
+  focusItem(place);
+  document.activeElement.click();
+}
+
 async function start() {
   try {
     info = await fetched("info");
@@ -224,7 +233,7 @@ async function start() {
     words.placeholder = info.asks.length ? "Drop a picture" : "This server has no model: choose a photograph";
   }
   const typed = words.value; // while the server had not yet said what it searches
-  show(readState(location.search));
+  show(readState(location.search)).then(openNamed);
   words.value ||= typed;
 }
 export { asked, fail, go, info, searchPicture, show };
