@@ -1,18 +1,25 @@
 """Several stores on one server, and a store that takes the place of another."""
 
+import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
+from fastapi import Response
 from fastapi.testclient import TestClient
+from hypothesis import given, strategies as st
 
 from channelhash.search import open_store
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.serve.app import open_app
+from channelhash.serve.schemas import SearchRequest
 from channelhash.serve.service import Limits, services
+from channelhash.serve.several import _merge
 from serve.served import WRITER, model_and_token, refused, small_model, small_store
 from small_runs import assert_refused
 
@@ -58,6 +65,32 @@ def test_stores_of_one_encoder_answer_as_one_and_others_in_turn(tmp_path):
         assert [each["store"] for each in answer["results"]] == ["a", "b c", "other"] * 2
         assert list(answer["problems"]) == ["long"]
         refused(client.post("/search", json={"text": "a dog"}), 422, says="no model")
+
+
+class Codes(NamedTuple):
+    model: str
+    n_bits: int
+    projected: bool
+
+
+class Named(NamedTuple):
+    name: str
+    store: Codes
+
+
+@given(fits=st.lists(st.lists(st.floats(0, 1), max_size=6), min_size=2, max_size=3))
+def test_photographs_of_one_encoder_come_by_how_likely_they_fit(fits):
+    store = Codes("m", 8, True)
+    answered = {}
+    for number, each in enumerate(fits):
+        found = [{"fit": fit, "image": ""} for fit in sorted(each, reverse=True)]
+        service = Named(str(number), store)
+        answered[service] = Response(json.dumps({"results": found}))
+    question = SearchRequest(text="a dog", k=4, offset=2)
+    answer = json.loads(bytes(_merge(question, 0.0, answered, {}).body))
+    assert answer["merged_by"] == "fit"
+    expected = sorted(chain.from_iterable(fits), reverse=True)[2:6]
+    assert [each["fit"] for each in answer["results"]] == expected
 
 
 def test_stores_share_a_model_and_a_token_and_words_find_images_of_each(tmp_path, capsys):

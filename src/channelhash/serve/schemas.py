@@ -276,10 +276,10 @@ class MergedResponse(BaseModel):
     """The results of a search in several stores."""
 
     results: list[MergedResult]
-    merged_by: Literal["distance", "rank"] = Field(
-        description="What orders results of different stores; those of one keep their order. "
-        "``distance``, or similarity, where codes of one encoder answer alone; else ``rank``: the "
-        "first of each store, then the second."
+    merged_by: Literal["distance", "fit", "rank"] = Field(
+        description="What orders results of different stores; those of one keep their order. With "
+        "codes of one encoder ``distance``, or similarity, where they answer alone, else ``fit``, "
+        "where it is known. Otherwise ``rank``: the first of each store, then the second."
     )
     answers: dict[str, StoreAnswer] = Field(description="What else each store says, by its name.")
     problems: dict[str, str] = Field(description="Why a store could not answer, by its name.")

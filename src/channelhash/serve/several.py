@@ -5,7 +5,7 @@ import heapq
 import json
 import time
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 from urllib.parse import quote
 
@@ -61,19 +61,23 @@ def _merge(
 ) -> Response:
     """Return one answer of those of several stores."""
     answers = {each.name: json.loads(bytes(reply.body)) for each, reply in answered.items()}
-    by_distance = _are_comparable(request, [service.store for service in answered])
+    results = [_results(name, answer) for name, answer in answers.items()]
+    merged_by = "rank"
+    if _have_one_encoder([service.store for service in answered]):
+        merged_by = _common_order(request, results)
 
     def key(ranked: tuple[int, dict[str, Any]]) -> tuple[float, ...]:
         rank, found = ranked
-        nearness = (-(found["similarity"] or 0), found["distance"]) if by_distance else (rank,)
-        return doubt(found["fit"]), *nearness
+        if merged_by == "distance":
+            return doubt(found["fit"]), -(found["similarity"] or 0), found["distance"]
+        return doubt(found["fit"]), -found["fit"] if merged_by == "fit" else rank
 
-    ranked = [enumerate(_results(name, answer)) for name, answer in answers.items()]
-    merged = heapq.merge(*ranked, key=key)  # those of each store keep their order
+    # those of each store keep their order
+    merged = heapq.merge(*map(enumerate, results), key=key)
     page = islice(merged, request.offset, request.offset + request.k)
     response = {
         "results": [found for _, found in page],
-        "merged_by": "distance" if by_distance else "rank",
+        "merged_by": merged_by,
         "answers": answers,
         "problems": problems,
         "seconds": time.perf_counter() - start,
@@ -90,10 +94,21 @@ def _results(name: str, answer: dict[str, Any]) -> list[dict[str, Any]]:
     return results
 
 
-def _are_comparable(request: schemas.SearchRequest, stores: Sequence[Store]) -> bool:
-    """Return whether distances in several stores mean the same: codes answer and no words beside
-    them, all of one encoder and with as much beside each.
+def _have_one_encoder(stores: Sequence[Store]) -> bool:
+    """Return whether numbers of several stores mean the same: their codes are of one encoder, with
+    as much beside each.
     """
-    by_codes = request.text is None or request.by not in (None, "all", "words")
     kinds = {(store.model, store.n_bits, store.projected) for store in stores}
-    return by_codes and len(kinds) == 1 and stores[0].model != ""
+    return len(kinds) == 1 and stores[0].model != ""
+
+
+def _common_order(
+    request: schemas.SearchRequest, results: Sequence[Sequence[Mapping[str, Any]]]
+) -> str:
+    """Return what orders the results of several stores of one encoder. Where words answer, too,
+    distances do not, but probabilities do.
+    """
+    if request.text is None or request.by not in (None, "all", "words"):
+        return "distance"
+    has_fits = all(found["fit"] is not None for found in chain.from_iterable(results))
+    return "fit" if has_fits else "rank"
