@@ -19,11 +19,11 @@ PACKAGE = ROOT / "src" / "channelhash"
 LAB = PACKAGE / "lab"
 #: What there was when the bounds were set; of walrus and the like there is less, so that one fits.
 COUNTS = {
-    "tokens of src without lab": 329_660,
-    "tokens of lab": 38_650,
-    "tokens of tests": 377_180,
+    "tokens of src without lab": 333_200,
+    "tokens of lab": 38_900,
+    "tokens of tests": 381_600,
     "lines over 100 columns": 0,
-    "functions of complexity 10 and more": 40,
+    "functions of complexity 10 and more": 35,
     "functions of complexity 15 and more": 0,
     "functions over 60 lines": 8,
     "nested comprehensions": 10,
@@ -31,9 +31,9 @@ COUNTS = {
     "tuple assignments": 20,
     "tuple assignments of three and more": 0,
     "walrus": 20,
-    "Python files in src": 265,
-    "words of docs": 50_950,
-    "words of README": 700,
+    "Python files in src": 268,
+    "words of docs": 52_050,
+    "words of README": 735,
 }
 #: How far a count may be above that, until a release is made.
 SLACK = 0.02
