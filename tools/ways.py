@@ -157,7 +157,7 @@ def ask_server(store: Path) -> None:
     from channelhash.serve.app import open_app
     from channelhash.serve.service import Limits
 
-    with TestClient(open_app(str(store), None, Limits(), None, None)) as client:
+    with TestClient(open_app({"": str(store)}, None, Limits(), None, None)) as client:
         client.app.state.service.warm_up.join()
         client.post("/search", json={"text": "boats on the sea"}).raise_for_status()
 
