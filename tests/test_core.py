@@ -149,6 +149,16 @@ def test_answers_are_the_same_without_compiled_loops(code_files):
     assert texts[0] == texts[1]
 
 
+def test_the_core_keeps_and_searches_compressed_vectors(tmp_path):
+    np.save(tmp_path / "v.npy", np.random.default_rng(0).normal(size=(300, 8)))
+    commands = [
+        "compress v.npy --bits 8 --quality 5 --out a.store",
+        "search a.store --vector v.npy -k 1",
+    ]
+    answers, _, stderr = run_core(tmp_path, *commands)
+    assert [answer[-1] for answer in answers] == ["exit 0"] * 2, stderr
+
+
 @pytest.mark.slow
 def test_files_of_codes_become_stores_with_parquet_alone(code_files):
     commands = [
