@@ -24,7 +24,7 @@ from channelhash.codes.hubs import Bank
 from channelhash.models.backbones import image_layers
 from channelhash.models.description import read_arrays, read_description, write_model
 from channelhash.models.encoders import open_encoder
-from channelhash.models.photo import CAPTIONS, TEMPERATURE, WEIGHTS, read_bank
+from channelhash.models.photo import CAPTIONS, TEMPERATURE, WEIGHTS, open_networks, read_bank
 from channelhash.search.match import fit_inputs, understood_shares
 from channelhash.text.words import count_words
 from channelhash.utils.files import atomic_path
@@ -122,6 +122,8 @@ def ship_heads(run: Path) -> None:
             part = f"mlp.{layers.index(int(layer))}.{kind}"
         weights[f"{modality}.head.{part}"] = values.astype(np.float16)
     n_bits, nested = form["n_bits"], form["architecture"]["nested"]
+    networks = open_networks().items()
+    form["backbones"] = {modality: identity for modality, (*_, identity) in networks}
     fit = dict(
         n_bits=n_bits,
         encoder="photo",
@@ -139,10 +141,11 @@ def ship_heads(run: Path) -> None:
         np.save(file, open_encoder("photo").features("text", captions).astype(np.float16))
 
 
-def learn_fits(table: Path) -> dict[str, list[float]]:
-    """Return, for each length of codes, the logistic regression of whether an answer is right on
-    what `channelhash.search.match.fit_inputs` makes of it, and write how reliable it is: of each
-    half of the answers, by the other half.
+def learn_fits(table: Path) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Return, for each length of codes, by similarities corrected for hubs and by those that are
+    not, the logistic regression of whether an answer is right on what
+    `channelhash.search.match.fit_inputs` makes of it, and write how reliable it is: of each half of
+    the answers, by the other half. Each kind of question counts as much as any other.
 
     The table has the columns language, kind, half (0 or 1: of other questions and photographs),
     text, image and fits (0 or 1), an answer a row.
@@ -154,20 +157,26 @@ def learn_fits(table: Path) -> dict[str, list[float]]:
     n_words = [count_words(row["text"]) for row in rows]
     right = np.array([float(row["fits"]) for row in rows])
     half = np.array([row["half"] == "1" for row in rows])
-    fits = {}
+    kinds = [row["kind"] for row in rows]
+    shares = np.array([1 / kinds.count(kind) for kind in kinds])
+    fits, plain_fits = {}, {}
     for n_bits in (64, 128, 256):
         vectors, asked, known = (
             unit_rows(rows[:, :n_bits]) for rows in (images, texts, read_bank())
         )
         excesses = Bank(known.astype(np.float16), TEMPERATURE).excesses(vectors)
-        inputs = fit_inputs((asked * vectors).sum(axis=1) - excesses, n_words)
-        fits[str(n_bits)] = regress(inputs, right).round(4).tolist()
+        cosines = (asked * vectors).sum(axis=1)
+        inputs = fit_inputs(cosines, n_words)
+        plain_fits[str(n_bits)] = regress(inputs, right, shares).round(4).tolist()
+        inputs = fit_inputs(cosines - excesses, n_words)
+        fits[str(n_bits)] = regress(inputs, right, shares).round(4).tolist()
     said = np.empty(len(rows))
     for part in (half, ~half):
-        said[part] = 1 / (1 + np.exp(-inputs[part] @ regress(inputs[~part], right[~part])))
+        learned = regress(inputs[~part], right[~part], shares[~part])
+        said[part] = 1 / (1 + np.exp(-inputs[part] @ learned))
     write_reliability(rows, said * understood_shares(texts), right)
     draw_reliability()
-    return fits
+    return fits, plain_fits
 
 
 def encode(modality: str, items: list[Any]) -> NDArray[np.float32]:
@@ -177,13 +186,15 @@ def encode(modality: str, items: list[Any]) -> NDArray[np.float32]:
     return open_encoder("photo").features(modality, different)[[place[item] for item in items]]
 
 
-def regress(inputs: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the weights of a logistic regression, by Newton's method."""
+def regress(
+    inputs: NDArray[np.float64], right: NDArray[np.float64], shares: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the weights of a logistic regression by Newton's method; rows count by their shares."""
     solution = np.zeros(inputs.shape[1])
     for _ in range(30):
         likely = 1 / (1 + np.exp(-inputs @ solution))
-        curvature = inputs.T @ (inputs * (likely * (1 - likely))[:, None])
-        solution += np.linalg.solve(curvature, inputs.T @ (right - likely))
+        curvature = inputs.T @ (inputs * (shares * likely * (1 - likely))[:, None])
+        solution += np.linalg.solve(curvature, inputs.T @ (shares * (right - likely)))
     return solution
 
 
@@ -231,7 +242,8 @@ def draw_reliability() -> None:
 if __name__ == "__main__":
     if len(sys.argv) > 2:
         form = read_description(WEIGHTS / "config.json")
-        form["architecture"]["fits"] = learn_fits(Path(sys.argv[2]))
+        fits, plain_fits = learn_fits(Path(sys.argv[2]))
+        form["architecture"] |= {"fits": fits, "plain_fits": plain_fits}
         write_model(WEIGHTS, save, read_arrays(WEIGHTS / "model.safetensors"), form)
     elif len(sys.argv) > 1:
         ship_heads(Path(sys.argv[1]) / "model")

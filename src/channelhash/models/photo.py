@@ -51,7 +51,7 @@ TEMPERATURE = 0.06
 IMAGES = "efficientnet-lite2"
 IMAGE_WIDTH = 1280
 
-_SHA256 = "4d6fd74921f2d2673347e4b33ef0936de5e5caf7ed33cf177b8df394e58bf40c"
+_SHA256 = "666bd1f4b464b31029e7208e0fe0c21ccb71140da90828ae65616a33b745419e"
 # Side of what the network sees; images at once: more are not faster, and take more memory.
 _SIDE_LENGTH = 260
 _IMAGE_BATCH = 8

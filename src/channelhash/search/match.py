@@ -33,7 +33,7 @@ from channelhash.text.words import count_words
 FITS = 0.15
 #: Number of bits -> root mean square of a text's outputs below which it may be nonsense: of 200
 #: nonsense texts 92 to 94 % are, of 767 other questions 3 to 4 %.
-_CLEAR = {64: 3.0, 128: 2.8, 256: 2.5}
+_CLEAR = {64: 3.4, 128: 3.15, 256: 2.9}
 #: How likely such a text is understood.
 _UNCLEAR = 0.375
 #: Items in the sample that searches for the others.
@@ -200,7 +200,7 @@ def understood_shares(outputs: ArrayLike) -> NDArray[np.float64]:
     """Return how likely texts with outputs ``(…, k)`` are understood, ``(…)``: what is not has no
     answers.
 
-    >>> understood_shares([[3.0] * 64, [1.0] * 64]).tolist()
+    >>> understood_shares([[4.0] * 64, [1.0] * 64]).tolist()
     [1.0, 0.375]
     """
     outputs = np.asarray(outputs, np.float64)
