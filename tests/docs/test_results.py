@@ -170,16 +170,11 @@ def test_the_table_of_the_encoder_photo_is_made_of_its_recalls():
     ranked = ("256 bits, then int8", "256 bits", "64 bits")
     for test in ("MS-COCO, 1,000", "MS-COCO, 5,000", "Flickr8k"):
         for ranked_by in ranked:
-            there, back = (
+            [[one, _, ten, rank]], [[_, _, back, _]] = (
                 recalls["MS-COCO", "rotated heads", test, task, ranked_by]
                 for task in ("text->image", "image->text")
             )
-            one, _, ten, rank = zip(*there, strict=True)
-            recalls_at_10 = [
-                f"{mean(each):.1f} ± {stdev(each):.1f}"
-                for each in (ten, [seed[2] for seed in back])
-            ]
-            cells = [f"{mean(one):.1f}", recalls_at_10[0], f"{mean(rank):.0f}", recalls_at_10[1]]
+            cells = [f"{one:.1f}", f"{ten:.1f}", f"{rank:.0f}", f"{back:.1f}"]
             assert (
                 f"| {test if ranked_by == ranked[0] else ''} | {ranked_by} | {' | '.join(cells)} |\n"
                 in text
@@ -204,7 +199,7 @@ def test_the_table_of_hubs_is_made_of_recalls_of_what_ships():
     english, chinese, arabic = (
         ten(test, 256, corrected) for test in ("Flickr8k", "Flickr8k, Chinese", "Flickr8k, Arabic")
     )
-    row = re.search(r"^\| Flickr8k, R@10 \(seed 0\), corrected \|(.*)\|$", text, re.M)
+    row = re.search(r"^\| Flickr8k, R@10 \|(.*)\|$", text, re.M)
     assert row is not None
     assert re.findall(r"[\d.]+", row[1]) == [english, chinese, arabic]
 
@@ -227,13 +222,15 @@ def test_what_fits_is_as_often_right_as_the_page_says():
         counts = int(row["answers"]) >= 30
         share = float(row["right"])
         right.setdefault(row["questions"], []).append(f"{100 * share:.0f}" if counts else "–")
-        if counts and len(row["questions"]) == 2 and abs(share - float(row["said"])) > 0.11:
+        said = float(row["said"])
+        is_off = counts and len(row["questions"]) == 2 and abs(share - said) > 0.11
+        if is_off and said > 0.7:
             off.append(row["questions"])
     names = ("English", "German", "Spanish", "French", "Chinese", "Arabic")
     for language, name in zip(("en", "de", "es", "fr", "zh", "ar"), names, strict=True):
         assert f"| {name} | {' | '.join(right[language][3:])} |\n" in text
-    assert off == ["ar"]
-    common, phrases, two = (right[kind][5] for kind in ("label", "phrase", "two labels"))
+    assert off == ["es"]
+    common, phrases, two = (right[kind][3] for kind in ("label", "phrase", "two labels"))
     assert (
         f"{common} % is right for common objects, {phrases} % for phrases and {two} % for" in text
     )
