@@ -25,6 +25,7 @@ from refusals import check_refusal, refusal
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from ship_photo import image_graph
+from tune_photo import _Depthwise
 
 #: What `photo` computes of texts, by those who published the weights.
 PACKAGE = USE(threads=1)
@@ -144,6 +145,21 @@ def test_the_network_of_images_is_the_published_one_in_half_precision():
     # all of the last three stages but what convolves each channel alone
     fixed = {*alone, *(number + 1 for number in alone)}
     assert learned == [name for name in layers if layers[name] > 96 and layers[name] not in fixed]
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_the_gradient_of_a_convolution_of_each_channel_is_that_of_pytorch(stride):
+    torch.manual_seed(stride)
+    kernel, offset = torch.randn(3, 1, 5, 5), torch.randn(3)
+    gradients = []
+    for convolve in (
+        lambda x: _Depthwise.apply(x, kernel, offset, stride),
+        lambda x: torch.nn.functional.conv2d(x, kernel, offset, stride, 2, groups=3),
+    ):
+        x = torch.linspace(-1, 1, 2 * 3 * 9 * 9).view(2, 3, 9, 9).requires_grad_()
+        convolve(x).square().sum().backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(*gradients)
 
 
 def test_an_english_text_is_the_mean_of_its_tokens_whatever_stands_beside_it():

@@ -1,7 +1,7 @@
 """The networks of the encoder ``photo`` and the heads behind them, without PyTorch.
 
-EfficientNet-Lite2 ships with this package, its matrices in half precision. Its last layers learned
-from captions (tools/tune_photo.py).
+EfficientNet-Lite2 ships with this package, its matrices in half precision. Its last stages learned
+from captions, together with the heads (tools/tune_photo.py).
 
 Of texts, all-MiniLM-L6-v2 reads English. The multilingual Universal Sentence Encoder of Google
 (Yang et al., 2020), whose package holds arrays and no graph, reads sixteen languages, and English
@@ -45,7 +45,7 @@ WEIGHTS = Path(__file__).with_name("photo_weights")
 #: Captions of everyday photographs, a line each, written for this package; bank.npy has their
 #: outputs in half precision, a row each (tools/ship_photo.py).
 CAPTIONS = Path(__file__).with_name("captions.txt")
-#: T of `channelhash.codes.hubs.Bank`, about the best on development rows: 0.35 times the
+#: T of `channelhash.codes.hubs.Bank`, about the best on development rows: 0.39 times the
 #: standard deviation of cosines of these captions and photographs.
 TEMPERATURE = 0.06
 IMAGES = "efficientnet-lite2"
