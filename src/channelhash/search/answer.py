@@ -132,6 +132,7 @@ class AnswerOrder:
         self.modality = store.choose_modality() if self._is_fused else rankings[0]
         self.judge = Judge(store, query, self.modality)
         self._fits_first = self._is_fused or options.radius is None
+        self._sorts_by_fit = self._fits_first and self.judge.knows_fit
         self._folds = folds(store, options, self.modality)
         self._items: dict[str, Item] = {}
         self._kept: list[Ranked] = []  # answers into which others are folded
@@ -203,7 +204,7 @@ class AnswerOrder:
         for found in chain([self._first], self._depths):
             waiting += found.answers
             ready = waiting
-            if self._fits_first:
+            if self._sorts_by_fit:
                 waiting.sort(key=_doubt_of)
                 ready = [answer for answer in waiting if _doubt_of(answer) <= found.deeper]
             yield from ready
@@ -311,7 +312,7 @@ class AnswerOrder:
         answers = [
             Ranked(name, fits.get(name), name in by_words, similarities.get(name)) for name in names
         ]
-        if self._fits_first:
+        if self._sorts_by_fit:
             answers.sort(key=_doubt_of)
         if self._folds:
             answers = self._fold(answers)

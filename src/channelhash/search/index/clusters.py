@@ -248,8 +248,11 @@ def _visit(c, away, code, search, clusters, met, work):  # type: ignore[no-untyp
     pivots, offsets, chunks, reach, _, _ = clusters
     agree = work[2]
     state = met[2]
+    one_word = len(agree) == 1
     for w in range(len(agree)):
         agree[w] = ~(code[w] ^ pivots[w, c])
+    if one_word:  # which gives distances, not only bounds of them
+        agree[0] |= ~agree[0]
     low = np.int64(chunks[c])
     for j in range(low, np.int64(chunks[c + 1])):
         most = state[LIMIT] + np.int64(reach[j]) - away
@@ -259,7 +262,8 @@ def _visit(c, away, code, search, clusters, met, work):  # type: ignore[no-untyp
             break
         start = np.int64(offsets[c]) + CHUNK * (j - low)
         end = min(start + CHUNK, np.int64(offsets[c + 1]))
-        look(code, agree, start, end, np.uint16(most // 2), search, met, work)
+        most = state[LIMIT] if one_word else most // 2
+        look(code, agree, start, end, np.uint16(most), search, met, work)
 
 
 @inner

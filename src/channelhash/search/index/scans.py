@@ -119,14 +119,31 @@ def _take(code, start, end, search, met, distances):  # type: ignore[no-untyped-
     rows = search.rows
     allowed = search.allowed
     measure(distances, code, search.codes, start, end - start)
-    for c in range(start, end):
-        distance = distances[c - start]
+    near = _near_bits(distances, end - start, state[LIMIT])
+    while near:
+        lowest = near & (~near + np.uint64(1))
+        near ^= lowest
+        i = np.int64(popcount(lowest - np.uint64(1)))  # type: ignore[call-arg]
+        distance = distances[i]
+        c = start + i
         if distance <= state[LIMIT] and (
             len(allowed) == 0 or _first_row(c, starts, rows, allowed) >= 0
         ):
             if state[_SIZE] == len(entries):
                 _make_room(k, entries, counts, state, starts, rows, allowed)
             _add(distance, c, k, entries, counts, state)
+
+
+@inlined
+def _near_bits(distances, n, limit):  # type: ignore[no-untyped-def]
+    """Return a word whose bit ``i`` says whether distance ``i`` of ``n``, at most a chunk's, is
+    within the limit. Few are, so that asking for each bit would take longer.
+    """
+    within = np.uint16(limit)
+    near = np.uint64(0)
+    for i in range(n):
+        near |= np.uint64(distances[i] <= within) << np.uint64(i)
+    return near
 
 
 @inner

@@ -50,6 +50,9 @@ class Candidates(NamedTuple):
 
     def read(self, values: NDArray[Any], read: Callable[..., Any]) -> NDArray[Any]:
         """Fill ``values`` with ``read(codes, rows)`` of each part, and return them."""
+        if len(self.parts) == 1:
+            values[:] = read(self.parts[0].codes, self.rows)
+            return values
         for number, part in enumerate(self.parts):
             inside = self.part == number
             values[inside] = read(part.codes, self.rows[inside])

@@ -151,7 +151,8 @@ class SortedCodes:
         """Return the ids of some rows."""
         starts = np.where(rows > 0, self.ends[rows - 1], 0)
         places = zip(starts.tolist(), self.ends[rows].tolist(), strict=True)
-        return [self.names[start:end].tobytes().decode() for start, end in places]
+        names = memoryview(self.names)
+        return [str(names[start:end], "utf-8") for start, end in places]
 
 
 @dataclass(frozen=True)
