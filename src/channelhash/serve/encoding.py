@@ -3,11 +3,10 @@
 import asyncio
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -62,32 +61,54 @@ class Batcher(Generic[_BatchItem, _BatchResult]):
         self.work = work
         self._thread = thread
         self._max_items = max_items
-        self._waiting: list[tuple[_BatchItem, asyncio.Future[_BatchResult]]] = []
-        self._task: asyncio.Task[None] | None = None
+        self._waiting: deque[tuple[_BatchItem, asyncio.Future[_BatchResult]]] = deque()
+        self._busy = False  # whether the thread has a batch, or will begin one
 
     async def __call__(self, item: _BatchItem) -> _BatchResult:
         """Return the result of one item; raise what ``work`` raises for it."""
-        future: asyncio.Future[_BatchResult] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_BatchResult] = loop.create_future()
         self._waiting.append((item, future))
-        if self._task is None:
-            self._task = asyncio.create_task(self._empty())
+        if not self._busy:  # items of other requests that are being read now go with it
+            self._busy = True
+            loop.call_soon(self._thread.submit, self._work_on_batch, loop)
         return await future
 
-    async def _empty(self) -> None:
-        while self._waiting:
-            batch = self._waiting[: self._max_items]
-            self._waiting = self._waiting[self._max_items :]
-            batch = [(item, future) for item, future in batch if not future.cancelled()]
-            call = partial(self._try, [item for item, _ in batch])
-            results = await asyncio.get_running_loop().run_in_executor(self._thread, call)
-            for (_, future), result in zip(batch, results, strict=True):
-                if future.done():  # its request has ended
-                    continue
-                if isinstance(result, Exception):
-                    future.set_exception(result)
-                else:
-                    future.set_result(result)
-        self._task = None
+    def _work_on_batch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Work on what waits, in the thread, which begins the next batch itself: until the event
+        loop did so, it would do nothing.
+        """
+        size = min(len(self._waiting), self._max_items)
+        batch = [self._waiting.popleft() for _ in range(size)]
+        batch = [(item, future) for item, future in batch if not future.cancelled()]
+        results = self._try([item for item, _ in batch])
+        goes_on = bool(self._waiting)
+        futures = [future for _, future in batch]
+        loop.call_soon_threadsafe(self._return, loop, futures, results, goes_on)
+        if goes_on:
+            self._thread.submit(self._work_on_batch, loop)
+
+    def _return(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        futures: Sequence[asyncio.Future[_BatchResult]],
+        results: Sequence[_BatchResult | Exception] | NDArray[Any],
+        goes_on: bool,
+    ) -> None:
+        """Return the results of a batch, in the event loop, and begin another if the thread found
+        nothing to go on with.
+        """
+        for future, result in zip(futures, results, strict=True):
+            if future.done():  # its request has ended
+                continue
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+        if not goes_on:
+            self._busy = bool(self._waiting)
+            if self._busy:
+                self._thread.submit(self._work_on_batch, loop)
 
     def _try(
         self, items: Sequence[_BatchItem]
