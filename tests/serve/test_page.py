@@ -592,6 +592,7 @@ def test_new_photographs_appear_and_people_at_the_machine_see_where(
         report.progress("encode")(12, 1000)
         page.goto(here)
         expect(page.locator("#reading")).to_have_text("Indexing 12 of 1,000 photographs")
+        heading(page).to_have_text("31 photographs")
         service = app.state.service
         service.store.add(["late"], np.zeros((1, 2), np.uint8), metadata=[{"text": "late"}])
         expect(page.locator("#new")).to_have_text("1 new · Show")

@@ -75,6 +75,27 @@ def test_items_that_come_while_the_model_is_busy_are_encoded_together_and_fail_a
     assert batches == [[0], [1, 2, 3], [4, 5], [4], [5]]
 
 
+def test_batches_follow_each_other_while_the_event_loop_has_other_work():
+    batches = []
+
+    def encode(items):
+        batches.append(list(items))
+        return [-item for item in items]
+
+    async def ask():
+        with ThreadPoolExecutor(1) as thread:
+            batcher = Batcher(encode, thread, 2)
+            asked = [asyncio.create_task(batcher(item)) for item in range(5)]
+            await asyncio.sleep(0)  # all have asked
+            await asyncio.sleep(0)  # the thread begins
+            until(lambda: len(batches) == 3)
+            answers = await asyncio.gather(*asked)
+            return [*answers, await batcher(5)]
+
+    assert asyncio.run(ask()) == [0, -1, -2, -3, -4, -5]
+    assert batches == [[0, 1], [2, 3], [4], [5]]
+
+
 def test_more_requests_than_allowed_at_one_time_are_refused_but_health_is_not(tmp_path, model):
     with serving(tmp_path, model, limits=Limits(concurrency=2)) as client:
         counted, answers = client.app_store.label_counts, []
