@@ -7,6 +7,7 @@ from itertools import cycle
 import numpy as np
 
 from channelhash.codes import binarize, pack
+from channelhash.codes.stage import Stage
 from channelhash.search import open_store
 from channelhash.search.hits import Query, SearchOptions, answer
 from channelhash.search.index import compile_loops
@@ -22,16 +23,17 @@ VOCABULARY, CAPTION, QUESTION, QUESTIONS = 10_000, 10, 6, 150
 
 
 def main() -> None:
-    """Print a row for each number of items."""
+    """Print a row for each number of items, with codes alone and with projections."""
     given = options(__doc__, sizes=(10**5, 10**6))
     compile_loops()
     rows = []
     for n in given.sizes:
-        with tempfile.TemporaryDirectory() as folder:
-            with closing(open_store(folder, n_bits=BITS)) as store:
-                fill(store, n)
-            with closing(open_store(folder)) as store:
-                rows.append(all_rankings(store, n))
+        for stage in (None, Stage(BITS)):
+            with tempfile.TemporaryDirectory() as folder:
+                with closing(open_store(folder, n_bits=BITS, stage=stage)) as store:
+                    fill(store, n)
+                with closing(open_store(folder)) as store:
+                    rows.append(all_rankings(store, n))
     print_rows(rows)
 
 
@@ -50,7 +52,7 @@ def all_rankings(store: Store, n: int) -> Row:
     turns, plain_turns = cycle(questions), cycle(questions)
     return compare(
         "top 10 by image codes, text codes and words",
-        f"{n:,} × {BITS}, captions of {CAPTION} words",
+        f"{n:,} × {BITS}, captions of {CAPTION} words{', projections' * store.projected}",
         lambda: answer(store, next(turns), SearchOptions(by="all")),
         "image codes alone",
         lambda: answer(store, next(plain_turns), SearchOptions(by="image")),
@@ -59,17 +61,23 @@ def all_rankings(store: Store, n: int) -> Row:
 
 
 def fill(store: Store, n: int) -> None:
-    """Add random codes of both modalities with captions."""
+    """Add random codes of both modalities with captions, and with projections if it keeps them."""
     random = generator(0, "benchmark words", "codes")
+    stage = store.stage
     captions = draw_captions("captions", n, CAPTION)
     for start in range(0, n, AT_ONCE):
         texts = captions[start : start + AT_ONCE]
-        codes = {
-            side: random.integers(0, 256, (len(texts), BITS // 8), np.uint8)
+        outputs = {
+            side: random.standard_normal((len(texts), BITS), np.float32)
             for side in ("image", "text")
         }
+        codes = {side: pack(binarize(rows)) for side, rows in outputs.items()}
+        projections = None
+        if stage is not None:
+            projections = {side: stage.encode(side, rows) for side, rows in outputs.items()}
         ids = [f"{start + row:08}" for row in range(len(texts))]
-        store.add(ids, codes, metadata=[{"text": text} for text in texts])
+        metadata = [{"text": text} for text in texts]
+        store.add(ids, codes, metadata=metadata, projections=projections)
 
 
 def draw_captions(name: str, n: int, n_words: int) -> list[str]:

@@ -151,7 +151,7 @@ class SortedCodes:
         """Return the ids of some rows."""
         starts = np.where(rows > 0, self.ends[rows - 1], 0)
         places = zip(starts.tolist(), self.ends[rows].tolist(), strict=True)
-        names = memoryview(self.names)
+        names = self.names.data
         return [str(names[start:end], "utf-8") for start, end in places]
 
 
