@@ -102,16 +102,22 @@ test-gpu: dev  ## tests that need a CUDA device
 # The oldest versions are those of what pyproject.toml names itself; what that needs in turn is as new as it may be. The
 # two tests left out are of what only newer versions do: describe forms exactly, and build a model without its weights.
 LOWEST := build/lowest
+# The last four left out are of files that PyArrow reads from 17 on but writes from 25 on, and of a request for several parts of a
+# file, which Starlette below 1 answers with one.
 test-lowest:  ## tests of the core with the oldest versions that are allowed, which uv chooses
 	$(PYTHON) -m venv build/uv
 	build/uv/bin/pip install --quiet uv
 	$(PYTHON) -m venv --clear $(LOWEST)
 	build/uv/bin/uv pip install --python $(LOWEST) --resolution lowest-direct \
-		--editable '.[clip,exported,heif,mat,milvus,onnx,photos,postgres,serve,test,train]'
+		--editable '.[clip,exported,heif,mat,mcp,milvus,ocr,onnx,photos,postgres,serve,test,train]'
 	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest $(PARALLEL) $(FAST) \
 		tests/codes tests/copies tests/data tests/duplicates tests/indexing tests/losses tests/metrics tests/models tests/search tests/serve \
 		--ignore tests/serve/test_description.py \
-		--deselect tests/models/test_backbones.py::test_cliphash_has_the_papers_sizes
+		--deselect tests/models/test_backbones.py::test_cliphash_has_the_papers_sizes \
+		--deselect tests/data/test_bulk.py::test_pictures_in_parquet_are_paths_or_bytes_of_several_types \
+		--deselect tests/data/test_bulk.py::test_features_are_lists_of_any_numbers_and_layout \
+		--deselect tests/codes/test_code_set.py::test_a_copy_with_other_types_of_the_same_values_is_read \
+		--deselect tests/serve/test_items.py::test_several_parts_are_sent_apart
 
 test-docs: dev  ## run what the pages and notebooks show
 	$(BIN)/python -m pytest -m "docs and not slow"

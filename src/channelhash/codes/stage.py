@@ -136,7 +136,7 @@ class Stage:
         file = io.BytesIO()
         facts = {"n_bits": np.array(self.n_bits), "similarity": np.array(self.similarity)}
         facts |= self._bank_arrays()
-        np.savez(file, allow_pickle=False, **facts, **arrays)
+        np.savez(file, **facts, **arrays)
         return file.getvalue()
 
     @classmethod
