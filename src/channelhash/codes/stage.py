@@ -136,7 +136,8 @@ class Stage:
         file = io.BytesIO()
         facts = {"n_bits": np.array(self.n_bits), "similarity": np.array(self.similarity)}
         facts |= self._bank_arrays()
-        np.savez(file, **facts, **arrays)
+        # Without allow_pickle, which NumPy has from 2.1 on; 2.0 would write it as an array.
+        np.savez(file, **facts, **arrays)  # type: ignore[arg-type]
         return file.getvalue()
 
     @classmethod

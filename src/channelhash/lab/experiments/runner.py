@@ -271,7 +271,8 @@ def _evaluate(
                 place = f"{checkpoint}|{view}|{task}"
                 query_ap[place] = histograms[task].average_precision()
     with atomic_path(run / "query_ap.npz") as path, open(path, "wb") as file:
-        np.savez(file, **query_ap)
+        # Without allow_pickle, which NumPy has from 2.1 on; 2.0 would write it as an array.
+        np.savez(file, **query_ap)  # type: ignore[arg-type]
     # Written last: a run with this file is finished.
     result = {"epochs": epochs, "seconds": round(time.perf_counter() - start, 2)}
     write_text(run / "result.json", json.dumps(result))
